@@ -1,0 +1,332 @@
+"""Every error that aioproduce raises, as one tree.
+
+    ProducerError
+    ├── ConfigError (ValueError)             a key or value of the configuration: refused before anything is made
+    ├── ProducerStateError (RuntimeError)    the call does not fit the producer's state
+    │   ├── NotStartedError                  before start()
+    │   ├── ProducerClosedError              after close(), or while it was closing
+    │   ├── WrongEventLoopError              from another event loop than the one that start() ran on
+    │   ├── ForkedProcessError               in a child process after fork()
+    │   └── SenderDiedError                  the sender task ended by a bug; `__cause__` is that bug
+    ├── InvalidRecordError (ValueError)      this record can never be sent as it is; nothing was queued
+    │   ├── SerializationError               no serializer for the type, or the serializer raised
+    │   ├── InvalidHeadersError              headers of the wrong shape
+    │   ├── InvalidTimestampError            neither milliseconds nor an aware datetime
+    │   ├── InvalidTopicError                a name that Kafka refuses
+    │   ├── PartitionOutOfRangeError         the topic has no such partition
+    │   └── RecordTooLargeError              above max.request.size, buffer.memory or the broker's limit
+    ├── MaxBlockTimeoutError (TimeoutError)  send() waited as long as it may; nothing was queued
+    │   ├── MetadataTimeoutError             the topic's partitions did not become known in time
+    │   └── BufferExhaustedError             the buffer had no room in time
+    ├── TopicAuthorizationError              the cluster denies this topic
+    ├── BrokerConnectionError (ConnectionError)  no connection to a broker
+    │   └── NoBrokerAvailableError           none of the bootstrap servers can be reached
+    ├── ProtocolError                        bytes that are not Kafka's protocol
+    │   └── UnsupportedVersionError          the broker and this client share no version
+    └── DeliveryError                        an accepted record was not acknowledged
+        ├── DeliveryTimeoutError (TimeoutError)  delivery.timeout.ms passed
+        ├── BrokerRejectedError              the broker answered with an error code
+        │   └── ProducerFatalError           no record of this producer can be sent any more
+        ├── DisconnectedError                the connection was lost and no attempt was left
+        └── ForcedCloseError                 close() gave up on it
+
+`DeliveryError.possibly_written` says whether the record may be in the log in spite of the error: once any
+attempt's answer was lost this stays True, whatever came later (invariant 3 of DESIGN.md).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproduce.records import TopicPartition
+
+
+class ProducerError(Exception):
+    """The root of the tree."""
+
+
+class ConfigError(ProducerError, ValueError):
+    """A setting that is unknown, out of range, refused, or contradicts another.
+
+    Attributes:
+        key: Kafka's dotted key, e.g. `linger.ms`; `None` where several are at odds.
+        suggestion: The key that was probably meant, or `None`.
+    """
+
+    def __init__(self, message: str, *, key: str | None = None, suggestion: str | None = None) -> None:
+        super().__init__(message)
+        self.key = key
+        self.suggestion = suggestion
+
+
+class ProducerStateError(ProducerError, RuntimeError):
+    """The call does not fit the producer's state."""
+
+
+class NotStartedError(ProducerStateError):
+    """The producer was used before `start()`."""
+
+
+class ProducerClosedError(ProducerStateError):
+    """The producer is closed, or was closed while the call waited."""
+
+
+class WrongEventLoopError(ProducerStateError):
+    """The producer was used from another event loop than the one that started it."""
+
+
+class ForkedProcessError(ProducerStateError):
+    """The producer was inherited through fork(): its sockets and futures belong to the parent."""
+
+
+class SenderDiedError(ProducerStateError):
+    """The sender task ended by an error of its own, which is the `__cause__`."""
+
+
+class InvalidRecordError(ProducerError, ValueError):
+    """This record can never be sent as it is. Nothing was queued; other records are not affected."""
+
+
+class SerializationError(InvalidRecordError):
+    """A key or value could not be turned into bytes.
+
+    Attributes:
+        field: `"key"` or `"value"`.
+    """
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class InvalidHeadersError(InvalidRecordError):
+    """Headers are not pairs of a name (str) and a value (bytes or None)."""
+
+
+class InvalidTimestampError(InvalidRecordError):
+    """A timestamp is neither milliseconds since the epoch nor an aware datetime."""
+
+
+class InvalidTopicError(InvalidRecordError):
+    """The topic's name is not one that Kafka takes.
+
+    Attributes:
+        topic: The name as given.
+    """
+
+    def __init__(self, message: str, *, topic: object) -> None:
+        super().__init__(message)
+        self.topic = topic
+
+
+class PartitionOutOfRangeError(InvalidRecordError):
+    """The topic has no such partition.
+
+    Attributes:
+        topic: The topic.
+        partition: The partition asked for.
+        partition_count: How many the topic has, 0 to `partition_count - 1`.
+    """
+
+    def __init__(self, message: str, *, topic: str, partition: int, partition_count: int) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.partition_count = partition_count
+
+
+class RecordTooLargeError(InvalidRecordError):
+    """The record is larger than a limit.
+
+    Attributes:
+        size: The record's size in bytes, as estimated at most.
+        limit: The limit in bytes; -1 where the broker refused it without saying its limit.
+        limited_by: The key that sets the limit, e.g. `max.request.size`.
+    """
+
+    def __init__(self, message: str, *, size: int, limit: int, limited_by: str) -> None:
+        super().__init__(message)
+        self.size = size
+        self.limit = limit
+        self.limited_by = limited_by
+
+
+class MaxBlockTimeoutError(ProducerError, TimeoutError):
+    """`send()` waited as long as `max.block.ms` (or `timeout=`) lets it. Nothing was queued.
+
+    Attributes:
+        waited: Seconds waited.
+    """
+
+    def __init__(self, message: str, *, waited: float) -> None:
+        super().__init__(message)
+        self.waited = waited
+
+
+class MetadataTimeoutError(MaxBlockTimeoutError):
+    """The topic's partitions did not become known in time.
+
+    Attributes:
+        topic: The topic.
+    """
+
+    def __init__(self, message: str, *, waited: float, topic: str) -> None:
+        super().__init__(message, waited=waited)
+        self.topic = topic
+
+
+class BufferExhaustedError(MaxBlockTimeoutError):
+    """The buffer had no room in time (or at once, for `try_send()`).
+
+    Attributes:
+        needed: Bytes asked for.
+        available: Bytes free at that moment.
+    """
+
+    def __init__(self, message: str, *, waited: float, needed: int, available: int) -> None:
+        super().__init__(message, waited=waited)
+        self.needed = needed
+        self.available = available
+
+
+class TopicAuthorizationError(ProducerError):
+    """The cluster denies access to a topic.
+
+    Attributes:
+        topic: The topic.
+    """
+
+    def __init__(self, message: str, *, topic: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+
+
+class BrokerConnectionError(ProducerError, ConnectionError):
+    """No connection to a broker.
+
+    Attributes:
+        host: The broker's host, or `None`.
+        port: The broker's port, or `None`.
+    """
+
+    def __init__(self, message: str, *, host: str | None = None, port: int | None = None) -> None:
+        super().__init__(message)
+        self.host = host
+        self.port = port
+
+
+class NoBrokerAvailableError(BrokerConnectionError):
+    """None of the brokers can be reached.
+
+    Attributes:
+        causes: Address (`host:port`) -> what went wrong there last.
+    """
+
+    def __init__(self, message: str, *, causes: Mapping[str, str]) -> None:
+        super().__init__(message)
+        self.causes = dict(causes)
+
+
+class ProtocolError(ProducerError):
+    """Bytes that are not a message of Kafka's protocol. The connection they came from is dropped."""
+
+
+class UnsupportedVersionError(ProtocolError):
+    """The broker and this client share no version of an API that is needed.
+
+    Attributes:
+        api: The API's name.
+        broker_versions: `(min, max)` of the broker, or `None` where it does not offer the API at all.
+        client_versions: `(min, max)` of this client.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        api: str,
+        broker_versions: tuple[int, int] | None,
+        client_versions: tuple[int, int],
+    ) -> None:
+        super().__init__(message)
+        self.api = api
+        self.broker_versions = broker_versions
+        self.client_versions = client_versions
+
+
+class DeliveryError(ProducerError):
+    """An accepted record was not acknowledged.
+
+    Attributes:
+        topic_partition: Where it was to go.
+        possibly_written: Whether it may be in the log in spite of the error.
+        attempts: How many times it was written to a broker's connection.
+        retriable: Whether sending it again may succeed (a duplicate is possible if `possibly_written`).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic_partition: TopicPartition,
+        possibly_written: bool,
+        attempts: int,
+        retriable: bool,
+    ) -> None:
+        super().__init__(message)
+        self.topic_partition = topic_partition
+        self.possibly_written = possibly_written
+        self.attempts = attempts
+        self.retriable = retriable
+
+
+class DeliveryTimeoutError(DeliveryError, TimeoutError):
+    """`delivery.timeout.ms` passed before the record was acknowledged."""
+
+
+class DisconnectedError(DeliveryError):
+    """The connection was lost before an answer came, and no attempt was left."""
+
+
+class ForcedCloseError(DeliveryError):
+    """The producer was closed before the record was acknowledged."""
+
+
+class BrokerRejectedError(DeliveryError):
+    """The broker answered with an error code.
+
+    Attributes:
+        code: Kafka's error code.
+        name: Its name, e.g. `NOT_LEADER_OR_FOLLOWER`; `UNKNOWN_CODE_999` for one this client does not know.
+        record_index: Which record of its batch the broker complained of, where it said so (KIP-467).
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int,
+        name: str,
+        topic_partition: TopicPartition,
+        possibly_written: bool,
+        attempts: int,
+        retriable: bool,
+        record_index: int | None = None,
+    ) -> None:
+        super().__init__(
+            message,
+            topic_partition=topic_partition,
+            possibly_written=possibly_written,
+            attempts=attempts,
+            retriable=retriable,
+        )
+        self.code = code
+        self.name = name
+        self.record_index = record_index
+
+
+class ProducerFatalError(BrokerRejectedError):
+    """No record of this producer can be sent any more, e.g. the cluster denies idempotent writes."""

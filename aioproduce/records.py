@@ -1,0 +1,84 @@
+"""The values that go in and come out: what is sent, where to, and what the broker said of it.
+
+Called by every floor; imports nothing of ours. All are immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+Header: TypeAlias = tuple[str, bytes | None]
+"""One record header: a name and its value; a header may have a null value, never a null name."""
+
+Headers: TypeAlias = Iterable[Header]
+"""Record headers in order; a name may come more than once (KIP-82)."""
+
+
+class TopicPartition(NamedTuple):
+    """A topic's name and one partition's number in it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerRecord:
+    """One record to send, as `Producer.send()` takes it whole.
+
+    Args:
+        topic: The topic's name.
+        value: The value; bytes, `None` (a tombstone), or whatever the value serializer takes.
+        key: The key, likewise. Records of one key go to one partition, in order.
+        partition: The partition to send to; `None` lets the partitioner choose.
+        timestamp: Milliseconds since the epoch, or an aware datetime; `None` means the time of `send()`.
+        headers: `(name, value)` pairs.
+
+    Example:
+        >>> ProducerRecord(topic="orders", value=b"42", key=b"customer-7").topic
+        'orders'
+    """
+
+    topic: str
+    value: Any = None
+    key: Any = None
+    partition: int | None = None
+    timestamp: int | datetime | None = None
+    headers: Headers | None = None
+
+
+class RecordMetadata(NamedTuple):
+    """Where an acknowledged record lies in the log.
+
+    Attributes:
+        topic: The topic's name.
+        partition: The partition's number; -1 in the callback of a record that never got one.
+        offset: The record's offset, or -1 when it is not known: with `acks=0`, and when the broker answered
+            that it already has the record (DUPLICATE_SEQUENCE_NUMBER) without saying where.
+        timestamp: Milliseconds since the epoch: the broker's append time where the topic has
+            `message.timestamp.type=LogAppendTime`, else the record's own; -1 when not known.
+        serialized_key_size: Bytes of the key, -1 for a null key.
+        serialized_value_size: Bytes of the value, -1 for a null value.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    serialized_key_size: int
+    serialized_value_size: int
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """The topic and the partition as one value."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def has_offset(self) -> bool:
+        """Whether the broker told the offset."""
+        return self.offset >= 0
