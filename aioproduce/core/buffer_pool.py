@@ -5,8 +5,8 @@ by the driver for a `send()` that has to wait. It never waits itself: a caller w
 joins a queue with a `notify` callable, and how to sleep until that is called is the driver's business.
 
 Prior art is Java's BufferPool, which hands a waiting thread its share when that thread next runs. Here memory
-is assigned to the longest waiter at the moment it comes free, so that a waiter which is slow to wake, or which
-never wakes because it was cancelled, can neither lose its turn nor hold up the accounting.
+is assigned to the longest waiter at the moment it comes free, so that a waiter which is slow to wake, or
+which never wakes because it was cancelled, can neither lose its turn nor hold up the accounting.
 
 Invariants:
 
