@@ -1,0 +1,71 @@
+# Everything from nothing: a machine with Python 3.11, pip, a C compiler and make needs no other step.
+# (The tests that talk to a real Kafka also want Java 17 and Maven, and say so when they skip.)
+#
+#   make test    what CI runs: format, lint, import floors, types, tests with the interpreted and the compiled hot path
+#   make demo    a text file through the CLI to the embedded cluster, read back with another client
+#   make bench   the benchmarks, as a table
+#   make native  only rebuild the compiled hot path in place
+#   make clean   back to a fresh checkout
+#
+# Every target is safe to repeat: stamps inside .venv remember what was installed and built, so the second run starts
+# at once. Another interpreter: make clean test PYTHON=python3.13
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+INSTALLED := $(VENV)/.stamp-installed
+NATIVE := $(VENV)/.stamp-native
+CHECKED := aioproduce tests examples benchmarks setup.py
+
+.DELETE_ON_ERROR:
+.PHONY: test demo bench native lint types unit-interpreted unit clean
+
+# One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
+.NOTPARALLEL:
+
+# The full run comes last, so that its closing line is the last thing to read.
+test: lint types unit-interpreted unit
+
+demo: $(NATIVE)
+	$(PY) examples/demo.py
+
+bench: $(NATIVE)
+	$(PY) -m benchmarks
+
+native: $(NATIVE)
+
+lint: $(NATIVE)
+	$(PY) -m ruff check $(CHECKED)
+	$(PY) -m ruff format --check $(CHECKED)
+	$(VENV)/bin/lint-imports
+
+types: $(NATIVE)
+	$(PY) -m mypy
+
+# tests/conftest.py keeps the .so files out of sight when AIOPRODUCE_PURE is set: the same modules, interpreted.
+unit-interpreted: $(NATIVE)
+	AIOPRODUCE_PURE=1 $(PY) -m pytest tests/unit tests/property
+
+unit: $(NATIVE)
+	$(PY) -m pytest
+
+# The second try at a venv is for distributions that ship pip but split ensurepip off into a package of its own.
+$(INSTALLED): pyproject.toml setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "aioproduce needs Python 3.11 or later, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
+	       "Name another one: make PYTHON=python3.11 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
+	  && $(PYTHON) -m pip --python $(PY) install --quiet pip; }
+	$(PY) -m pip install --quiet --upgrade pip
+	$(PY) -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+# An import prefers an extension to the .py beside it, however old: an edited module must be rebuilt before any run.
+$(NATIVE): $(INSTALLED) setup.py $(wildcard aioproduce/_native/*.py)
+	$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -f aioproduce/_native/*.so aioproduce/_native/*.c aioproduce/_native/*.html
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,79 @@
+"""What every test shares: which build of the hot path is tested, and what a skipped real-Kafka test means.
+
+Loaded by pytest before any test module, and it must stay the first to import anything of ``aioproduce``.
+
+1. With ``AIOPRODUCE_PURE=1`` no compiled module of ``aioproduce._native`` is ever loaded: the same ``.py`` files
+   run interpreted, so one command tests both builds (``make test`` does).
+2. A test that uses a real Kafka carries the ``kafka`` marker, whether its author thought of it or not.
+3. With ``AIOPRODUCE_REQUIRE_KAFKA=1`` (set by ``.ci/run`` in CI) a skip of such a test is a failure that says
+   why.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.abc import MetaPathFinder
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+
+IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
+REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"
+
+KAFKA_FIXTURES = frozenset({"kafka1", "kafka3", "kafka_tools"})
+
+
+class InterpretedNative(MetaPathFinder):
+    """Finds the modules of ``aioproduce._native`` by their source only, as if nothing had been compiled."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Answer for the hot path's modules, and leave every other import to the finders behind this one."""
+        if path is None or not fullname.startswith("aioproduce._native."):
+            return None
+        for folder in path:
+            spec = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(fullname)
+            if spec is not None:
+                return spec
+        return None
+
+
+if IS_PURE:
+    already_loaded = [name for name in sys.modules if name.startswith("aioproduce._native.")]
+    if already_loaded:
+        raise RuntimeError(
+            f"AIOPRODUCE_PURE=1 comes too late: {', '.join(already_loaded)} is imported already"
+        )
+    sys.meta_path.insert(0, InterpretedNative())
+
+
+def pytest_report_header() -> str:
+    """Say in the first lines of the run which build is tested."""
+    return f"aioproduce._native: {'interpreted (AIOPRODUCE_PURE=1)' if IS_PURE else 'as built'}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test that asks for a real-Kafka fixture, so that ``-m 'not kafka'`` can be relied on."""
+    for item in items:
+        if KAFKA_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("kafka")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn the skip of a real-Kafka test into a failure where CI asked for it."""
+    report = yield
+    is_expected_failure = hasattr(report, "wasxfail")
+    if REQUIRES_KAFKA and report.skipped and not is_expected_failure and item.get_closest_marker("kafka"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"AIOPRODUCE_REQUIRE_KAFKA=1, but this real-Kafka test was skipped. {reason}"
+    return report
