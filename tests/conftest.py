@@ -2,8 +2,8 @@
 
 Loaded by pytest before any test module, and it must stay the first to import anything of ``aioproduce``.
 
-1. With ``AIOPRODUCE_PURE=1`` no compiled module of ``aioproduce._native`` is ever loaded: the same ``.py`` files
-   run interpreted, so one command tests both builds (``make test`` does).
+1. With ``AIOPRODUCE_PURE=1`` no compiled module of ``aioproduce._native`` is ever loaded: the same ``.py``
+   files run interpreted, so one command tests both builds (``make test`` does).
 2. A test that uses a real Kafka carries the ``kafka`` marker, whether its author thought of it or not.
 3. With ``AIOPRODUCE_REQUIRE_KAFKA=1`` (set by ``.ci/run`` in CI) a skip of such a test is a failure that says
    why.
