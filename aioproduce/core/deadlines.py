@@ -1,0 +1,119 @@
+"""A queue of keys by instant: who has to be looked at when, without looking at the others.
+
+Used wherever the core waits for time to pass: connections, batches, back-offs. A heap with lazy deletion:
+moving or removing a key leaves its old entry in the heap, to be skipped when it comes up.
+
+Invariants:
+
+1. A key is in the queue at most once, with one instant.
+2. `pop_due` gives what is due in order of its instant; keys of one instant in the order of insertion.
+   Moving a key to another instant counts as a new insertion, moving it to the same one as nothing.
+3. The cost of a call grows with the logarithm of the number of live keys and with what is due, amortized.
+4. Memory is bounded by the live keys: after each call the stale entries of the heap are at most as many as
+   the live ones and `_SLACK`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar, final
+
+K = TypeVar("K", bound=Hashable)
+
+_SLACK = 64
+"""Stale entries allowed beyond the live ones: below this a rebuild costs more than the memory is worth."""
+
+
+@final
+class Deadlines(Generic[K]):
+    """Keys, each with the instant at which it becomes due.
+
+    Example:
+        >>> deadlines: Deadlines[str] = Deadlines()
+        >>> deadlines.schedule("linger", 5.0)
+        >>> deadlines.schedule("linger", 7.0)  # the earlier one stays
+        >>> deadlines.next_at(), deadlines.pop_due(5.0)
+        (5.0, ['linger'])
+    """
+
+    __slots__ = ("_heap", "_insertions", "_live")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, K]] = []
+        # An entry of the heap is live if it is the very (at, insertion) that stands here for its key.
+        self._live: dict[K, tuple[float, int]] = {}
+        self._insertions = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._live
+
+    def at(self, key: K) -> float | None:
+        """The key's instant, or `None` where it is not queued."""
+        entry = self._live.get(key)
+        return None if entry is None else entry[0]
+
+    def schedule(self, key: K, at: float) -> None:
+        """Makes `key` due at `at` or earlier: an earlier instant that it already has is kept."""
+        entry = self._live.get(key)
+        if entry is None or at < entry[0]:
+            self._insert(key, at)
+
+    def reschedule(self, key: K, at: float) -> None:
+        """Makes `key` due at exactly `at`, whether that is earlier or later than before."""
+        entry = self._live.get(key)
+        if entry is None or at != entry[0]:
+            self._insert(key, at)
+
+    def cancel(self, key: K) -> None:
+        """Takes `key` out; nothing happens where it is not queued."""
+        if self._live.pop(key, None) is not None:
+            self._compact()
+
+    def clear(self) -> None:
+        """Takes all keys out."""
+        self._heap.clear()
+        self._live.clear()
+
+    def next_at(self) -> float | None:
+        """The earliest instant of all keys, or `None` where there are none."""
+        heap = self._heap
+        while heap:
+            at, insertion, key = heap[0]
+            if self._live.get(key) == (at, insertion):
+                return at
+            heappop(heap)
+        return None
+
+    def pop_due(self, now: float) -> list[K]:
+        """Takes out all keys whose instant is `now` or earlier.
+
+        Args:
+            now: The current instant.
+
+        Returns:
+            The keys in order of their instants, then of insertion.
+        """
+        due: list[K] = []
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            at, insertion, key = heappop(heap)
+            if self._live.get(key) == (at, insertion):
+                del self._live[key]
+                due.append(key)
+        self._compact()
+        return due
+
+    def _insert(self, key: K, at: float) -> None:
+        self._insertions += 1
+        self._live[key] = (at, self._insertions)
+        heappush(self._heap, (at, self._insertions, key))
+        self._compact()
+
+    def _compact(self) -> None:
+        if len(self._heap) > 2 * len(self._live) + _SLACK:
+            self._heap = [(at, insertion, key) for key, (at, insertion) in self._live.items()]
+            heapify(self._heap)

@@ -1,0 +1,75 @@
+"""What the core asks of the driver, as values: open this connection, write these bytes, drop that connection.
+
+Made by `core.broker_connection` and `core.broker_connections`, executed by a driver. The driver takes them
+from the left of one deque until it is empty (never by iterating: executing an effect may report a fact at
+once, and a fact may append effects).
+
+Invariants, on both sides of the seam:
+
+1. A connection is known by its `connection_id`, which is never used again. `Connect` is its first effect.
+2. For each `Connect` the driver reports `connection_lost` exactly once, sooner or later: when the attempt
+   failed, when the peer or the network ended the connection, or when `Close` was executed. Memory that was
+   handed out by `Send` comes back by that fact, so a driver that swallows it leaks.
+3. Effects of one connection are executed in order. No effect of a connection comes after its
+   `connection_lost`.
+4. `Close` aborts: unsent bytes are thrown away. A polite close waits for a stalled peer for ever.
+5. After a `Send`, no other `Send` comes for that connection until the driver has reported `writable`: none
+   of its bytes is held by the transport any more. The driver reports it at once when all were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""A piece of a request on its way out. Its owner changes or reuses it only as invariant 2 and 5 allow."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Open a connection.
+
+    Attributes:
+        connection_id: The new connection's identity.
+        host: Name or address; a name is resolved anew each time, and all its addresses are tried (KIP-302).
+        port: The port.
+        timeout: Seconds that the core allows for the whole set-up (KIP-601). The core keeps the time: it
+            emits `Close` when they have passed. The driver may share them out among the addresses.
+    """
+
+    connection_id: int
+    host: str
+    port: int
+    timeout: float
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Write these buffers, in order, without joining or copying them where that can be avoided.
+
+    Attributes:
+        connection_id: The connection to write to.
+        buffers: The pieces of one whole request.
+    """
+
+    connection_id: int
+    buffers: Sequence[Buffer]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Abort the connection, or the attempt to open it, and report `connection_lost`.
+
+    Attributes:
+        connection_id: The connection to abort.
+    """
+
+    connection_id: int
+
+
+Effect: TypeAlias = Connect | Send | Close
