@@ -1,0 +1,161 @@
+"""What brokers answer, as typed values that are the same for every version of the protocol.
+
+Made by `wire.responses` (and by tests), read by the core. All are immutable.
+
+1. A field that a version lacks has the value that Kafka's schema gives as its default: -1, `None`, empty.
+2. Durations are seconds; instants on the broker's clock are milliseconds since the epoch, as in records.
+3. Error codes are plain ints: an unknown one is kept (see `wire.error_codes`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ApiVersionsResponse:
+    """The version ranges that a broker speaks.
+
+    Attributes:
+        error_code: 0, or 35 (UNSUPPORTED_VERSION) where the version asked for is too new for the broker.
+        versions: API key -> (lowest, highest) version.
+        throttle: Seconds that the client shall wait (KIP-219).
+    """
+
+    error_code: int
+    versions: dict[int, tuple[int, int]]
+    throttle: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """A broker and where it listens."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """One partition: its leader (-1: none) with the leader's epoch (-1: not known), and its replicas."""
+
+    partition: int
+    error_code: int
+    leader_id: int
+    leader_epoch: int = -1
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """One topic.
+
+    Attributes:
+        name: The name; `None` only for an unknown topic that was asked for by id.
+        topic_id: The id; `None` from brokers older than 2.8 and for an unknown topic.
+        error_code: The topic's own error code, 0 for none.
+        is_internal: Whether it is one of Kafka's own topics.
+        partitions: In the order of the response, which need not be that of their numbers.
+    """
+
+    name: str | None
+    topic_id: UUID | None
+    error_code: int
+    is_internal: bool = False
+    partitions: tuple[PartitionMetadata, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataResponse:
+    """The cluster as one broker sees it.
+
+    Attributes:
+        throttle: Seconds that the client shall wait (KIP-219).
+        error_code: The whole response's error code: 0 before v13, or 129 (REBOOTSTRAP_REQUIRED, KIP-1102).
+        brokers: The live brokers.
+        cluster_id: The cluster's id, `None` before v2.
+        controller_id: The controller's node id, or -1.
+        topics: The topics asked for.
+    """
+
+    throttle: float
+    error_code: int
+    brokers: tuple[BrokerAddress, ...]
+    cluster_id: str | None
+    controller_id: int
+    topics: tuple[TopicMetadata, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducerIdResponse:
+    """A producer id and its epoch, both -1 where `error_code` is not 0."""
+
+    throttle: float
+    error_code: int
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordError:
+    """One record that made the broker refuse its batch (KIP-467): its index in the batch, and why."""
+
+    batch_index: int
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProduceResponse:
+    """What became of one batch.
+
+    Attributes:
+        topic: The topic's name, `None` from v13 on (then `topic_id` says which).
+        topic_id: The topic's id, `None` before v13.
+        partition: The partition's number.
+        error_code: 0 when the batch is in the log.
+        base_offset: The offset of its first record, or -1.
+        log_append_time: Milliseconds since the epoch if the topic uses the broker's time, else -1.
+        log_start_offset: Where the partition's log begins, or -1.
+        record_errors: The records that the broker refused, where it says so.
+        error_message: The broker's own words, or `None`.
+        leader_id: The new leader on NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951), or -1.
+        leader_epoch: The new leader's epoch, or -1.
+    """
+
+    topic: str | None
+    topic_id: UUID | None
+    partition: int
+    error_code: int
+    base_offset: int
+    log_append_time: int = -1
+    log_start_offset: int = -1
+    record_errors: tuple[RecordError, ...] = ()
+    error_message: str | None = None
+    leader_id: int = -1
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceResponse:
+    """What became of every batch of one Produce request.
+
+    Attributes:
+        throttle: Seconds that the client shall wait (KIP-219).
+        partitions: One for each batch.
+        node_endpoints: Where the new leaders named in `partitions` listen (KIP-951).
+    """
+
+    throttle: float
+    partitions: tuple[PartitionProduceResponse, ...]
+    node_endpoints: tuple[BrokerAddress, ...] = ()
+
+
+Message: TypeAlias = ApiVersionsResponse | MetadataResponse | InitProducerIdResponse | ProduceResponse
+"""Every answer that the core gets."""
