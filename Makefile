@@ -47,6 +47,7 @@ unit-interpreted: $(NATIVE)
 	AIOPRODUCE_PURE=1 $(PY) -m pytest tests/unit tests/property
 
 unit: $(NATIVE)
+	$(PY) -m tests.kafka_install
 	$(PY) -m pytest
 
 # The second try at a venv is for distributions that ship pip but split ensurepip off into a package of its own.
