@@ -1,0 +1,59 @@
+"""What the modules of this folder use of `cython`: for where Cython is not installed, and for mypy.
+
+Cython is needed to build, never to run. An interpreted module that cannot import `cython` gets this in its
+place; mypy always sees this, because Cython's own `cython` has no type information.
+
+1. Decorators give back what they are given; a declaration declares nothing.
+2. C types are the Python types that stand for them in interpreted code: a pointer to bytes is a bytearray.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+_T = TypeVar("_T")
+
+compiled: bool = False
+
+bint: TypeAlias = builtins.bool
+int: TypeAlias = builtins.int
+uint: TypeAlias = builtins.int
+longlong: TypeAlias = builtins.int
+ulonglong: TypeAlias = builtins.int
+Py_ssize_t: TypeAlias = builtins.int
+p_uchar: TypeAlias = builtins.bytearray
+
+
+def _unchanged(target: _T) -> _T:
+    return target
+
+
+cclass = _unchanged
+cfunc = _unchanged
+ccall = _unchanged
+final = _unchanged
+inline = _unchanged
+
+
+def exceptval(_value: object = None, *, check: builtins.bool = False) -> Callable[[_T], _T]:
+    """Name a C function's error value; an interpreted function just raises."""
+    del check
+    return _unchanged
+
+
+def declare(_type: object = None, _value: Any = None, *, visibility: str = "private") -> Any:
+    """Declare an attribute or a variable; an interpreted class has its slots."""
+    del visibility
+    return _value
+
+
+def cast(_type: object, value: Any) -> Any:
+    """Convert between C types; in interpreted code values keep their own."""
+    return value
+
+
+def address(value: Any) -> Any:
+    """Take a C address: only ever behind `if cython.compiled:`."""
+    raise NotImplementedError(f"no address of {value!r} in interpreted code")
