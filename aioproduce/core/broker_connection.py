@@ -25,24 +25,22 @@ between them): the peer has answered the whole request, so its bytes are gone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 from aioproduce.core.deadlines import Deadlines
-from aioproduce.core.effects import Buffer, Close, Connect, Effect, Send
-from aioproduce.errors import ProtocolError, UnsupportedVersionError
+from aioproduce.core.effects import Close, Connect, Effect, Send
+from aioproduce.core.in_flight_request import Completed, Encode, InFlightRequest
+from aioproduce.errors import ProtocolError
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey, ApiVersions
-from aioproduce.wire.error_codes import UNSUPPORTED_VERSION, name_of
+from aioproduce.wire.error_codes import UNSUPPORTED_VERSION
 from aioproduce.wire.framing import FrameReader
-from aioproduce.wire.messages import ApiVersionsResponse, BrokerAddress, Message
+from aioproduce.wire.messages import ApiVersionsResponse, BrokerAddress
 from aioproduce.wire.requests import encode_api_versions
 from aioproduce.wire.responses import correlation_id_of, decode_body
-
-Encode: TypeAlias = Callable[[int, int], Sequence[Buffer]]
-"""`(version, correlation_id)` -> the buffers of one whole request, size prefix and header included."""
 
 _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 """An int32 on the wire; negative ones are legal but help nobody who reads a trace."""
@@ -100,40 +98,6 @@ class _Negotiation(Enum):
     """The context of our own ApiVersions requests; they are never handed out."""
 
     CONTEXT = "negotiation"
-
-
-@final
-@dataclass(slots=True, eq=False)
-class InFlightRequest:
-    """A request between `send` and its end (invariant 3).
-
-    Attributes:
-        api: What was asked.
-        version: In which version.
-        correlation_id: Its number on its connection.
-        context: The sender's own; passed through.
-        sent_at: When it was queued for writing.
-        deadline: When it has taken too long. A throttled answer moves it on: the broker works on nothing of
-            this connection during the throttle time (KIP-219).
-        expects_response: False for a Produce request with acks=0.
-    """
-
-    api: ApiKey
-    version: int
-    correlation_id: int
-    context: object
-    sent_at: float
-    deadline: float
-    expects_response: bool
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """A request and its answer."""
-
-    request: InFlightRequest
-    response: Message
 
 
 @final
@@ -268,7 +232,7 @@ class BrokerConnection:
         return len(self.in_flight) + (self.unacknowledged is not None)
 
     def can_send(self, now: float) -> bool:
-        """Whether `send` may be called: ready, nothing unwritten, fewer in flight than allowed, not throttled."""
+        """Whether `send` may be called: ready, nothing unwritten, room for one more in flight, not throttled."""
         return (
             self.state is ConnectionState.READY
             and self.is_writable
@@ -339,10 +303,10 @@ class BrokerConnection:
                 done = self._handle_frame(frame, now)
                 if done is not None:
                     completed.append(done)
-                if not self.is_open:
-                    return completed
+            if self._frames.error is not None:  # behind the frames that it gave
+                raise self._frames.error
         except ProtocolError as error:
-            self.close(str(error), LossCause.PROTOCOL_ERROR, error)
+            self.close(f"{self.peer}: {error}", LossCause.PROTOCOL_ERROR, error)
             return completed
         if not self.in_flight:
             self._refresh_deadline()
@@ -476,12 +440,12 @@ class BrokerConnection:
     def _handle_frame(self, frame: memoryview, now: float) -> Completed | None:
         correlation_id = correlation_id_of(frame)
         if not self.in_flight:
-            raise ProtocolError(f"{self.peer} sent a response ({correlation_id}) that nobody asked for.")
+            raise ProtocolError(f"the broker sent a response ({correlation_id}) that nobody asked for")
         request = self.in_flight[0]
         if correlation_id != request.correlation_id:
             raise ProtocolError(
-                f"{self.peer} answered request {correlation_id} where {request.correlation_id} "
-                f"({request.api.name}) is next."
+                f"the broker answered request {correlation_id} where {request.correlation_id} "
+                f"({request.api.display_name}) is next"
             )
         response = decode_body(request.api, request.version, frame)
         self.in_flight.popleft()
@@ -489,7 +453,7 @@ class BrokerConnection:
         if request.context is not _Negotiation.CONTEXT:
             return Completed(request, response)
         if not isinstance(response, ApiVersionsResponse):
-            raise ProtocolError(f"{self.peer} did not answer ApiVersions.")
+            raise ProtocolError("the broker's answer is not that of ApiVersions")
         self._handle_versions(request, response, now)
         return None
 
@@ -501,17 +465,9 @@ class BrokerConnection:
             self._negotiation_version = newest if 0 < newest < request.version else 0
             self._negotiate(now)
             return
-        if response.error_code != 0:
-            error = ProtocolError(f"{self.peer} answered ApiVersions with {name_of(response.error_code)}.")
-            self.close(str(error), LossCause.PROTOCOL_ERROR, error)
-            return
         api_versions = ApiVersions.from_response(response)
         for api in _REQUIRED_APIS:
-            try:
-                api_versions.version(api)
-            except UnsupportedVersionError as unsupported:
-                self.close(f"{self.peer}: {unsupported}", LossCause.PROTOCOL_ERROR, unsupported)
-                return
+            api_versions.version(api)  # raises, and so ends the connection, where there is none
         self.api_versions = api_versions
         self._move_to(ConnectionState.READY)
 
@@ -560,7 +516,7 @@ class BrokerConnection:
         took = request.deadline - request.sent_at
         done = "answer" if request.expects_response else "take"
         return (
-            f"{self.peer} did not {done} request {request.correlation_id} ({request.api.name}) "
+            f"{self.peer} did not {done} request {request.correlation_id} ({request.api.display_name}) "
             f"within {took:g} s (request.timeout.ms)",
             LossCause.REQUEST_TIMEOUT,
         )

@@ -28,15 +28,10 @@ from dataclasses import dataclass
 from math import inf
 from typing import final
 
-from aioproduce.core.broker_connection import (
-    BrokerConnection,
-    Completed,
-    ConnectionSettings,
-    InFlightRequest,
-    LossCause,
-)
+from aioproduce.core.broker_connection import BrokerConnection, ConnectionSettings, LossCause
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Effect
+from aioproduce.core.in_flight_request import Completed, InFlightRequest
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import UnsupportedVersionError
 from aioproduce.wire.messages import BrokerAddress
@@ -302,7 +297,7 @@ class BrokerConnections:
             connection, and the requests not answered come with its `connection_lost`.
         """
         connection = self._by_id.get(connection_id)
-        if connection is None or not connection.is_open:
+        if connection is None:
             return []
         was_ready = connection.is_ready
         completed = connection.receive_data(data, now)
