@@ -1,0 +1,355 @@
+"""One batch of records on its way to one partition, from the first append to its outcome.
+
+Called by the RecordAccumulator (appends, queueing), the TransactionManager (sequences) and the Sender (outcome).
+
+Invariants:
+
+1. A batch is in exactly one `BatchState`; `_MOVES` is the table of what may follow what.
+2. Its memory goes back when it enters DONE and not before: no bytes of a batch that is IN_FLIGHT or ABANDONED
+   are reused or rewritten, whatever became of its futures (KAFKA-19012).
+3. Its futures are settled once: on the way to ABANDONED or DONE, whichever comes first.
+4. `possibly_written` never goes back to False: once an answer was lost, a later definite error proves nothing.
+5. Time runs from the creation of the batch, not from a retry: retries and splits do not prolong it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+from aioproduce._native.delivery import BatchResult, DeliveryFuture
+from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer, record_size_upper_bound
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Sequence
+
+    from aioproduce._native.delivery import DeliveryRuntime
+    from aioproduce.compression import Codec
+    from aioproduce.core.effects import Buffer
+    from aioproduce.records import Header, TopicPartition
+
+NO_SEQUENCE: Final = -1
+
+
+class Lease(Protocol):
+    """Memory that a batch holds; given back once."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who writes, in the idempotent protocol (KIP-98): a producer id and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether a broker gave it."""
+        return self.producer_id >= 0
+
+
+NO_PRODUCER_ID: Final = ProducerIdAndEpoch(-1, -1)
+
+
+class BatchState(Enum):
+    """Where a batch is."""
+
+    QUEUED = auto()
+    """In its partition's queue: open for appends, waiting to be sent, or backing off before a retry."""
+    IN_FLIGHT = auto()
+    """Handed to a connection; no answer yet."""
+    ABANDONED = auto()
+    """Its futures have failed, but its bytes may still be on the wire."""
+    DONE = auto()
+    """Settled, and its memory given back."""
+
+
+_MOVES: Final[dict[BatchState, frozenset[BatchState]]] = {
+    BatchState.QUEUED: frozenset({BatchState.IN_FLIGHT, BatchState.DONE}),
+    BatchState.IN_FLIGHT: frozenset({BatchState.QUEUED, BatchState.ABANDONED, BatchState.DONE}),
+    BatchState.ABANDONED: frozenset({BatchState.DONE}),
+    BatchState.DONE: frozenset(),
+}
+
+
+@final
+class _SharedLease:
+    """The lease of a batch that was split: it goes back when the last of the parts is done."""
+
+    __slots__ = ("_holders", "_lease")
+
+    def __init__(self, lease: Lease, holders: int) -> None:
+        self._lease = lease
+        self._holders = holders
+
+    def release(self) -> None:
+        self._holders -= 1
+        if self._holders == 0:
+            self._lease.release()
+
+
+@final
+class ProducerBatch:
+    """Records for one partition, their memory, and the result that their futures share.
+
+    Attributes:
+        batch_id: Ascending in the order of creation; parts of a split batch have their origin's.
+        created_at: When it was opened.
+        deadline: When its futures fail at the latest (`delivery.timeout.ms` after `created_at`).
+        attempts: How many times it was handed to a connection.
+        retry_at: Not to be sent again before this instant.
+        sent_leader_epoch: The leader epoch known when it was last sent; a newer one ends its back-off (KIP-951).
+        topic_id: The topic's id when it was last sent, for Produce v13 (KIP-516).
+        buffers: What goes on the wire, once sealed.
+        size: Bytes of `buffers`, or the bytes written so far.
+        sequence_has_been_reset: Whether its sequence was rewritten since it was last sent.
+    """
+
+    __slots__ = (
+        "_compressed",
+        "_lease",
+        "_sealed_as",
+        "attempts",
+        "base_sequence",
+        "batch_id",
+        "buffers",
+        "created_at",
+        "deadline",
+        "is_open",
+        "origin",
+        "possibly_written",
+        "producer",
+        "records",
+        "result",
+        "retry_at",
+        "sent_leader_epoch",
+        "sequence_has_been_reset",
+        "size",
+        "state",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        lease: Lease,
+        buffer: bytearray,
+        runtime: DeliveryRuntime,
+        *,
+        batch_id: int,
+        created_at: float,
+        deadline: float,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.records = RecordBatchBuffer(buffer)
+        self.result = BatchResult(topic_partition.topic, topic_partition.partition, runtime)
+        self.batch_id = batch_id
+        self.created_at = created_at
+        self.deadline = deadline
+        self.state = BatchState.QUEUED
+        self.is_open = True
+        self.origin: ProducerBatch = self
+        self.attempts = 0
+        self.retry_at = 0.0
+        self.sent_leader_epoch = -1
+        self.possibly_written = False
+        self.producer = NO_PRODUCER_ID
+        self.base_sequence = NO_SEQUENCE
+        self.sequence_has_been_reset = False
+        self.topic_id: uuid.UUID | None = None
+        self.buffers: Sequence[Buffer] = ()
+        self.size = RECORD_BATCH_OVERHEAD
+        self._lease = lease
+        self._compressed: bytes | None = None
+        self._sealed_as: tuple[ProducerIdAndEpoch, int] | None = None
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+        return self.topic_partition.partition
+
+    @property
+    def record_count(self) -> int:
+        """How many records it holds."""
+        return self.records.record_count
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether the idempotent protocol gave it a sequence number."""
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its futures have their outcome."""
+        return self.state is BatchState.ABANDONED or self.state is BatchState.DONE
+
+    def try_append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+    ) -> DeliveryFuture | None:
+        """Append one record.
+
+        Returns:
+            Its future, or `None` where the batch is closed for appends or has no room.
+        """
+        if not self.is_open:
+            return None
+        index = self.records.try_append(timestamp, key, value, headers)
+        if index < 0:
+            return None
+        return DeliveryFuture(
+            self.result,
+            index,
+            timestamp,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
+
+    def close_for_appends(self) -> None:
+        """Let no further record in."""
+        self.is_open = False
+
+    def set_sequence(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
+        """Give it its place in the idempotent protocol; what is on the wire is not touched."""
+        self.sequence_has_been_reset = self.has_sequence
+        self.producer = producer
+        self.base_sequence = base_sequence
+
+    def begin_attempt(self, codec: Codec | None, *, is_transactional: bool = False) -> None:
+        """Seal it for the wire and mark it in flight."""
+        self._move(BatchState.IN_FLIGHT)
+        self.is_open = False
+        sealed_as = (self.producer, self.base_sequence)
+        if self._sealed_as != sealed_as:
+            if codec is not None and self._compressed is None:
+                self._compressed = codec.compress(self.records.records_view())
+            self.buffers, self.size = self.records.seal(
+                producer_id=self.producer.producer_id,
+                producer_epoch=self.producer.epoch,
+                base_sequence=self.base_sequence,
+                attributes=0 if codec is None else codec.id,
+                compressed=self._compressed,
+                is_transactional=is_transactional,
+            )
+            self._sealed_as = sealed_as
+        self.attempts += 1
+        self.sequence_has_been_reset = False
+
+    def requeue(self, retry_at: float) -> None:
+        """Back to the queue after a retriable error."""
+        self._move(BatchState.QUEUED)
+        self.retry_at = retry_at
+
+    def succeed(self, base_offset: int, log_append_time: int) -> None:
+        """Acknowledged: settle the futures and give the memory back."""
+        self._move(BatchState.DONE)
+        try:
+            self.result.succeed(base_offset, log_append_time)
+        finally:
+            self._release()
+
+    def fail(self, error: BaseException, record_errors: dict[int, BaseException] | None = None) -> None:
+        """Settle the futures with an error; the memory goes back now, or, in flight, with `release_abandoned()`."""
+        in_flight = self.state is BatchState.IN_FLIGHT
+        self._move(BatchState.ABANDONED if in_flight else BatchState.DONE)
+        self.is_open = False
+        try:
+            self.result.fail(error, self.record_count, record_errors)
+        finally:
+            if not in_flight:
+                self._release()
+
+    def answer_failed(
+        self, error: BaseException, record_errors: dict[int, BaseException] | None = None
+    ) -> None:
+        """Settle the futures with the error that the broker answered, and give the memory back."""
+        self._move(BatchState.DONE)
+        try:
+            self.result.fail(error, self.record_count, record_errors)
+        finally:
+            self._release()
+
+    def release_abandoned(self) -> None:
+        """An abandoned batch was answered, or its connection is gone: its memory is free now."""
+        self._move(BatchState.DONE)
+        self._release()
+
+    def split(self) -> list[ProducerBatch]:
+        """Halve a batch that the broker found too large (KIP-126).
+
+        Java splits by `batch.size`, which makes no headway where the broker's limit lies below that; halves
+        always converge. The parts live in copies; their charge is the lease of the original, which goes back
+        when the last of them is done.
+
+        Returns:
+            The parts in order, without sequences.
+        """
+        records = list(self.records.iter_records())
+        if len(records) < 2:
+            raise RuntimeError(f"a batch of {len(records)} records cannot be split")
+        sizes = [record_size_upper_bound(key, value, headers) for _, key, value, headers in records]
+        cut = _cut_in_half(sizes)
+        lease = _SharedLease(self._lease, 2)
+        self._move(BatchState.DONE)
+        parts: list[ProducerBatch] = []
+        for start, stop in ((0, cut), (cut, len(records))):
+            part = ProducerBatch(
+                self.topic_partition,
+                lease,
+                bytearray(RECORD_BATCH_OVERHEAD + sum(sizes[start:stop])),
+                self.result.runtime,
+                batch_id=self.batch_id,
+                created_at=self.created_at,
+                deadline=self.deadline,
+            )
+            part.origin = self.origin
+            # The answer was definite and splitting is no retry, so the attempt does not count against `retries`.
+            part.attempts = self.attempts - 1
+            part.possibly_written = self.possibly_written
+            for timestamp, key, value, headers in records[start:stop]:
+                if part.records.try_append(timestamp, key, value, headers) < 0:
+                    raise RuntimeError("a record did not fit into the part that was sized for it")
+            part.close_for_appends()
+            parts.append(part)
+        self.result.split([(0, parts[0].result), (cut, parts[1].result)])
+        self._drop_bytes()
+        return parts
+
+    def _move(self, state: BatchState) -> None:
+        if state not in _MOVES[self.state]:
+            raise RuntimeError(
+                f"the batch of {self.topic_partition} cannot go from {self.state.name} to {state.name}"
+            )
+        self.state = state
+
+    def _release(self) -> None:
+        self._drop_bytes()
+        self._lease.release()
+
+    def _drop_bytes(self) -> None:
+        self.buffers = ()
+        self._compressed = None
+        self.records.release()
+
+
+def _cut_in_half(sizes: list[int]) -> int:
+    """The index at which the sizes before and after are about equal; at least one on either side."""
+    half = sum(sizes) / 2
+    passed = 0
+    for index, size in enumerate(sizes):
+        passed += size
+        if passed >= half:
+            return min(max(index, 1), len(sizes) - 1)
+    return 1

@@ -1,0 +1,586 @@
+"""Accepted records, batched per partition, and which of them are ready to be sent.
+
+Called by the Producer (appends) and the Sender (drain, re-enqueue, expiry). Java scans every partition at each
+wake-up; here readiness is an event: whatever makes a batch sendable puts its partition into the ready queue of
+its leader, and what only time makes sendable waits in a heap of deadlines.
+
+Invariants:
+
+1. A partition is in at most one ready queue, that of its leader; or among the leaderless; or blocked by the
+   idempotent protocol; or waiting for an instant in `_deadlines`; or has nothing to send.
+2. `_incomplete` holds every batch whose futures are pending, in the order of creation, each origin with the
+   parts it was split into. Expiry and flush look at its front only.
+3. A batch is appended to only while it is the last of its partition's queue and no flush, drain or expiry
+   closed it.
+4. In a queue, batches that have a sequence come first, in the order of their sequences.
+5. A batch owns one lease of the pool, given back when the batch is done, whatever path it took.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, record_size_upper_bound
+from aioproduce.core.deadlines import Deadlines
+from aioproduce.core.producer_batch import BatchState, ProducerBatch
+from aioproduce.errors import RecordTooLargeError
+from aioproduce.partitioners import BuiltInPartitioner
+from aioproduce.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from aioproduce._native.delivery import DeliveryFuture, DeliveryRuntime
+    from aioproduce.compression import Codec
+    from aioproduce.core.buffer_pool import BufferLease, BufferPool
+    from aioproduce.core.cluster_metadata import ClusterMetadata, TopicView
+    from aioproduce.core.retry import ExponentialBackoff
+    from aioproduce.core.transaction_manager import TransactionManager
+    from aioproduce.records import Header
+
+NO_LEADER: Final = -1
+_NOW: Final = float("-inf")
+
+
+@final
+class PartitionQueue:
+    """The batches of one partition, the oldest first.
+
+    Attributes:
+        open: The last batch, while it takes appends.
+        ready_node: The node in whose ready queue this stands (`NO_LEADER`: among the leaderless), or `None`.
+        is_muted: Whether a request of this partition is in flight and order forbids another.
+        is_blocked: Whether the idempotent protocol forbids to send now; an event of that protocol ends it.
+    """
+
+    __slots__ = (
+        "batches",
+        "is_blocked",
+        "is_muted",
+        "leader_epoch",
+        "leader_id",
+        "open",
+        "ready_node",
+        "topic_partition",
+    )
+
+    def __init__(self, topic_partition: TopicPartition, leader_id: int, leader_epoch: int) -> None:
+        self.topic_partition = topic_partition
+        self.batches: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.ready_node: int | None = None
+        self.is_muted = False
+        self.is_blocked = False
+
+
+@final
+class _TopicQueues:
+    """The queues of one topic, and where its keyless records go at present."""
+
+    __slots__ = ("partitioner", "partitions")
+
+    def __init__(self, partitioner: BuiltInPartitioner) -> None:
+        self.partitioner = partitioner
+        self.partitions: dict[int, PartitionQueue] = {}
+
+
+@final
+class RecordAccumulator:
+    """Batches records and tells which batches can be sent.
+
+    Args:
+        pool: Where the memory comes from.
+        metadata: Who leads which partition.
+        transactions: The idempotent protocol's state, or `None` without it.
+        runtime: What deliveries need of the driver.
+        codec: The compression, or `None`.
+        batch_size: Bytes of a batch (`batch.size`), before compression.
+        linger: Seconds that a batch waits for more records.
+        delivery_timeout: Seconds from the opening of a batch to the failure of its futures.
+        max_request_size: Bytes of one request at most, except for a single larger batch.
+        backoff: The delay before a retry.
+        random: `random(n)` gives an integer from 0 to n - 1.
+    """
+
+    def __init__(
+        self,
+        *,
+        pool: BufferPool,
+        metadata: ClusterMetadata,
+        transactions: TransactionManager | None,
+        runtime: DeliveryRuntime,
+        codec: Codec | None,
+        batch_size: int,
+        linger: float,
+        delivery_timeout: float,
+        max_request_size: int,
+        backoff: ExponentialBackoff,
+        random: Callable[[int], int],
+    ) -> None:
+        self._pool = pool
+        self._metadata = metadata
+        self._transactions = transactions
+        self._runtime = runtime
+        self._codec = codec
+        self._batch_size = batch_size
+        self._linger = linger
+        self._delivery_timeout = delivery_timeout
+        self._max_request_size = max_request_size
+        self._backoff = backoff
+        self._random = random
+        # A batch may hold records that a request may not: only then each record must be measured.
+        self._measure_each = max_request_size < batch_size
+        self._topics: dict[str, _TopicQueues] = {}
+        self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
+        self._leaderless: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self._deadlines: Deadlines[PartitionQueue] = Deadlines()
+        self._lingering: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self._incomplete: OrderedDict[ProducerBatch, list[ProducerBatch]] = OrderedDict()
+        self._next_batch_id = 0
+        self._flush_before = 0
+        self._is_closing = False
+        self.has_news = False
+        """Set when something became ready or a deadline appeared; the Sender clears it when it has looked."""
+
+    # -- appends ----------------------------------------------------------------------------------------------
+
+    def size_of(self, key: bytes | None, value: bytes | None, headers: Sequence[Header] | None) -> int:
+        """Bytes to lease for a batch that begins with this record.
+
+        Raises:
+            RecordTooLargeError: the record exceeds `max.request.size`.
+        """
+        record = RECORD_BATCH_OVERHEAD + record_size_upper_bound(key, value, headers)
+        if record > self._max_request_size:
+            raise RecordTooLargeError(
+                f"the record takes up to {record} bytes, more than max.request.size={self._max_request_size}: "
+                "raise max.request.size (and the topic's max.message.bytes), or send less at once",
+                size=record,
+                limit=self._max_request_size,
+                limited_by="max.request.size",
+            )
+        return max(self._batch_size, record)
+
+    def append(
+        self,
+        topic: TopicView,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+    ) -> DeliveryFuture | None:
+        """Append to a batch that is open already, which takes no memory.
+
+        Args:
+            topic: The topic, as metadata knows it.
+            partition: The partition, or `None` for the partitioner to choose.
+            timestamp: Milliseconds since the epoch.
+            key: The serialized key.
+            value: The serialized value.
+            headers: The headers.
+
+        Returns:
+            The record's future, or `None` if a new batch must be opened.
+        """
+        if self._measure_each:
+            self.size_of(key, value, headers)
+        queues = self._topics.get(topic.name)
+        if queues is None:
+            return None
+        if partition is not None:
+            queue = queues.partitions.get(partition)
+            if queue is None or queue.open is None:
+                return None
+            delivery = queue.open.try_append(timestamp, key, value, headers)
+            if delivery is None:
+                self._close_open_batch(queue)
+            return delivery
+        return self._append_sticky(topic, queues, timestamp, key, value, headers)
+
+    def append_new_batch(
+        self,
+        lease: BufferLease,
+        topic: TopicView,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        now: float,
+    ) -> DeliveryFuture:
+        """Append with memory in hand: into an open batch if by now there is one, else into a new one.
+
+        The lease passes to this method: it becomes the new batch's, or is released, also on an error.
+        """
+        try:
+            delivery = self.append(topic, partition, timestamp, key, value, headers)
+            if delivery is not None:
+                lease.release()
+                return delivery
+            queues = self._topics.get(topic.name)
+            if queues is None:
+                queues = _TopicQueues(BuiltInPartitioner(topic.name, self._batch_size, self._random))
+                self._topics[topic.name] = queues
+            chosen = queues.partitioner.peek(topic) if partition is None else partition
+            queue = self._queue(queues, TopicPartition(topic.name, chosen))
+            batch = ProducerBatch(
+                queue.topic_partition,
+                lease,
+                lease.buffer,
+                self._runtime,
+                batch_id=self._next_batch_id,
+                created_at=now,
+                deadline=now + self._delivery_timeout,
+            )
+            delivery = batch.try_append(timestamp, key, value, headers)
+        except BaseException:
+            if not lease.is_released:
+                lease.release()
+            raise
+        if delivery is None:
+            lease.release()
+            raise RuntimeError("a record did not fit into the buffer that was sized for it")
+        self._next_batch_id += 1
+        self._incomplete[batch] = [batch]
+        queue.batches.append(batch)
+        if batch.records.size < self._batch_size:
+            queue.open = batch
+        else:
+            batch.close_for_appends()
+        if partition is None:
+            queues.partitioner.on_appended(
+                chosen, batch.records.size, topic, enable_switch=queue.open is None
+            )
+        self._metadata.touch(topic.name, now)
+        self.has_news = True
+        self.reconsider(queue, now)
+        return delivery
+
+    def _append_sticky(
+        self,
+        topic: TopicView,
+        queues: _TopicQueues,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+    ) -> DeliveryFuture | None:
+        partitioner = queues.partitioner
+        while True:
+            partition = partitioner.peek(topic)
+            queue = queues.partitions.get(partition)
+            batch = None if queue is None else queue.open
+            if queue is not None and batch is not None:
+                before = batch.records.size
+                delivery = batch.try_append(timestamp, key, value, headers)
+                if delivery is not None:
+                    grown = batch.records.size - before
+                    partitioner.on_appended(partition, grown, topic, enable_switch=False)
+                    return delivery
+                self._close_open_batch(queue)
+            # All batches of this partition are full: the moment at which a due switch may happen (KIP-794).
+            partitioner.on_appended(partition, 0, topic, enable_switch=True)
+            if partitioner.peek(topic) == partition:
+                return None
+
+    def _close_open_batch(self, queue: PartitionQueue) -> None:
+        batch = queue.open
+        if batch is not None:
+            batch.close_for_appends()
+            queue.open = None
+            self.has_news = True
+            self.reconsider(queue, _NOW)
+
+    def _queue(self, queues: _TopicQueues, topic_partition: TopicPartition) -> PartitionQueue:
+        queue = queues.partitions.get(topic_partition.partition)
+        if queue is None:
+            topic, partition = topic_partition
+            queue = PartitionQueue(
+                topic_partition,
+                self._metadata.leader_of(topic, partition),
+                self._metadata.leader_epoch_of(topic, partition),
+            )
+            queues.partitions[partition] = queue
+        return queue
+
+    # -- readiness --------------------------------------------------------------------------------------------
+
+    def reconsider(self, queue: PartitionQueue, now: float) -> None:
+        """Something about this partition changed: see whether, or when, its first batch can be sent."""
+        at = self._sendable_at(queue)
+        if at is None:
+            self._take_from_ready(queue)
+        elif at <= now or at == _NOW:
+            self._lingering.pop(queue, None)
+            self._mark_ready(queue)
+        else:
+            if queue.batches[0].attempts == 0:
+                self._lingering[queue] = None
+            self._deadlines.reschedule(queue, at)
+            self.has_news = True
+
+    def _sendable_at(self, queue: PartitionQueue) -> float | None:
+        """When the first batch can be sent: an instant, `_NOW`, or `None` if no passing of time brings it."""
+        if not queue.batches or queue.is_muted or queue.is_blocked:
+            return None
+        head = queue.batches[0]
+        if head.attempts:
+            # A newer leader than the one that refused it is worth an attempt at once (KIP-951).
+            return _NOW if queue.leader_epoch > head.sent_leader_epoch else head.retry_at
+        if (
+            len(queue.batches) > 1
+            or not head.is_open
+            or head.batch_id < self._flush_before
+            or self._is_closing
+            or self._pool.is_exhausted
+        ):
+            return _NOW
+        return head.created_at + self._linger
+
+    def _mark_ready(self, queue: PartitionQueue) -> None:
+        node = queue.leader_id
+        if queue.ready_node == node:
+            return
+        self._take_from_ready(queue)
+        queue.ready_node = node
+        if node == NO_LEADER:
+            self._leaderless[queue] = None
+        else:
+            ready = self._ready.get(node)
+            if ready is None:
+                ready = self._ready[node] = OrderedDict()
+            ready[queue] = None
+        self.has_news = True
+
+    def _take_from_ready(self, queue: PartitionQueue) -> None:
+        node = queue.ready_node
+        if node is None:
+            return
+        queue.ready_node = None
+        if node == NO_LEADER:
+            del self._leaderless[queue]
+            return
+        ready = self._ready[node]
+        del ready[queue]
+        if not ready:
+            del self._ready[node]
+
+    @property
+    def ready_nodes(self) -> Iterable[int]:
+        """The nodes that lead a partition with a batch to send."""
+        return self._ready.keys()
+
+    @property
+    def leaderless_topics(self) -> set[str]:
+        """The topics that have something to send to a partition without a known leader."""
+        return {queue.topic_partition.topic for queue in self._leaderless}
+
+    def leader_changed(self, topic_partition: TopicPartition, now: float) -> None:
+        """Metadata knows another leader, or a newer epoch, of this partition."""
+        queue = self._find(topic_partition)
+        if queue is None:
+            return
+        topic, partition = topic_partition
+        queue.leader_id = self._metadata.leader_of(topic, partition)
+        queue.leader_epoch = self._metadata.leader_epoch_of(topic, partition)
+        self.reconsider(queue, now)
+
+    def memory_exhausted(self, now: float) -> None:
+        """A `send()` began to wait for memory: no batch lingers any longer."""
+        while self._lingering:
+            queue, _ = self._lingering.popitem(last=False)
+            self.reconsider(queue, now)
+
+    def mute(self, topic_partition: TopicPartition) -> None:
+        """Send nothing of this partition until `unmute()`: one request at a time keeps the order."""
+        queue = self._find(topic_partition)
+        if queue is not None:
+            queue.is_muted = True
+            self._take_from_ready(queue)
+
+    def unmute(self, topic_partition: TopicPartition, now: float) -> None:
+        """End `mute()`."""
+        queue = self._find(topic_partition)
+        if queue is not None:
+            queue.is_muted = False
+            self.reconsider(queue, now)
+
+    def unblock(self, topic_partition: TopicPartition, now: float) -> None:
+        """The idempotent protocol's state of this partition changed."""
+        queue = self._find(topic_partition)
+        if queue is not None:
+            self._unblock(queue, now)
+
+    def unblock_all(self, now: float) -> None:
+        """The producer id or epoch changed."""
+        for queue in list(self._blocked):
+            self._unblock(queue, now)
+
+    def _unblock(self, queue: PartitionQueue, now: float) -> None:
+        if queue.is_blocked:
+            queue.is_blocked = False
+            del self._blocked[queue]
+        self.reconsider(queue, now)
+
+    def _find(self, topic_partition: TopicPartition) -> PartitionQueue | None:
+        queues = self._topics.get(topic_partition.topic)
+        return None if queues is None else queues.partitions.get(topic_partition.partition)
+
+    # -- drain ------------------------------------------------------------------------------------------------
+
+    def drain(self, node: int, now: float) -> list[ProducerBatch]:
+        """Take what one request to a node can carry: at most one batch of a partition, the ready ones in turn.
+
+        A partition that was served goes to the end of the line, so that none starves.
+        """
+        drained: list[ProducerBatch] = []
+        size = 0
+        for _ in range(len(self._ready.get(node, ()))):
+            ready = self._ready.get(node)
+            if ready is None:
+                break
+            queue = next(iter(ready))
+            at = self._sendable_at(queue)
+            if at is None or at > now:
+                self._take_from_ready(queue)
+                self.reconsider(queue, now)
+                continue
+            batch = queue.batches[0]
+            if drained and size + batch.records.size > self._max_request_size:
+                break
+            self._take_from_ready(queue)
+            if self._transactions is not None and not self._transactions.may_send(batch):
+                queue.is_blocked = True
+                self._blocked[queue] = None
+                continue
+            self._begin_attempt(queue, batch)
+            drained.append(batch)
+            size += batch.size
+            self.reconsider(queue, now)
+        return drained
+
+    def _begin_attempt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        queue.batches.popleft()
+        if queue.open is batch:
+            queue.open = None
+        batch.close_for_appends()
+        if self._transactions is not None:
+            self._transactions.assign_sequence(batch)
+        batch.sent_leader_epoch = queue.leader_epoch
+        batch.topic_id = self._metadata.topic_id_of(batch.topic)
+        batch.begin_attempt(self._codec)
+
+    def reenqueue(self, batch: ProducerBatch, now: float) -> None:
+        """Queue a batch again after a retriable error, backing off."""
+        batch.requeue(now + self._backoff.backoff(batch.attempts - 1))
+        self._insert(batch)
+        queue = self._find(batch.topic_partition)
+        assert queue is not None
+        self.reconsider(queue, now)
+
+    def split_and_reenqueue(self, batch: ProducerBatch, now: float) -> None:
+        """Queue the halves of a batch that the broker found too large, to be sent at once."""
+        parts = batch.split()
+        siblings = self._incomplete[batch.origin]
+        place = siblings.index(batch)
+        siblings[place : place + 1] = parts
+        if self._transactions is not None:
+            self._transactions.replace_by_parts(batch, parts)
+        for part in reversed(parts):
+            self._insert(part)
+        queue = self._find(batch.topic_partition)
+        assert queue is not None
+        self.reconsider(queue, now)
+
+    def _insert(self, batch: ProducerBatch) -> None:
+        """Put a batch back where it belongs: first, or behind those whose sequences come before its own."""
+        queue = self._find(batch.topic_partition)
+        assert queue is not None
+        place = 0
+        if self._transactions is not None:
+            for other in queue.batches:
+                if not other.has_sequence or not self._transactions.is_before(other, batch):
+                    break
+                place += 1
+        queue.batches.insert(place, batch)
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def handle_timer(self, now: float) -> None:
+        """Move what linger or back-off held up, and whose time has come, to the ready queues."""
+        for queue in self._deadlines.pop_due(now):
+            self.reconsider(queue, now)
+
+    def next_timer(self) -> float | None:
+        """When `handle_timer()` or `expired()` has something to do next."""
+        at = self._deadlines.next_at()
+        if self._incomplete:
+            expiry = next(iter(self._incomplete)).deadline
+            return expiry if at is None else min(at, expiry)
+        return at
+
+    def expired(self, now: float) -> list[ProducerBatch]:
+        """Batches whose delivery time-out has passed, queued or in flight; the Sender fails them."""
+        expired: list[ProducerBatch] = []
+        for origin, parts in self._incomplete.items():
+            if origin.deadline > now:
+                break
+            expired.extend(parts)
+        return expired
+
+    # -- the end of a batch -----------------------------------------------------------------------------------
+
+    def remove_queued(self, batch: ProducerBatch, now: float) -> None:
+        """Take a batch that failed before it could be sent (again) out of its queue."""
+        queue = self._find(batch.topic_partition)
+        if queue is None or batch.state is not BatchState.QUEUED:
+            return
+        queue.batches.remove(batch)
+        if queue.open is batch:
+            queue.open = None
+        batch.close_for_appends()
+        self.reconsider(queue, now)
+
+    def settled(self, batch: ProducerBatch) -> None:
+        """The futures of this batch have their outcome."""
+        parts = self._incomplete[batch.origin]
+        parts.remove(batch)
+        if not parts:
+            del self._incomplete[batch.origin]
+
+    @property
+    def incomplete(self) -> list[ProducerBatch]:
+        """Every batch whose futures are pending, the oldest first."""
+        return [part for parts in self._incomplete.values() for part in parts]
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether any accepted record has no outcome yet."""
+        return bool(self._incomplete)
+
+    @property
+    def oldest_incomplete_id(self) -> int:
+        """The id of the oldest batch with pending futures; beyond all ids when there is none."""
+        if self._incomplete:
+            return next(iter(self._incomplete)).batch_id
+        return self._next_batch_id
+
+    def begin_flush(self, now: float) -> int:
+        """Let every batch that exists now be sent without lingering.
+
+        Returns:
+            The id below which `oldest_incomplete_id` must not be any more for the flush to be complete.
+        """
+        self._flush_before = self._next_batch_id
+        self.memory_exhausted(now)
+        return self._flush_before
+
+    def begin_close(self, now: float) -> None:
+        """Let nothing linger any more."""
+        self._is_closing = True
+        self.memory_exhausted(now)
