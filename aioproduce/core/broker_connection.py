@@ -232,7 +232,7 @@ class BrokerConnection:
         return len(self.in_flight) + (self.unacknowledged is not None)
 
     def can_send(self, now: float) -> bool:
-        """Whether `send` may be called: ready, nothing unwritten, room for one more in flight, not throttled."""
+        """Whether `send` may be called: ready, nothing unwritten, room for one more, not throttled."""
         return (
             self.state is ConnectionState.READY
             and self.is_writable
