@@ -102,8 +102,8 @@ class ApiVersions:
         """Take the ranges from the broker's answer.
 
         Raises:
-            ProtocolError: If the answer is an error. UNSUPPORTED_VERSION (35) is the caller's to handle first,
-                by asking again in version 0.
+            ProtocolError: If the answer is an error. UNSUPPORTED_VERSION (35) is the caller's to handle
+                first, by asking again in a version that the answer offers.
         """
         if response.error_code != NONE:
             name = name_of(response.error_code)

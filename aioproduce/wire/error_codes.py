@@ -4,9 +4,9 @@ Called by the core, which decides by code, and by whatever builds an error messa
 
 1. A code is always a plain int. One that this client does not know is carried through as it came, is
    called `UNKNOWN_CODE_<n>`, and is never retriable (Java takes it for UNKNOWN_SERVER_ERROR, likewise final).
-2. Names, retriability and `INVALID_METADATA` equal those of `org.apache.kafka.common.protocol.Errors` in Kafka
-   4.3.1 (read from its jar: a code is retriable if its exception is a RetriableException, and makes metadata
-   stale if it is an InvalidMetadataException); the tests hold them against a listing made by that jar.
+2. Names, retriability and `INVALID_METADATA` equal those of `org.apache.kafka.common.protocol.Errors` in
+   Kafka 4.3.1 (read from its jar: a code is retriable if its exception is a RetriableException, and makes
+   metadata stale if it is an InvalidMetadataException); the tests hold them against that jar's list.
 """
 
 from __future__ import annotations
@@ -269,7 +269,7 @@ _MESSAGES: Final = {
     NOT_LEADER_OR_FOLLOWER: "the broker is no longer the partition's leader",
     REQUEST_TIMED_OUT: "the broker did not get enough replicas to acknowledge in time",
     REPLICA_NOT_AVAILABLE: "the broker has no replica of the partition at the moment",
-    MESSAGE_TOO_LARGE: "the batch is larger than the topic's max.message.bytes or the broker's message.max.bytes",
+    MESSAGE_TOO_LARGE: "the batch is larger than the topic's max.message.bytes",
     NETWORK_EXCEPTION: "the connection ended before an answer came",
     COORDINATOR_LOAD_IN_PROGRESS: "the transaction coordinator is still loading its state",
     COORDINATOR_NOT_AVAILABLE: "the transaction coordinator is not available at the moment",
@@ -283,7 +283,7 @@ _MESSAGES: Final = {
     INVALID_REQUIRED_ACKS: "the broker takes only acks 0, 1 or all",
     TOPIC_AUTHORIZATION_FAILED: "the principal may not write to this topic; grant it WRITE on the topic",
     CLUSTER_AUTHORIZATION_FAILED: (
-        "the principal lacks a right on the cluster; before Kafka 3.0 an idempotent producer needs IDEMPOTENT_WRITE"
+        "the principal lacks a right on the cluster; idempotence needs IDEMPOTENT_WRITE before Kafka 3.0"
     ),
     INVALID_TIMESTAMP: (
         "a record's timestamp is outside message.timestamp.before.max.ms or message.timestamp.after.max.ms"

@@ -1,0 +1,317 @@
+"""Requests to frames: length, header and body, ready for the socket.
+
+Called by `core.broker_connection` (ApiVersions) and by the sender (everything else), with the version that
+the connection negotiated.
+
+1. A Produce request is written by hand around the batches' buffers: the records are never copied, and are not
+   looked at. Everything else goes through kio's encoder.
+2. The caller's order of batches is kept within a topic; a topic comes once, where its first batch stood.
+3. A value that the protocol cannot carry is a ValueError before a byte is sent, never a broken frame.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from datetime import timedelta
+from functools import cache
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from aioproduce.wire import schema
+from aioproduce.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+_SOFTWARE_NAME: Final = "aioproduce"
+_FIRST_FLEXIBLE_PRODUCE: Final = 9
+_FIRST_PRODUCE_BY_TOPIC_ID: Final = 13
+_INT32_MAX: Final = 2**31 - 1
+_STRING_MAX: Final = 2**15 - 1
+
+_HEADER: Final = struct.Struct(">ihhi")
+_INT16: Final = struct.Struct(">h")
+_INT32: Final = struct.Struct(">i")
+_ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
+_PARTITION_AND_SIZE: Final = struct.Struct(">ii")
+_NO_TAGS: Final = b"\x00"
+_NULL_STRING: Final = b"\xff\xff"
+
+
+class ProduceBatch(Protocol):
+    """One sealed batch of records, as a Produce request takes it.
+
+    Attributes:
+        topic: The topic's name, which versions up to 12 send.
+        topic_id: The topic's id, which version 13 sends.
+        partition: The partition's number.
+        buffers: The batch's bytes; they must stay as they are until they are written.
+        size: The sum of the buffers' lengths.
+    """
+
+    @property
+    def topic(self) -> str: ...  # noqa: D102
+    @property
+    def topic_id(self) -> UUID | None: ...  # noqa: D102
+    @property
+    def partition(self) -> int: ...  # noqa: D102
+    @property
+    def buffers(self) -> Sequence[bytes | bytearray | memoryview]: ...  # noqa: D102
+    @property
+    def size(self) -> int: ...  # noqa: D102
+
+
+def encode_api_versions(version: int, correlation_id: int, client_id: str) -> bytes:
+    """Encode the question which versions the broker speaks, telling it our name and version (KIP-511).
+
+    Raises:
+        ValueError: If the client id is longer than the protocol can carry.
+    """
+    return _encode(
+        ApiKey.API_VERSIONS,
+        version,
+        correlation_id,
+        client_id,
+        client_software_name=_SOFTWARE_NAME,
+        client_software_version=_software_version(),
+    )
+
+
+def encode_metadata(
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    topics: Sequence[str] | None,
+    *,
+    allow_auto_topic_creation: bool,
+) -> bytes:
+    """Encode the question for the brokers and for topics.
+
+    Args:
+        version: The negotiated version, 1 to 13.
+        correlation_id: What the answer will repeat.
+        client_id: What we call ourselves.
+        topics: The topics' names; empty for only the brokers, `None` for every topic.
+        allow_auto_topic_creation: Whether the broker may create missing topics; before v4 it always may.
+
+    Raises:
+        ValueError: If a string is longer than the protocol can carry.
+    """
+    topic_class = schema.request_module(ApiKey.METADATA, version).MetadataRequestTopic
+    return _encode(
+        ApiKey.METADATA,
+        version,
+        correlation_id,
+        client_id,
+        topics=None
+        if topics is None
+        else tuple(_make(topic_class, name=_checked(name), topic_id=None) for name in topics),
+        allow_auto_topic_creation=allow_auto_topic_creation,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+
+
+def encode_init_producer_id(
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    *,
+    transactional_id: str | None = None,
+    transaction_timeout: float = 60.0,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+) -> bytes:
+    """Encode the request for a producer id, or for a new epoch of the one we have (KIP-360, from v3 on).
+
+    Args:
+        version: The negotiated version, 0 to 5.
+        correlation_id: What the answer will repeat.
+        client_id: What we call ourselves.
+        transactional_id: `None` for a producer that is only idempotent.
+        transaction_timeout: Seconds after which the broker aborts an idle transaction; the broker looks at it
+            only if there is a transactional id.
+        producer_id: The id that we have, or -1.
+        producer_epoch: Its epoch, or -1.
+
+    Raises:
+        ValueError: If a string or the time-out is more than the protocol can carry.
+    """
+    return _encode(
+        ApiKey.INIT_PRODUCER_ID,
+        version,
+        correlation_id,
+        client_id,
+        transactional_id=None if transactional_id is None else _checked(transactional_id),
+        transaction_timeout=timedelta(milliseconds=_milliseconds(transaction_timeout)),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+
+def encode_produce(
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    *,
+    acks: int,
+    timeout: float,
+    batches: Sequence[ProduceBatch],
+    transactional_id: str | None = None,
+) -> list[bytes | bytearray | memoryview]:
+    """Encode a Produce request around the batches' own buffers.
+
+    Args:
+        version: The negotiated version, 3 to 13.
+        correlation_id: What the answer will repeat.
+        client_id: What we call ourselves.
+        acks: -1 (all), 0 or 1.
+        timeout: Seconds that the broker may wait for its replicas.
+        batches: At least one, at most one of each partition, in any order.
+        transactional_id: Of a transactional producer.
+
+    Returns:
+        The frame in pieces, to be written in this order.
+
+    Raises:
+        ValueError: If there is no batch, if a topic's id is not known in v13, or if something is more than
+            the protocol can carry.
+    """
+    is_flexible = version >= _FIRST_FLEXIBLE_PRODUCE
+    end = _NO_TAGS if is_flexible else b""
+    topics = _by_topic(version, batches)
+    # The first piece is a bytearray: the frame's length goes in last.
+    piece: bytearray | bytes = bytearray(
+        _header(ApiKey.PRODUCE, version, correlation_id, client_id, is_flexible)
+    )
+    piece += _nullable_string(transactional_id, is_flexible)
+    piece += _ACKS_AND_TIMEOUT.pack(acks, _milliseconds(timeout)) + _count(len(topics), is_flexible)
+    first = piece
+    pieces: list[bytes | bytearray | memoryview] = []
+    total = -_INT32.size  # a frame's length does not count itself
+    for key, group in topics.items():
+        piece += _topic(key, is_flexible) + _count(len(group), is_flexible)
+        for batch in group:
+            size = batch.size
+            if is_flexible:
+                piece += _INT32.pack(batch.partition) + _uvarint(size + 1)
+            else:
+                piece += _PARTITION_AND_SIZE.pack(batch.partition, size)
+            pieces.append(piece)
+            pieces += batch.buffers
+            total += len(piece) + size
+            piece = end
+        piece += end
+    piece += end
+    if piece:
+        pieces.append(piece)
+        total += len(piece)
+    if total > _INT32_MAX:
+        raise ValueError(f"a request of {total} bytes is longer than a frame can be")
+    _INT32.pack_into(first, 0, total)
+    return pieces
+
+
+def _by_topic(version: int, batches: Sequence[ProduceBatch]) -> dict[str | UUID, list[ProduceBatch]]:
+    if not batches:
+        raise ValueError("a Produce request needs a batch")
+    topics: dict[str | UUID, list[ProduceBatch]] = {}
+    is_by_id = version >= _FIRST_PRODUCE_BY_TOPIC_ID
+    for batch in batches:
+        key = batch.topic_id if is_by_id else batch.topic
+        if key is None:
+            raise ValueError(
+                f"Produce v{version} names topics by id, and the id of {batch.topic!r} is not known"
+            )
+        group = topics.get(key)
+        if group is None:
+            topics[key] = [batch]
+        else:
+            group.append(batch)
+    return topics
+
+
+def _topic(key: str | UUID, is_flexible: bool) -> bytes:
+    return _nullable_string(key, is_flexible) if isinstance(key, str) else key.bytes
+
+
+def _nullable_string(text: str | None, is_flexible: bool) -> bytes:
+    if text is None:
+        return _NO_TAGS if is_flexible else _NULL_STRING
+    raw = _checked(text).encode()
+    return (_uvarint(len(raw) + 1) if is_flexible else _INT16.pack(len(raw))) + raw
+
+
+def _count(count: int, is_flexible: bool) -> bytes:
+    return _uvarint(count + 1) if is_flexible else _INT32.pack(count)
+
+
+def _uvarint(value: int) -> bytes:
+    if value < 0x80:
+        return bytes((value,))
+    raw = bytearray()
+    while value >= 0x80:
+        raw.append(value & 0x7F | 0x80)
+        value >>= 7
+    raw.append(value)
+    return bytes(raw)
+
+
+def _header(api: ApiKey, version: int, correlation_id: int, client_id: str, is_flexible: bool) -> bytes:
+    """Write a length of 0, to be filled in, and the header; the client id is an old-style string in all."""
+    return (
+        _HEADER.pack(0, api, version, correlation_id)
+        + _nullable_string(client_id, False)
+        + (_NO_TAGS if is_flexible else b"")
+    )
+
+
+def _encode(api: ApiKey, version: int, correlation_id: int, client_id: str, **values: object) -> bytes:
+    """Encode through kio the fields that this version has, of those given."""
+    cls, write = _writer(api, version)
+    buffer = BytesIO()
+    buffer.write(_header(api, version, correlation_id, client_id, cls.__flexible__))
+    write(buffer, _make(cls, **values))
+    buffer.seek(0)
+    buffer.write(_INT32.pack(buffer.getbuffer().nbytes - _INT32.size))
+    return buffer.getvalue()
+
+
+@cache
+def _writer(api: ApiKey, version: int) -> tuple[type[Any], Callable[[BytesIO, Any], None]]:
+    from kio.serial import entity_writer
+
+    cls = schema.request_class(api, version)
+    return cls, entity_writer(cls)
+
+
+def _make(cls: type[Any], **values: object) -> Any:
+    return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
+
+
+def _checked(text: str) -> str:
+    size = len(text) if text.isascii() else len(text.encode())
+    if size > _STRING_MAX:
+        raise ValueError(f"a string of {size} bytes is longer than the protocol can carry ({_STRING_MAX})")
+    return text
+
+
+def _milliseconds(seconds: float) -> int:
+    milliseconds = round(seconds * 1000)
+    if not 0 <= milliseconds <= _INT32_MAX:
+        raise ValueError(f"{seconds} seconds are not 0 to {_INT32_MAX} milliseconds")
+    return milliseconds
+
+
+@cache
+def _software_version() -> str:
+    """Return our version in the characters that brokers take: a local version's `+` is none of them."""
+    from importlib import metadata  # costs more than this whole module, and is needed once
+
+    try:
+        installed = metadata.version("aioproduce")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+    return re.sub(r"[^a-zA-Z0-9.-]+", "-", installed).strip("-.")

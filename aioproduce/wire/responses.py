@@ -1,0 +1,197 @@
+"""Frames from a broker to typed messages.
+
+Called by `core.broker_connection`: `correlation_id_of()` says which request a frame answers, and with that
+request's API and version `decode_body()` reads the rest.
+
+1. Any bytes give a message or a ProtocolError, never anything else.
+2. The header of an ApiVersions response is always version 0, and a broker that does not know the version
+   asked for answers in version 0 with UNSUPPORTED_VERSION (KIP-511): both sides must be able to begin.
+"""
+
+from __future__ import annotations
+
+import struct
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproduce.errors import ProtocolError
+from aioproduce.wire.api import ApiKey
+from aioproduce.wire.error_codes import UNSUPPORTED_VERSION
+from aioproduce.wire.messages import (
+    ApiVersionsResponse,
+    BrokerAddress,
+    InitProducerIdResponse,
+    MetadataResponse,
+    PartitionMetadata,
+    PartitionProduceResponse,
+    ProduceResponse,
+    RecordError,
+    TopicMetadata,
+)
+from aioproduce.wire.reader import decode_entity, skip_tags
+from aioproduce.wire.schema import response_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aioproduce.wire.messages import Message
+
+_INT32: Final = struct.Struct(">i")
+_INT16: Final = struct.Struct(">h")
+_MILLISECONDS: Final = 1000.0
+
+
+def correlation_id_of(frame: memoryview) -> int:
+    """Return the correlation id that the frame begins with.
+
+    Args:
+        frame: The frame without its length.
+
+    Raises:
+        ProtocolError: If it is too short to have one.
+    """
+    if len(frame) < _INT32.size:
+        raise ProtocolError(f"a response of {len(frame)} bytes is too short to have a correlation id")
+    correlation_id: int = _INT32.unpack_from(frame)[0]
+    return correlation_id
+
+
+def decode_body(api_key: int, api_version: int, frame: memoryview) -> Message:
+    """Decode the answer to a request of this API and version.
+
+    Args:
+        api_key: The request's API; one of those in `wire.api.CLIENT_VERSIONS`.
+        api_version: The request's version.
+        frame: The frame without its length, correlation id included.
+
+    Raises:
+        ProtocolError: If the bytes are not that answer.
+    """
+    at = _INT32.size
+    if api_key == ApiKey.API_VERSIONS and api_version > 0 and _is_refused_version(frame):
+        # Not every broker keeps to KIP-511: an answer that is none in version 0 may be one in the version asked.
+        with suppress(ProtocolError):
+            return _api_versions(decode_entity(response_class(api_key, 0), frame, at))
+    cls, has_header_tags, convert = _decoder(api_key, api_version)
+    if has_header_tags:
+        at = skip_tags(frame, at)
+    return convert(decode_entity(cls, frame, at))
+
+
+def _is_refused_version(frame: memoryview) -> bool:
+    return (
+        len(frame) >= _INT32.size + _INT16.size
+        and _INT16.unpack_from(frame, _INT32.size)[0] == UNSUPPORTED_VERSION
+    )
+
+
+@cache
+def _decoder(
+    api_key: int, api_version: int
+) -> tuple[type[Any], bool, Callable[[Mapping[str, Any]], Message]]:
+    cls = response_class(api_key, api_version)
+    convert = _CONVERTERS.get(api_key)
+    if convert is None:
+        raise ProtocolError(f"responses of API key {api_key} are not read by a producer")
+    return cls, cls.__header_schema__.__flexible__, convert
+
+
+def _throttle(body: Mapping[str, Any]) -> float:
+    milliseconds: int = body.get("throttle_time", 0)
+    return max(0, milliseconds) / _MILLISECONDS
+
+
+def _api_versions(body: Mapping[str, Any]) -> ApiVersionsResponse:
+    return ApiVersionsResponse(
+        error_code=body["error_code"],
+        versions={api["api_key"]: (api["min_version"], api["max_version"]) for api in body["api_keys"]},
+        throttle=_throttle(body),
+    )
+
+
+def _metadata(body: Mapping[str, Any]) -> MetadataResponse:
+    return MetadataResponse(
+        throttle=_throttle(body),
+        error_code=body.get("error_code", 0),
+        brokers=tuple(map(_broker, body["brokers"])),
+        cluster_id=body.get("cluster_id"),
+        controller_id=body.get("controller_id", -1),
+        topics=tuple(map(_topic_metadata, body["topics"])),
+    )
+
+
+def _broker(broker: Mapping[str, Any]) -> BrokerAddress:
+    return BrokerAddress(broker["node_id"], broker["host"], broker["port"], broker.get("rack"))
+
+
+def _topic_metadata(topic: Mapping[str, Any]) -> TopicMetadata:
+    return TopicMetadata(
+        name=topic["name"],
+        topic_id=topic.get("topic_id"),
+        error_code=topic["error_code"],
+        is_internal=topic.get("is_internal", False),
+        partitions=tuple(map(_partition_metadata, topic["partitions"])),
+    )
+
+
+def _partition_metadata(partition: Mapping[str, Any]) -> PartitionMetadata:
+    return PartitionMetadata(
+        partition=partition["partition_index"],
+        error_code=partition["error_code"],
+        leader_id=partition["leader_id"],
+        leader_epoch=partition.get("leader_epoch", -1),
+        replicas=tuple(partition["replica_nodes"]),
+        isr=tuple(partition["isr_nodes"]),
+    )
+
+
+def _init_producer_id(body: Mapping[str, Any]) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        throttle=_throttle(body),
+        error_code=body["error_code"],
+        producer_id=body["producer_id"],
+        producer_epoch=body["producer_epoch"],
+    )
+
+
+def _produce(body: Mapping[str, Any]) -> ProduceResponse:
+    partitions = []
+    for topic in body["responses"]:
+        name = topic.get("name")
+        topic_id = topic.get("topic_id")
+        partitions += [_batch(name, topic_id, partition) for partition in topic["partition_responses"]]
+    return ProduceResponse(
+        _throttle(body), tuple(partitions), tuple(map(_broker, body.get("node_endpoints", ())))
+    )
+
+
+def _batch(name: str | None, topic_id: Any, partition: Mapping[str, Any]) -> PartitionProduceResponse:
+    """Convert one batch's answer; positional, as it is made for every batch."""
+    errors = partition.get("record_errors")
+    leader = partition.get("current_leader")
+    return PartitionProduceResponse(
+        name,
+        topic_id,
+        partition["index"],
+        partition["error_code"],
+        partition["base_offset"],
+        partition["log_append_time"],
+        partition.get("log_start_offset", -1),
+        tuple(map(_record_error, errors)) if errors else (),
+        partition.get("error_message"),
+        -1 if leader is None else leader["leader_id"],
+        -1 if leader is None else leader["leader_epoch"],
+    )
+
+
+def _record_error(error: Mapping[str, Any]) -> RecordError:
+    return RecordError(error["batch_index"], error["batch_index_error_message"])
+
+
+_CONVERTERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Message]]] = {
+    ApiKey.PRODUCE: _produce,
+    ApiKey.METADATA: _metadata,
+    ApiKey.API_VERSIONS: _api_versions,
+    ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+}
