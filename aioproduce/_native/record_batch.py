@@ -156,6 +156,7 @@ def _put_headers(
 
 @cython.cfunc
 def _bytes_of(value: object, field: str) -> bytes:
+    # An exact bytes object, also of a subclass: the typed C variables take no other.
     try:
         return bytes(memoryview(value))  # type: ignore[arg-type]
     except TypeError:
@@ -168,7 +169,7 @@ def _bytes_of(value: object, field: str) -> bytes:
 
 @cython.cfunc
 def _encoded_headers(headers: object) -> list[bytes | None]:
-    """Name, value, name, value, ..., checked and encoded."""
+    """Name, value, name, value, ..., checked, as exact bytes."""
     if not isinstance(headers, list | tuple):
         raise InvalidHeadersError(
             f"headers must be a list or tuple of (name, value) pairs, not {type(headers).__name__}"
@@ -181,10 +182,10 @@ def _encoded_headers(headers: object) -> list[bytes | None]:
         if not isinstance(name, str):
             raise InvalidHeadersError(f"a header's name must be str, not {type(name).__name__}")
         try:
-            encoded.append(name.encode())
+            encoded.append(str.encode(name))
         except UnicodeEncodeError as error:
             raise InvalidHeadersError(f"a header's name cannot be written as UTF-8: {error}") from None
-        if value is None or isinstance(value, bytes):
+        if value is None or type(value) is bytes:
             encoded.append(value)
             continue
         try:
@@ -221,9 +222,9 @@ def record_size_upper_bound(
     """
     size = _MAX_RECORD_OVERHEAD
     if key is not None:
-        size += len(key) if isinstance(key, bytes) else len(_bytes_of(key, "key"))
+        size += len(key) if type(key) is bytes else len(_bytes_of(key, "key"))
     if value is not None:
-        size += len(value) if isinstance(value, bytes) else len(_bytes_of(value, "value"))
+        size += len(value) if type(value) is bytes else len(_bytes_of(value, "value"))
     if headers:
         size += _encoded_headers_size(_encoded_headers(headers))
     return size
@@ -330,11 +331,11 @@ class RecordBatchBuffer:
         if timestamp < 0 and timestamp != NO_TIMESTAMP:
             raise InvalidTimestampError(f"a timestamp must not be negative, except -1 for none: {timestamp}")
         if key is not None:
-            key_bytes = key if isinstance(key, bytes) else _bytes_of(key, "key")
+            key_bytes = key if type(key) is bytes else _bytes_of(key, "key")
             key_size = len(key_bytes)
             body += _length_size(key_size) + key_size - 1
         if value is not None:
-            value_bytes = value if isinstance(value, bytes) else _bytes_of(value, "value")
+            value_bytes = value if type(value) is bytes else _bytes_of(value, "value")
             value_size = len(value_bytes)
             body += _length_size(value_size) + value_size - 1
         if headers is not None:

@@ -1,0 +1,303 @@
+"""The codecs of record batches: what Kafka's own readers accept, at Kafka's levels.
+
+`codec_for()` is called once per producer; `compress()` once per batch, in any thread: a codec has no state.
+`decompress()` is for the embedded cluster and tests: a producer never decompresses.
+
+1. Every output is readable by Kafka's Java code (tried on Kafka's own DumpLogSegments): snappy in the framing
+   of `snappy-java`, lz4 as frames of independent 64 KiB blocks without content size (Kafka's reader refuses
+   linked blocks, which rules out cramjam's lz4), gzip and zstd as plain single frames.
+2. Levels are Kafka's. Where a library counts differently, the table is in `_Lz4`'s docstring.
+3. `decompress()` answers any bytes with at most `max_size` bytes or a ProtocolError.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias, final
+
+import cramjam
+import lz4.frame
+
+from aioproduce.errors import ConfigError, ProtocolError
+
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+
+CODECS: Final[dict[str, int]] = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+"""Name, as in `compression.type`, -> id, as in the low three bits of a batch's attributes."""
+
+GZIP_LEVELS: Final = range(1, 10)
+"""And -1 for the library's own default, 6."""
+LZ4_LEVELS: Final = range(1, 18)
+ZSTD_LEVELS: Final = range(-131072, 23)
+
+DEFAULT_GZIP_LEVEL: Final = -1
+DEFAULT_LZ4_LEVEL: Final = 9
+DEFAULT_ZSTD_LEVEL: Final = 3
+
+# zlib's own default level behind -1; cramjam takes no negative one.
+_ZLIB_DEFAULT_LEVEL = 6
+
+# LZ4HC_CLEVEL_MIN as lz4.frame has it, and LZ4HC_CLEVEL_MAX.
+_LZ4_LOWEST_HIGH = 3
+_LZ4_HIGHEST = 12
+
+# snappy-java's stream: magic, version, lowest compatible version, then blocks with their length.
+_SNAPPY_JAVA_MAGIC = b"\x82SNAPPY\x00"
+_SNAPPY_JAVA_HEADER = _SNAPPY_JAVA_MAGIC + struct.pack(">ii", 1, 1)
+# The block size of snappy-java's SnappyOutputStream, which Java's producer uses as it comes.
+_SNAPPY_BLOCK_SIZE = 32 * 1024
+_INT32 = struct.Struct(">i")
+
+# The first guess at how much bigger decompressed records are.
+_ZSTD_FIRST_GUESS = 4
+
+
+class Codec(Protocol):
+    """Compresses the records of a batch."""
+
+    @property
+    def id(self) -> int:
+        """The codec's id in a batch's attributes."""
+
+    @property
+    def name(self) -> str:
+        """Its name in `compression.type`."""
+
+    def compress(self, data: BytesLike, /) -> bytes:
+        """Compress in one piece. Releases the interpreter lock, so another thread may call it."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Gzip:
+    """Deflate in one gzip member; -1 is zlib's default."""
+
+    level: int
+    id: int = CODECS["gzip"]
+    name: str = "gzip"
+
+    def compress(self, data: BytesLike, /) -> bytes:
+        level = _ZLIB_DEFAULT_LEVEL if self.level == DEFAULT_GZIP_LEVEL else self.level
+        return bytes(cramjam.gzip.compress(data, level=level))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Snappy:
+    """Snappy in snappy-java's framing; it has no levels."""
+
+    id: int = CODECS["snappy"]
+    name: str = "snappy"
+
+    def compress(self, data: BytesLike, /) -> bytes:
+        view = memoryview(data)
+        parts = [_SNAPPY_JAVA_HEADER]
+        for start in range(0, len(view), _SNAPPY_BLOCK_SIZE):
+            block = bytes(cramjam.snappy.compress_raw(view[start : start + _SNAPPY_BLOCK_SIZE]))
+            parts.append(_INT32.pack(len(block)))
+            parts.append(block)
+        return b"".join(parts)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Lz4:
+    """LZ4 frames.
+
+    | Kafka's level | Java's producer                  | here, of `lz4.frame`                               |
+    |---------------|----------------------------------|----------------------------------------------------|
+    | 9, default    | the fast compressor, not level 9 | 0, the fast compressor                             |
+    | 1, 2          | the high compressor's lowest     | 3; below that `lz4.frame` uses the fast compressor |
+    | 3-8, 10-12    | the high compressor              | the same level                                     |
+    | 13-17         | the high compressor, same as 12  | 12; liblz4 knows no higher one                     |
+    """
+
+    level: int
+    id: int = CODECS["lz4"]
+    name: str = "lz4"
+
+    @property
+    def library_level(self) -> int:
+        """The level that `lz4.frame` is given."""
+        if self.level == DEFAULT_LZ4_LEVEL:
+            return 0
+        return min(max(self.level, _LZ4_LOWEST_HIGH), _LZ4_HIGHEST)
+
+    def compress(self, data: BytesLike, /) -> bytes:
+        compressed: bytes = lz4.frame.compress(
+            data,
+            compression_level=self.library_level,
+            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_linked=False,
+            content_checksum=False,
+            store_size=False,
+        )
+        return compressed
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Zstd:
+    """Zstandard; negative levels are its fast modes, 0 is its default."""
+
+    level: int
+    id: int = CODECS["zstd"]
+    name: str = "zstd"
+
+    def compress(self, data: BytesLike, /) -> bytes:
+        return bytes(cramjam.zstd.compress(data, level=self.level))
+
+
+def codec_for(
+    name: str,
+    *,
+    gzip_level: int = DEFAULT_GZIP_LEVEL,
+    lz4_level: int = DEFAULT_LZ4_LEVEL,
+    zstd_level: int = DEFAULT_ZSTD_LEVEL,
+) -> Codec | None:
+    """The codec of a `compression.type`, or None for `none`.
+
+    Args:
+        name: A key of `CODECS`.
+        gzip_level: `compression.gzip.level`, used by gzip alone; the others likewise.
+        lz4_level: `compression.lz4.level`.
+        zstd_level: `compression.zstd.level`.
+
+    Raises:
+        ConfigError: No such codec, or a level that it does not have.
+
+    Example:
+        >>> codec = codec_for("zstd", zstd_level=1)
+        >>> decompress(codec.id, codec.compress(b"records"))
+        b'records'
+    """
+    match name:
+        case "none":
+            return None
+        case "gzip":
+            if gzip_level != DEFAULT_GZIP_LEVEL and gzip_level not in GZIP_LEVELS:
+                raise _no_such_level("gzip", gzip_level, "1 to 9, or -1 for the default")
+            return _Gzip(gzip_level)
+        case "snappy":
+            return _Snappy()
+        case "lz4":
+            if lz4_level not in LZ4_LEVELS:
+                raise _no_such_level("lz4", lz4_level, "1 to 17")
+            return _Lz4(lz4_level)
+        case "zstd":
+            if zstd_level not in ZSTD_LEVELS:
+                raise _no_such_level("zstd", zstd_level, "-131072 to 22")
+            return _Zstd(zstd_level)
+    raise ConfigError(
+        f"compression.type must be one of {', '.join(CODECS)}, not {name!r}", key="compression.type"
+    )
+
+
+def _no_such_level(codec: str, level: int, levels: str) -> ConfigError:
+    key = f"compression.{codec}.level"
+    return ConfigError(f"{key} must be {levels}, not {level}", key=key)
+
+
+def decompress(codec_id: int, data: BytesLike, *, max_size: int = 128 * 1024 * 1024) -> bytes:
+    """Decompress the records of a batch, whichever client compressed them.
+
+    Args:
+        codec_id: The low three bits of the batch's attributes; 0 gives the data back.
+        data: The compressed records.
+        max_size: The most bytes to answer; more is refused before it is made.
+
+    Raises:
+        ProtocolError: The codec is unknown, the data is not the codec's, ends early, has more behind it, or
+            is larger than `max_size` when decompressed.
+    """
+    try:
+        match codec_id:
+            case 0:
+                decompressed = bytes(data)
+            case 1:
+                decompressed = _gunzip(data, max_size)
+            case 2:
+                decompressed = _unsnap(memoryview(data), max_size)
+            case 3:
+                decompressed = _unlz4(data, max_size)
+            case 4:
+                decompressed = _unzstd(data, max_size)
+            case _:
+                raise ProtocolError(f"unknown compression codec {codec_id}")
+    except (zlib.error, cramjam.DecompressionError, RuntimeError, ValueError, EOFError) as error:
+        # RuntimeError is what lz4.frame raises for anything wrong in a frame.
+        raise ProtocolError(f"records cannot be decompressed (codec {codec_id}): {error}") from error
+    if len(decompressed) > max_size:
+        raise _too_large(max_size)
+    return decompressed
+
+
+def _too_large(max_size: int) -> ProtocolError:
+    return ProtocolError(f"compressed records would take more than {max_size} bytes")
+
+
+def _gunzip(data: BytesLike, max_size: int) -> bytes:
+    reader = zlib.decompressobj(wbits=31)
+    decompressed = reader.decompress(data, max_size + 1)
+    if len(decompressed) > max_size:
+        raise _too_large(max_size)
+    if not reader.eof or reader.unused_data:
+        raise ProtocolError("gzip data does not end where the batch ends")
+    return decompressed
+
+
+def _unsnap(data: memoryview, max_size: int) -> bytes:
+    if bytes(data[: len(_SNAPPY_JAVA_MAGIC)]) != _SNAPPY_JAVA_MAGIC:
+        # One bare block: what clients without snappy-java's framing (librdkafka) write.
+        return _unsnap_block(data, max_size)
+    blocks = []
+    position = len(_SNAPPY_JAVA_HEADER)
+    while position < len(data):
+        if position + _INT32.size > len(data):
+            raise ProtocolError("snappy data ends within a block's length")
+        (size,) = _INT32.unpack_from(data, position)
+        position += _INT32.size
+        if not 0 <= size <= len(data) - position:
+            raise ProtocolError(f"a snappy block of {size} bytes with {len(data) - position} left")
+        block = _unsnap_block(data[position : position + size], max_size)
+        max_size -= len(block)
+        blocks.append(block)
+        position += size
+    return b"".join(blocks)
+
+
+def _unsnap_block(block: memoryview, max_size: int) -> bytes:
+    # The length that a block claims is what the library allocates.
+    if cramjam.snappy.decompress_raw_len(block) > max_size:
+        raise _too_large(max_size)
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _unlz4(data: BytesLike, max_size: int) -> bytes:
+    reader = lz4.frame.LZ4FrameDecompressor()
+    decompressed: bytes = reader.decompress(data, max_length=max_size + 1)
+    if len(decompressed) > max_size:
+        raise _too_large(max_size)
+    if not reader.eof or reader.unused_data:
+        raise ProtocolError("lz4 data does not end where the batch ends")
+    return decompressed
+
+
+def _unzstd(data: BytesLike, max_size: int) -> bytes:
+    # cramjam decompresses without a bound, or into a buffer that must be large enough; so the buffer grows.
+    room = min(max_size, max(_ZSTD_FIRST_GUESS * len(data), 64 * 1024))
+    while True:
+        target = bytearray(room)
+        try:
+            size = cramjam.zstd.decompress_into(data, target)
+        except cramjam.DecompressionError as error:
+            if "whole buffer" not in str(error):
+                raise
+            if room == max_size:
+                raise _too_large(max_size) from error
+            room = min(max_size, 4 * room)
+        else:
+            del target[size:]
+            return bytes(target)
