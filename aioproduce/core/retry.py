@@ -1,7 +1,7 @@
 """How long to wait before the next attempt: exponential back-off with jitter (KIP-580).
 
-Called by the Sender (retries), ClusterMetadata (refreshes) and BrokerConnections (reconnects, and the time-outs
-of connection set-up).
+Called by the Sender (retries), ClusterMetadata (refreshes) and BrokerConnections (reconnects, and the
+time-outs of connection set-up).
 
 After `n` earlier failures the wait is `initial * multiplier ** n` times a random factor between `1 - jitter`
 and `1 + jitter`. Invariants, equal to those of Java's ExponentialBackoff:
@@ -24,7 +24,7 @@ __all__ = ["RETRY_JITTER", "RETRY_MULTIPLIER", "ExponentialBackoff"]
 
 RETRY_MULTIPLIER: Final = 2.0
 RETRY_JITTER: Final = 0.2
-"""Java's constants, which no key sets: CommonClientConfigs.RETRY_BACKOFF_EXP_BASE and RETRY_BACKOFF_JITTER."""
+"""Java's constants, which no key sets: RETRY_BACKOFF_EXP_BASE and RETRY_BACKOFF_JITTER."""
 
 
 @final
