@@ -1,0 +1,74 @@
+"""Prints the table of keys as the page `docs/configuration.md`.
+
+Called by `python -m aioproduce.config` and the CLI; a test holds the checked-in page to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from aioproduce.config.keys import REQUIRED, Key, Unused
+from aioproduce.config.table import SECTIONS
+
+_HEAD: Final = """\
+# Configuration
+
+Every producer key of Kafka 4.3 and what becomes of it here. This page is printed by the table that the code
+itself goes by: `python -m aioproduce.config > docs/configuration.md`.
+
+The same keys in three spellings: as keyword arguments with underscores for dots (`linger_ms=5`), in a mapping
+under their own names (`{"linger.ms": 5}`), and in a Java `.properties` file (`linger.ms=5`). Values are
+typed, or strings as in a properties file. Defaults are those of Kafka's Java client 4.3. An unknown key, a
+value out of range and settings that contradict each other raise `ConfigError`, which names the key and, where
+one is near, the key that was probably meant.
+
+A refused key is one that this version has no use for. It takes the values that change nothing, so that files
+from real life load, and raises `ConfigError` with the reason for any other. The values of passwords, tokens
+and the like are never shown.
+"""
+
+
+def markdown_page() -> str:
+    """The whole page, as it is checked in."""
+    return "\n".join([_HEAD, *_sections()])
+
+
+def _sections() -> Iterator[str]:
+    for title, keys in SECTIONS.items():
+        taken = [key for key in keys if not key.is_refused]
+        refused = [key for key in keys if key.is_refused]
+        yield f"## {title}\n"
+        if taken:
+            yield "| key | type | default | values | what it does |\n|---|---|---|---|---|"
+            yield from (_taken_row(key) for key in taken)
+            yield ""
+        if refused:
+            yield "| refused key | Kafka's default | taken here | why, and what instead |\n|---|---|---|---|"
+            yield from (_refused_row(key) for key in refused)
+            yield ""
+
+
+def _taken_row(key: Key) -> str:
+    return _row(f"`{key.name}`", key.kind.label, _default(key), key.kind.allowed, key.text)
+
+
+def _refused_row(key: Key) -> str:
+    assert isinstance(key.kind, Unused)  # that is what is_refused means
+    return _row(f"`{key.name}`", _default(key), key.kind.allowed, key.text[0].upper() + key.text[1:])
+
+
+def _default(key: Key) -> str:
+    if key.default_text is not None:
+        return key.default_text
+    if key.default is REQUIRED:
+        return "required"
+    if key.default is None:
+        return "none"
+    if isinstance(key.default, bool):
+        return f"`{str(key.default).lower()}`"
+    return f"`{key.default}`" if key.default != "" else "empty"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
