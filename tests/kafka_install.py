@@ -4,7 +4,7 @@ Called by the fixtures of ``tests/integration`` and, as ``python -m tests.kafka_
 before pytest starts, so that a first download is seen as what it is and no test's time-out runs meanwhile.
 
 1. The cache folder is complete or absent: jars are resolved into a partial folder that is renamed at the end,
-   under a file lock, so two test runs at once download once and a killed one leaves nothing that looks usable.
+   under a file lock, so two runs at once download once and a killed one leaves nothing that looks usable.
 2. What is cached belongs to ``tests/pom.xml`` as it is now: its digest is kept beside the jars and compared.
 3. Whatever is missing (Java, Maven, the network) becomes ``KafkaUnavailableError`` with the reason and the
    remedy; nothing else is caught.

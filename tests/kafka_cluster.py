@@ -1,0 +1,498 @@
+"""A real Apache Kafka on loopback, for tests: started, asked, hurt and torn down, node by node.
+
+Used by the fixtures ``kafka1`` and ``kafka3`` (``tests/integration/conftest.py``), by the benchmarks, and by
+a test that needs a cluster of its own. Nothing here uses our own client: librdkafka's admin client makes the
+topics, kio decodes what tells readiness, Kafka's own tools judge records and logs.
+
+Every method blocks and may be called from any thread; a test whose producer must go on meanwhile says
+``await asyncio.to_thread(cluster.bounce, 1)``.
+
+1. A node keeps its ports and its log directory for the life of the cluster: restarted, it is the same broker.
+2. Ports lie below the range from which the system numbers outgoing connections. Otherwise, while a broker is
+   down, a client's reconnect can be given the broker's own port and end up connected to itself.
+3. A node is ready when it lists, asked itself, every running node of the cluster: Kafka hides a fenced one.
+4. Every process is ended by its pid, in bounded time, also a stopped one. Where ``setpriv`` exists the kernel
+   kills the brokers of a test run that died without its teardown.
+5. Polling is for other processes, which offer no other means; each wait has a bound far above what it takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Self
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from kio.schema.metadata.v4.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v4.response import MetadataResponse
+from kio.schema.request_header.v1.header import RequestHeader
+from kio.schema.types import TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i16, i32
+
+from tests.kafka_tools import ConsumedRecord, DumpedBatch, KafkaTools
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+# Below Linux's default 32768 and every other system's: see invariant 2. Above what services are assigned.
+PORTS = range(20000, 32768)
+
+# Three nodes on two busy cores take about 12 s; a bounce includes the controller's election.
+START_TIMEOUT = 120.0
+# A node that loses the controller's quorum while it stops would wait for it for minutes.
+STOP_TIMEOUT = 30.0
+POLL_INTERVAL = 0.05
+
+# The C1 compiler alone and the serial collector: a test's broker lives for seconds, and shares two cores with
+# its siblings and the client. A third of a gigabyte serves a million small records and thirty topics.
+BROKER_JVM_FLAGS = ("-Xms256m", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+LOG4J = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.stdout.ref = STDOUT
+appender.stdout.type = Console
+appender.stdout.name = STDOUT
+appender.stdout.layout.type = PatternLayout
+appender.stdout.layout.pattern = %d{HH:mm:ss,SSS} %p %m (%c{1})%n%ex{8}
+"""
+
+
+class KafkaClusterError(Exception):
+    """A node did not start, or the cluster did not reach the awaited state; the text holds its log's end."""
+
+
+@dataclass(slots=True)
+class Node:
+    """One process that is broker and controller, and what outlives it."""
+
+    node_id: int
+    port: int
+    controller_port: int
+    config: Path
+    data: Path
+    log: Path
+    process: subprocess.Popen[bytes] | None = None
+    is_stalled: bool = False
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process exists, stalled or not."""
+        return self.process is not None and self.process.poll() is None
+
+    def log_tail(self, size: int = 6000) -> str:
+        """The end of what it logged, over all its lives."""
+        return self.log.read_bytes()[-size:].decode(errors="replace") if self.log.exists() else ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition as one node sees it."""
+
+    leader: int
+    isr: frozenset[int]
+
+
+class KafkaCluster:
+    """One or more combined KRaft nodes on loopback, with ids from 1.
+
+    Args:
+        tools: Kafka's classes, ready to be run.
+        directory: An empty folder for configuration, logs of the processes, and data.
+        brokers: How many nodes; replication factors follow (at most 3).
+        properties: Settings of the broker that go before those of the harness.
+        features: Feature levels at format time, for example ``{"transaction.version": "1"}``.
+    """
+
+    def __init__(
+        self,
+        tools: KafkaTools,
+        directory: Path,
+        *,
+        brokers: int = 1,
+        properties: Mapping[str, str] | None = None,
+        features: Mapping[str, str] | None = None,
+    ) -> None:
+        self.tools = tools
+        self._directory = directory
+        self._features = dict(features or {})
+        self._replication = min(brokers, 3)
+        # The kernel's "kill me with my parent" means the thread that started the process: this one stays.
+        self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-spawner")
+        self._admin: AdminClient | None = None
+        self.nodes = self._plan(brokers)
+        for node in self.nodes.values():
+            self._write_config(node, dict(properties or {}))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Every node's address, running or not, as ``bootstrap.servers`` wants them."""
+        return ",".join(node.address for node in self.nodes.values())
+
+    @property
+    def admin(self) -> AdminClient:
+        """librdkafka's admin client, for what has no method here."""
+        if self._admin is None:
+            # It would print to stderr each time that a node is down, which is what such tests are about.
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        return self._admin
+
+    def __enter__(self) -> Self:
+        try:
+            self._format()
+            for node in self.nodes.values():
+                self._spawn(node)
+            self.wait_until_ready()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process and remove the data; the processes' logs stay. Safe to repeat."""
+        self._admin = None
+        for node in self.nodes.values():
+            # Not SIGTERM: it moves leaders and waits for a quorum that goes too, for data that is not kept.
+            self.kill(node.node_id)
+            if node.data.exists():
+                shutil.rmtree(node.data)
+        self._spawner.shutdown()
+
+    # Faults
+
+    def kill(self, node_id: int) -> None:
+        """SIGKILL: connections are reset, nothing is flushed, no leader is handed over."""
+        node = self.nodes[node_id]
+        if node.process is not None:
+            node.process.kill()
+            node.process.wait(STOP_TIMEOUT)
+        node.process, node.is_stalled = None, False
+
+    def terminate(self, node_id: int) -> None:
+        """SIGTERM: leaders move away first, then the node stops; killed if that takes too long."""
+        node = self.nodes[node_id]
+        if node.process is not None and node.is_running:
+            self.resume(node_id)
+            node.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                node.process.wait(STOP_TIMEOUT)
+        self.kill(node_id)
+
+    def start(self, node_id: int) -> None:
+        """Start a stopped node on its old ports and data, and wait until every running node lists it."""
+        node = self.nodes[node_id]
+        if node.is_running:
+            raise KafkaClusterError(f"node {node_id} is running already")
+        self._spawn(node)
+        self.wait_until_ready()
+
+    def bounce(self, node_id: int, *, hard: bool = False) -> None:
+        """Stop a node, cleanly or (``hard``) by SIGKILL, start it again and wait until it is ready."""
+        if hard:
+            self.kill(node_id)
+        else:
+            self.terminate(node_id)
+        self.start(node_id)
+
+    def stall(self, node_id: int) -> None:
+        """SIGSTOP: the node answers nothing more, and its sockets stay open."""
+        self._running_process(node_id).send_signal(signal.SIGSTOP)
+        self.nodes[node_id].is_stalled = True
+
+    def resume(self, node_id: int) -> None:
+        """SIGCONT: undo ``stall``; nothing happens to a node that is not stalled."""
+        self._running_process(node_id).send_signal(signal.SIGCONT)
+        self.nodes[node_id].is_stalled = False
+
+    def mend(self) -> None:
+        """Bring every node back to life: resume the stalled, start the stopped, wait until all are ready."""
+        is_hurt = False
+        for node in self.nodes.values():
+            if not node.is_running:
+                self._spawn(node)
+            elif node.is_stalled:
+                self.resume(node.node_id)
+            else:
+                continue
+            is_hurt = True
+        if is_hurt:
+            self.wait_until_ready()
+
+    # Topics and what is in them
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication: int | None = None,
+        configs: Mapping[str, str] | None = None,
+    ) -> str:
+        """Create a topic, wait until every running node knows its leaders, and return the name."""
+        factor = self._replication if replication is None else replication
+        topic = NewTopic(name, partitions, factor, config=dict(configs or {}))
+        self.admin.create_topics([topic], request_timeout=30.0)[name].result(60.0)
+        self.wait_until_led(name, partitions=partitions)
+        return name
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and wait until no running node knows it."""
+        self.admin.delete_topics([name], request_timeout=30.0)[name].result(60.0)
+        awaited = f"topic {name!r} to be gone"
+        self._wait(awaited, lambda: all(not self.partitions(name, node.node_id) for node in self._live()))
+
+    def partitions(self, topic: str, node_id: int | None = None) -> dict[int, PartitionState]:
+        """A topic's partitions as a node (by default the first that runs) sees them; empty if unknown."""
+        node = self.nodes[node_id] if node_id is not None else next(iter(self._live()))
+        for entry in _ask_metadata(node.port, topic).topics:
+            return {
+                partition.partition_index: PartitionState(partition.leader_id, frozenset(partition.isr_nodes))
+                for partition in entry.partitions
+            }
+        return {}
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """The id of the node that leads a partition, -1 without one."""
+        return self.partitions(topic)[partition].leader
+
+    def wait_until_led(self, topic: str, *, partitions: int) -> None:
+        """Wait until every running node sees a running leader for each of that many partitions."""
+
+        def is_led() -> bool:
+            live = {node.node_id for node in self._live()}
+            views = [self.partitions(topic, node_id) for node_id in live]
+            return all(
+                len(view) == partitions and all(state.leader in live for state in view.values())
+                for view in views
+            )
+
+        self._wait(f"topic {topic!r} to have its leaders", is_led)
+
+    def wait_until_in_sync(self, topic: str, replicas: int | None = None) -> None:
+        """Wait until each partition has that many in-sync replicas (by default the harness' replication)."""
+        wanted = self._replication if replicas is None else replicas
+        self._wait(
+            f"topic {topic!r} to have {wanted} in-sync replicas",
+            lambda: all(len(state.isr) >= wanted for state in self.partitions(topic).values()),
+        )
+
+    def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
+        """The first and the next offset of each partition, asked of the leaders by librdkafka."""
+        numbers = sorted(self.partitions(topic))
+
+        def listed(spec: OffsetSpec) -> dict[int, int]:
+            asked = {TopicPartition(topic, number): spec for number in numbers}
+            futures = self.admin.list_offsets(asked, request_timeout=30.0)
+            return {partition.partition: future.result(60.0).offset for partition, future in futures.items()}
+
+        first, after_last = listed(OffsetSpec.earliest()), listed(OffsetSpec.latest())
+        return {number: (first[number], after_last[number]) for number in numbers}
+
+    def console_consume(
+        self, topic: str, *, max_messages: int | None = None, isolation_level: str = "read_uncommitted"
+    ) -> list[ConsumedRecord]:
+        """Read a topic back with Kafka's ConsoleConsumer.
+
+        Without ``max_messages`` everything up to the end offsets of this moment is read: not one record less,
+        so duplicates show and no idle time decides. That count is wrong where offsets hold no record
+        (transaction markers, compaction): there the caller says how many must come.
+        """
+        if max_messages is None:
+            max_messages = sum(end - first for first, end in self.offsets(topic).values())
+        if max_messages == 0:
+            return []
+        return self.tools.console_consume(
+            self.bootstrap_servers, topic, max_messages=max_messages, isolation_level=isolation_level
+        )
+
+    def dump_log(self, topic: str, partition: int, node_id: int | None = None) -> list[DumpedBatch]:
+        """Decode a replica of a partition (the leader's by default) with Kafka's DumpLogSegments."""
+        replica = self.leader_of(topic, partition) if node_id is None else node_id
+        folder = self.nodes[replica].data / f"{topic}-{partition}"
+        return self.tools.dump_log(sorted(folder.glob("*.log")))
+
+    def wait_until_ready(self) -> None:
+        """Wait until every running node lists every running node."""
+
+        def is_ready() -> bool:
+            nodes = list(self._live())
+            wanted = {node.node_id for node in nodes}
+            return all(
+                wanted <= {int(broker.node_id) for broker in _ask_metadata(node.port).brokers}
+                for node in nodes
+            )
+
+        self._wait(f"nodes {[node.node_id for node in self._live()]} to be ready", is_ready)
+
+    # Inside
+
+    def _plan(self, count: int) -> dict[int, Node]:
+        ports = _free_ports(2 * count)
+        nodes = {}
+        for node_id in range(1, count + 1):
+            folder = self._directory / f"node-{node_id}"
+            folder.mkdir(parents=True)
+            nodes[node_id] = Node(
+                node_id=node_id,
+                port=ports[2 * node_id - 2],
+                controller_port=ports[2 * node_id - 1],
+                config=folder / "node.properties",
+                data=folder / "data",
+                log=folder / "broker.log",
+            )
+        return nodes
+
+    def _write_config(self, node: Node, overrides: dict[str, str]) -> None:
+        voters = (f"{each.node_id}@127.0.0.1:{each.controller_port}" for each in self.nodes.values())
+        replication = str(self._replication)
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": str(node.node_id),
+            "controller.quorum.voters": ",".join(voters),
+            "listeners": f"CLIENTS://{node.address},CONTROLLER://127.0.0.1:{node.controller_port}",
+            "advertised.listeners": f"CLIENTS://{node.address}",
+            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "CLIENTS",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(node.data),
+            "num.partitions": "1",
+            "default.replication.factor": replication,
+            "offsets.topic.replication.factor": replication,
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.replication.factor": replication,
+            "transaction.state.log.num.partitions": "4",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": replication,
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            # A killed node is noticed after this instead of 9 s; shorter fences busy nodes on two cores.
+            "broker.session.timeout.ms": "6000",
+            "num.network.threads": "2",
+            "num.io.threads": "4",
+            "log.cleaner.enable": "false",
+            **overrides,
+        }
+        node.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+
+    def _format(self) -> None:
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        features = [word for item in self._features.items() for word in ("--feature", "=".join(item))]
+
+        def format_node(node: Node) -> None:
+            # "--cluster-id=ID" as one word: an id may begin with a dash.
+            where = (f"--cluster-id={cluster_id}", "--config", str(node.config))
+            self.tools.run("kafka.tools.StorageTool", "format", *where, *features)
+
+        with ThreadPoolExecutor() as formatters:
+            list(formatters.map(format_node, self.nodes.values()))
+
+    def _spawn(self, node: Node) -> None:
+        log4j = self._directory / "log4j2.properties"
+        log4j.write_text(LOG4J)
+        flags = (*BROKER_JVM_FLAGS, f"-Dlog4j2.configurationFile={log4j}")
+        command = self.tools.command("kafka.Kafka", str(node.config), jvm_flags=flags)
+        if setpriv := shutil.which("setpriv"):
+            command = [setpriv, "--pdeathsig", "KILL", *command]
+
+        def popen() -> subprocess.Popen[bytes]:
+            with open(node.log, "ab") as log:
+                return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+        node.process = self._spawner.submit(popen).result()
+        node.is_stalled = False
+
+    def _running_process(self, node_id: int) -> subprocess.Popen[bytes]:
+        process = self.nodes[node_id].process
+        if process is None or process.poll() is not None:
+            raise KafkaClusterError(f"node {node_id} is not running")
+        return process
+
+    def _live(self) -> Iterator[Node]:
+        return (node for node in self.nodes.values() if node.is_running and not node.is_stalled)
+
+    def _wait(self, awaited: str, is_so: Callable[[], bool]) -> None:
+        """Poll until ``is_so``; a refused or broken connection means "not yet", a dead node means never."""
+        deadline = time.monotonic() + START_TIMEOUT
+        last: Exception | None = None
+        while time.monotonic() < deadline:
+            for node in self.nodes.values():
+                if node.process is not None and not node.is_running:
+                    code = node.process.returncode
+                    raise KafkaClusterError(f"node {node.node_id} ended with {code}:\n{node.log_tail()}")
+            try:
+                if is_so():
+                    return
+            except OSError as error:
+                last = error
+            time.sleep(POLL_INTERVAL)
+        tails = "\n".join(f"node {node.node_id}:\n{node.log_tail()}" for node in self.nodes.values())
+        raise KafkaClusterError(f"waited {START_TIMEOUT:.0f} s for {awaited}; last error {last!r}\n{tails}")
+
+
+def _free_ports(count: int) -> list[int]:
+    """Pick ports that nobody listens on, all different; they are bound together so that none comes twice."""
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:
+        for port in random.sample(PORTS, len(PORTS)):
+            probe = held.enter_context(socket.socket())
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            ports.append(port)
+            if len(ports) == count:
+                return ports
+    raise KafkaClusterError(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")
+
+
+def _ask_metadata(port: int, topic: str | None = None) -> MetadataResponse:
+    """Ask one node for its view of the brokers, and of one topic, without creating it.
+
+    Raises:
+        OSError: The node cannot be reached, or does not answer in time.
+    """
+    request = BytesIO()
+    header = RequestHeader(
+        request_api_key=i16(3), request_api_version=i16(4), correlation_id=i32(1), client_id="harness"
+    )
+    topics = () if topic is None else (MetadataRequestTopic(name=TopicName(topic)),)
+    entity_writer(RequestHeader)(request, header)
+    entity_writer(MetadataRequest)(request, MetadataRequest(topics=topics, allow_auto_topic_creation=False))
+    with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
+        connection.sendall(struct.pack(">i", request.tell()) + request.getvalue())
+        (size,) = struct.unpack(">i", _receive(connection, 4))
+        frame = _receive(connection, size)
+    # Four bytes of correlation id, which a fresh connection needs not compare.
+    response, _ = entity_reader(MetadataResponse)(frame, 4)
+    return response
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        part = connection.recv(size - len(received))
+        if not part:
+            raise ConnectionResetError("the node closed the connection before it had answered")
+        received += part
+    return bytes(received)
