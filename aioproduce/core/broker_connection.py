@@ -265,6 +265,7 @@ class BrokerConnection:
         *,
         timeout: float,
         expects_response: bool = True,
+        max_version: int | None = None,
     ) -> None:
         """Encodes a request in the negotiated version and emits it.
 
@@ -276,6 +277,7 @@ class BrokerConnection:
             timeout: Seconds after which the connection is aborted if there is no answer; where none is
                 expected: if the bytes have not left.
             expects_response: False for a Produce request with acks=0.
+            max_version: Not to be exceeded, where what is known does not fill a later version.
 
         Raises:
             RuntimeError: `can_send` is false.
@@ -284,6 +286,8 @@ class BrokerConnection:
         if not self.can_send(now) or self.api_versions is None:
             raise RuntimeError(f"{self.peer} cannot take a request now: {self!r}")
         version = self.api_versions.version(api)
+        if max_version is not None:
+            version = min(version, max_version)
         self._emit(api, version, encode, context, now, timeout, expects_response)
 
     def receive_data(self, data: bytes, now: float) -> list[Completed]:
