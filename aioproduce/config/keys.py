@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 import ipaddress
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -136,7 +135,7 @@ class Int(Kind):
 @final
 @dataclass(frozen=True, slots=True)
 class Milliseconds(Kind):
-    """A duration, given in whole milliseconds and held in seconds; -1 is for ever where it is allowed."""
+    """A duration, given in whole milliseconds and held in seconds; -1 is no limit where it is allowed."""
 
     label: ClassVar[str] = "int, ms"
     minimum: int
@@ -145,16 +144,16 @@ class Milliseconds(Kind):
     @property
     def allowed(self) -> str:
         """The range."""
-        forever = " (-1: no limit)" if self.minimum < 0 else ""
-        return f"{self.minimum} to {self.maximum} whole milliseconds{forever}"
+        unlimited = " (-1: no limit)" if self.minimum < 0 else ""
+        return f"{self.minimum} to {self.maximum} whole milliseconds{unlimited}"
 
     def parse(self, name: str, value: object) -> int:
         """An int, or its decimal digits."""
         return _parse_int(self, name, value, self.minimum, self.maximum, ())
 
     def to_attribute(self, parsed: int) -> float:
-        """Seconds; infinite for -1."""
-        return math.inf if parsed < 0 else parsed / 1000
+        """Seconds; negative for "no limit"."""
+        return -1.0 if parsed < 0 else parsed / 1000
 
 
 @final

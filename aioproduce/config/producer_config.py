@@ -6,7 +6,7 @@ knows milliseconds or dotted keys.
 Invariants:
 1. A `ProducerConfig` made by `from_mapping` or `from_keywords` is free of contradictions: the settings fit
    each other, or Kafka's own rule made them (idempotence off, delivery time-out raised), or `ConfigError`.
-2. Every duration is a float of seconds; "no limit" is infinite.
+2. Every duration is a float of seconds; only connections_max_idle may be negative, which is "no limit".
 3. No secret is in a repr or a message, nor is the value of a key that nobody knows.
 """
 
