@@ -23,13 +23,15 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioproduce.records import RecordMetadata
 
-try:
-    import cython
-except ImportError:  # the interpreted build needs no Cython
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
-
 if TYPE_CHECKING:
     from contextvars import Context
+
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 PENDING: Final = 0
 SUCCEEDED: Final = 1
@@ -71,13 +73,28 @@ class DeliveryRuntime(Protocol):
 class BatchResult:
     """The outcome of one batch, shared by the futures of its records."""
 
-    topic = cython.declare(str, visibility="readonly")
-    partition = cython.declare(cython.int, visibility="readonly")
-    status = cython.declare(cython.int, visibility="readonly")
-    base_offset = cython.declare(cython.longlong, visibility="readonly")
-    log_append_time = cython.declare(cython.longlong, visibility="readonly")
-    error = cython.declare(object, visibility="readonly")
-    runtime = cython.declare(object, visibility="readonly")
+    __slots__ = (
+        "_base_offset",
+        "_callbacks",
+        "_children",
+        "_error",
+        "_log_append_time",
+        "_partition",
+        "_record_errors",
+        "_runtime",
+        "_status",
+        "_topic",
+        "_unobserved",
+        "_watched",
+    )
+
+    _topic: str
+    _partition: cython.int
+    _status: cython.int
+    _base_offset: cython.longlong
+    _log_append_time: cython.longlong
+    _error: BaseException | None
+    _runtime: DeliveryRuntime
     _record_errors: dict[int, BaseException] | None
     _children: list[tuple[int, BatchResult]] | None
     _watched: list[DeliveryFuture] | None
@@ -85,13 +102,13 @@ class BatchResult:
     _unobserved: cython.longlong
 
     def __init__(self, topic: str, partition: int, runtime: DeliveryRuntime) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.status = PENDING
-        self.base_offset = -1
-        self.log_append_time = -1
-        self.error = None
-        self.runtime = runtime
+        self._topic = topic
+        self._partition = partition
+        self._status = PENDING
+        self._base_offset = -1
+        self._log_append_time = -1
+        self._error = None
+        self._runtime = runtime
         self._record_errors = None
         self._children = None
         self._watched = None
@@ -99,9 +116,34 @@ class BatchResult:
         self._unobserved = 0
 
     @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._topic
+
+    @property
+    def partition(self) -> int:
+        """The partition's number."""
+        return self._partition
+
+    @property
+    def status(self) -> int:
+        """PENDING, SUCCEEDED, FAILED or SPLIT."""
+        return self._status
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the batch failed."""
+        return self._error
+
+    @property
+    def runtime(self) -> DeliveryRuntime:
+        """The driver's side."""
+        return self._runtime
+
+    @property
     def is_done(self) -> bool:
         """Whether the batch succeeded or failed."""
-        return self.status == SUCCEEDED or self.status == FAILED
+        return self._status == SUCCEEDED or self._status == FAILED
 
     @property
     def has_callbacks(self) -> bool:
@@ -117,9 +159,9 @@ class BatchResult:
     def succeed(self, base_offset: int, log_append_time: int = -1) -> None:
         """All records are in the log from `base_offset` on (-1: where is not known)."""
         self._check_pending()
-        self.base_offset = base_offset
-        self.log_append_time = log_append_time
-        self.status = SUCCEEDED
+        self._base_offset = base_offset
+        self._log_append_time = log_append_time
+        self._status = SUCCEEDED
         self._fire()
 
     def fail(
@@ -131,14 +173,14 @@ class BatchResult:
         """No record was acknowledged; `record_errors` has the reason of single records, by index (KIP-467)."""
         self._check_pending()
         future: DeliveryFuture
-        self.error = error
+        self._error = error
         self._record_errors = record_errors
         self._unobserved = record_count
         if self._callbacks is not None:
             for future, _callback in self._callbacks:
                 # A callback is told of the failure: that is observed.
                 future._observe()
-        self.status = FAILED
+        self._status = FAILED
         self._fire()
 
     def split(self, children: list[tuple[int, BatchResult]]) -> None:
@@ -147,7 +189,7 @@ class BatchResult:
         result: BatchResult
         self._check_pending()
         self._children = children
-        self.status = SPLIT
+        self._status = SPLIT
         watched = self._watched
         callbacks = self._callbacks
         self._watched = None
@@ -177,7 +219,7 @@ class BatchResult:
             return raised
         for future, callback in callbacks:
             try:
-                if self.status == SUCCEEDED:
+                if self._status == SUCCEEDED:
                     callback(future._metadata(), None)
                 else:
                     callback(future._metadata(), self._error_at(future._index))
@@ -187,14 +229,14 @@ class BatchResult:
 
     @cython.cfunc
     def _check_pending(self) -> None:
-        if self.status != PENDING:
-            raise RuntimeError(f"the batch of {self.topic}-{self.partition} was settled twice")
+        if self._status != PENDING:
+            raise RuntimeError(f"the batch of {self._topic}-{self._partition} was settled twice")
 
     @cython.cfunc
-    def _error_at(self, index: cython.int) -> Any:
+    def _error_at(self, index: cython.int) -> BaseException | None:
         if self._record_errors is None:
-            return self.error
-        return self._record_errors.get(index, self.error)
+            return self._error
+        return self._record_errors.get(index, self._error)
 
     @cython.cfunc
     def _watch(self, future: DeliveryFuture) -> None:
@@ -214,7 +256,7 @@ class BatchResult:
     def __del__(self) -> None:
         # Whoever held these futures dropped them unasked. `_unobserved` is only set by a failure.
         if self._unobserved > 0:
-            self.runtime.unobserved_failure(self, self._unobserved)
+            self._runtime.unobserved_failure(self, self._unobserved)
 
 
 @cython.cclass
@@ -233,6 +275,20 @@ class DeliveryFuture:
         >>> metadata = await delivery  # doctest: +SKIP
     """
 
+    __slots__ = (
+        "_cancel_message",
+        "_done_callbacks",
+        "_index",
+        "_is_cancelled",
+        "_is_observed",
+        "_is_watched",
+        "_key_size",
+        "_result",
+        "_timestamp",
+        "_value_size",
+        "_waiters",
+    )
+
     _result: BatchResult
     _index: cython.int
     _key_size: cython.int
@@ -243,7 +299,7 @@ class DeliveryFuture:
     _is_watched: cython.bint
     _is_cancelled: cython.bint
     _is_observed: cython.bint
-    _cancel_message: object
+    _cancel_message: object | None
 
     def __init__(
         self, result: BatchResult, index: int, timestamp: int, key_size: int, value_size: int
@@ -260,7 +316,7 @@ class DeliveryFuture:
         self._is_observed = False
         self._cancel_message = None
 
-    # -- what asyncio asks of a future ------------------------------------------------------------------------
+    # -- what asyncio asks of a future ---
 
     @property
     def _asyncio_future_blocking(self) -> bool:
@@ -269,15 +325,15 @@ class DeliveryFuture:
 
     def get_loop(self) -> Any:
         """The event loop that the producer runs on."""
-        return self._result.runtime.get_loop()
+        return self._result._runtime.get_loop()
 
     def done(self) -> bool:
         """Whether the record was acknowledged, failed, or this handle was cancelled."""
         if self._is_cancelled:
             return True
-        if self._result.status == SPLIT:
+        if self._result._status == SPLIT:
             self._follow_split()
-        return self._result.status != PENDING
+        return self._result._status != PENDING
 
     def cancelled(self) -> bool:
         """Whether this handle was cancelled; that says nothing of the record."""
@@ -327,7 +383,7 @@ class DeliveryFuture:
     ) -> None:
         """Call `callback(self)` on the loop once the outcome is there (at once in its next turn, if it is)."""
         if self.done():
-            self._result.runtime.call_soon(callback, self, context)
+            self._result._runtime.call_soon(callback, self, context)
             return
         if self._done_callbacks is None:
             self._done_callbacks = []
@@ -349,7 +405,7 @@ class DeliveryFuture:
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         if not self.done():
-            runtime = self._result.runtime
+            runtime = self._result._runtime
             waiter = runtime.make_waiter()
             if self._waiters is None:
                 self._waiters = []
@@ -371,35 +427,35 @@ class DeliveryFuture:
             state = "cancelled"
         elif not self.done():
             state = "pending"
-        elif self._result.status == SUCCEEDED:
+        elif self._result._status == SUCCEEDED:
             state = f"offset={self._metadata().offset}"
         else:
             state = f"error={self._result._error_at(self._index)!r}"
-        return f"<DeliveryFuture {self._result.topic}-{self._result.partition} {state}>"
+        return f"<DeliveryFuture {self._result._topic}-{self._result._partition} {state}>"
 
-    # -- of the record ----------------------------------------------------------------------------------------
+    # -- of the record ---
 
     @property
     def topic(self) -> str:
         """The topic that the record goes to."""
-        return self._result.topic
+        return self._result._topic
 
     @property
     def partition(self) -> int:
         """The partition that was chosen for the record."""
-        return self._result.partition
+        return self._result._partition
 
     def add_delivery_callback(self, callback: DeliveryCallback) -> None:
         """Have `callback(metadata, error)` called once when the record's batch is settled (for the producer)."""
-        if self._result.status == SPLIT:
+        if self._result._status == SPLIT:
             self._follow_split()
         self._result.add_callback(self, callback)
 
-    # -- between the two classes ------------------------------------------------------------------------------
+    # -- between the two classes ---
 
     @cython.cfunc
     def _follow_split(self) -> None:
-        while self._result.status == SPLIT:
+        while self._result._status == SPLIT:
             children = self._result._children
             assert children is not None
             first: int = 0
@@ -420,7 +476,7 @@ class DeliveryFuture:
 
     @cython.cfunc
     def _fire(self) -> None:
-        runtime = self._result.runtime
+        runtime = self._result._runtime
         waiters = self._waiters
         callbacks = self._done_callbacks
         self._waiters = None
@@ -435,11 +491,11 @@ class DeliveryFuture:
     @cython.cfunc
     def _metadata(self) -> RecordMetadata:
         result: BatchResult = self._result
-        offset = result.base_offset
-        timestamp = result.log_append_time
+        offset = result._base_offset
+        timestamp = result._log_append_time
         return RecordMetadata(
-            result.topic,
-            result.partition,
+            result._topic,
+            result._partition,
             offset + self._index if offset >= 0 else -1,
             timestamp if timestamp >= 0 else self._timestamp,
             self._key_size,
@@ -447,14 +503,14 @@ class DeliveryFuture:
         )
 
     @cython.cfunc
-    def _outcome(self) -> Any:
+    def _outcome(self) -> BaseException | None:
         """The error to raise, `None` on success."""
         if self._is_cancelled:
             message = self._cancel_message
-            return self._result.runtime.cancelled_error(message)
+            return self._result._runtime.cancelled_error(message)
         if not self.done():
-            return self._result.runtime.invalid_state_error("the record is not acknowledged yet")
-        if self._result.status == SUCCEEDED:
+            return self._result._runtime.invalid_state_error("the record is not acknowledged yet")
+        if self._result._status == SUCCEEDED:
             return None
         self._observe()
         return self._result._error_at(self._index)

@@ -102,6 +102,7 @@ class ProducerBatch:
         attempts: How many times it was handed to a connection.
         retry_at: Not to be sent again before this instant.
         sent_leader_epoch: The leader epoch known when it was last sent; a newer one ends its back-off (KIP-951).
+        last_error: What went wrong with the latest attempt, in words.
         topic_id: The topic's id when it was last sent, for Produce v13 (KIP-516).
         buffers: What goes on the wire, once sealed.
         size: Bytes of `buffers`, or the bytes written so far.
@@ -119,6 +120,7 @@ class ProducerBatch:
         "created_at",
         "deadline",
         "is_open",
+        "last_error",
         "origin",
         "possibly_written",
         "producer",
@@ -157,6 +159,7 @@ class ProducerBatch:
         self.retry_at = 0.0
         self.sent_leader_epoch = -1
         self.possibly_written = False
+        self.last_error: str | None = None
         self.producer = NO_PRODUCER_ID
         self.base_sequence = NO_SEQUENCE
         self.sequence_has_been_reset = False

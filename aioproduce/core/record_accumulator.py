@@ -145,8 +145,10 @@ class RecordAccumulator:
         self._is_closing = False
         self.has_news = False
         """Set when something became ready or a deadline appeared; the Sender clears it when it has looked."""
+        self.has_new_leaderless = False
+        """Set when a partition without a leader got something to send; cleared by the Sender likewise."""
 
-    # -- appends ----------------------------------------------------------------------------------------------
+    # -- appends ---
 
     def size_of(self, key: bytes | None, value: bytes | None, headers: Sequence[Header] | None) -> int:
         """Bytes to lease for a batch that begins with this record.
@@ -224,7 +226,7 @@ class RecordAccumulator:
                 return delivery
             queues = self._topics.get(topic.name)
             if queues is None:
-                queues = _TopicQueues(BuiltInPartitioner(topic.name, self._batch_size, self._random))
+                queues = _TopicQueues(BuiltInPartitioner(topic.name, max(self._batch_size, 1), self._random))
                 self._topics[topic.name] = queues
             chosen = queues.partitioner.peek(topic) if partition is None else partition
             queue = self._queue(queues, TopicPartition(topic.name, chosen))
@@ -253,9 +255,7 @@ class RecordAccumulator:
         else:
             batch.close_for_appends()
         if partition is None:
-            queues.partitioner.on_appended(
-                chosen, batch.records.size, topic, enable_switch=queue.open is None
-            )
+            queues.partitioner.on_appended(chosen, batch.records.size, topic, can_switch=queue.open is None)
         self._metadata.touch(topic.name, now)
         self.has_news = True
         self.reconsider(queue, now)
@@ -280,11 +280,11 @@ class RecordAccumulator:
                 delivery = batch.try_append(timestamp, key, value, headers)
                 if delivery is not None:
                     grown = batch.records.size - before
-                    partitioner.on_appended(partition, grown, topic, enable_switch=False)
+                    partitioner.on_appended(partition, grown, topic, can_switch=False)
                     return delivery
                 self._close_open_batch(queue)
             # All batches of this partition are full: the moment at which a due switch may happen (KIP-794).
-            partitioner.on_appended(partition, 0, topic, enable_switch=True)
+            partitioner.on_appended(partition, 0, topic, can_switch=True)
             if partitioner.peek(topic) == partition:
                 return None
 
@@ -308,7 +308,7 @@ class RecordAccumulator:
             queues.partitions[partition] = queue
         return queue
 
-    # -- readiness --------------------------------------------------------------------------------------------
+    # -- readiness ---
 
     def reconsider(self, queue: PartitionQueue, now: float) -> None:
         """Something about this partition changed: see whether, or when, its first batch can be sent."""
@@ -350,6 +350,7 @@ class RecordAccumulator:
         queue.ready_node = node
         if node == NO_LEADER:
             self._leaderless[queue] = None
+            self.has_new_leaderless = True
         else:
             ready = self._ready.get(node)
             if ready is None:
@@ -376,9 +377,9 @@ class RecordAccumulator:
         return self._ready.keys()
 
     @property
-    def leaderless_topics(self) -> set[str]:
+    def leaderless_topics(self) -> list[str]:
         """The topics that have something to send to a partition without a known leader."""
-        return {queue.topic_partition.topic for queue in self._leaderless}
+        return list(dict.fromkeys(queue.topic_partition.topic for queue in self._leaderless))
 
     def leader_changed(self, topic_partition: TopicPartition, now: float) -> None:
         """Metadata knows another leader, or a newer epoch, of this partition."""
@@ -431,7 +432,7 @@ class RecordAccumulator:
         queues = self._topics.get(topic_partition.topic)
         return None if queues is None else queues.partitions.get(topic_partition.partition)
 
-    # -- drain ------------------------------------------------------------------------------------------------
+    # -- drain ---
 
     def drain(self, node: int, now: float) -> list[ProducerBatch]:
         """Take what one request to a node can carry: at most one batch of a partition, the ready ones in turn.
@@ -472,7 +473,8 @@ class RecordAccumulator:
         if self._transactions is not None:
             self._transactions.assign_sequence(batch)
         batch.sent_leader_epoch = queue.leader_epoch
-        batch.topic_id = self._metadata.topic_id_of(batch.topic)
+        topic = self._metadata.topic(batch.topic)
+        batch.topic_id = None if topic is None else topic.topic_id
         batch.begin_attempt(self._codec)
 
     def reenqueue(self, batch: ProducerBatch, now: float) -> None:
@@ -509,7 +511,7 @@ class RecordAccumulator:
                 place += 1
         queue.batches.insert(place, batch)
 
-    # -- time -------------------------------------------------------------------------------------------------
+    # -- time ---
 
     def handle_timer(self, now: float) -> None:
         """Move what linger or back-off held up, and whose time has come, to the ready queues."""
@@ -533,7 +535,7 @@ class RecordAccumulator:
             expired.extend(parts)
         return expired
 
-    # -- the end of a batch -----------------------------------------------------------------------------------
+    # -- the end of a batch ---
 
     def remove_queued(self, batch: ProducerBatch, now: float) -> None:
         """Take a batch that failed before it could be sent (again) out of its queue."""

@@ -122,7 +122,7 @@ class TransactionManager:
         self._unresolved: dict[TopicPartition, None] = {}
         self._to_rewrite: dict[TopicPartition, None] = {}
 
-    # -- producer id ------------------------------------------------------------------------------------------
+    # -- producer id ---
 
     @property
     def state(self) -> TransactionManagerState:
@@ -163,7 +163,7 @@ class TransactionManager:
             raise RuntimeError(f"the producer id cannot go from {self._state.name} to {state.name}")
         self._state = state
 
-    # -- sending ----------------------------------------------------------------------------------------------
+    # -- sending ---
 
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether this batch, the first of its partition's queue, may be sent now."""
@@ -206,7 +206,7 @@ class TransactionManager:
         place = partition.in_flight.index(batch)
         partition.in_flight[place : place + 1] = parts
 
-    # -- answers ----------------------------------------------------------------------------------------------
+    # -- answers ---
 
     def batch_succeeded(self, batch: ProducerBatch, base_offset: int) -> None:
         """The broker has the batch."""
@@ -269,7 +269,7 @@ class TransactionManager:
         if batch in partition.in_flight:
             partition.in_flight.remove(batch)
 
-    # -- epochs -----------------------------------------------------------------------------------------------
+    # -- epochs ---
 
     def _request_rewrite(self, topic_partition: TopicPartition) -> None:
         self._to_rewrite[topic_partition] = None

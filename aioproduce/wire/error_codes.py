@@ -329,6 +329,11 @@ def name_of(code: int) -> str:
     return f"UNKNOWN_CODE_{code}" if name is None else name
 
 
+def is_known(code: int) -> bool:
+    """Say whether this client knows the code; what an unknown one leaves undecided is undecided."""
+    return code in _NAMES
+
+
 def is_retriable(code: int) -> bool:
     """Say whether the same request may succeed if it is sent again; False for an unknown code."""
     return code in RETRIABLE

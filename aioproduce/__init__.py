@@ -1,0 +1,1 @@
+"""aioproduce: an asyncio-native Kafka producer."""
