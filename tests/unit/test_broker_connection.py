@@ -707,7 +707,9 @@ def test_no_usable_version(broker: tuple[int, int] | None, word: str) -> None:
 
 
 def test_equal_ranges_give_the_newest_of_each_api() -> None:
-    versions = ApiVersions.from_response(ApiVersionsResponse(0, dict(CLIENT_VERSIONS)))
+    versions = ApiVersions.from_response(
+        ApiVersionsResponse(0, {int(api): both for api, both in CLIENT_VERSIONS.items()})
+    )
     assert {api: versions.version(api) for api in CLIENT_VERSIONS} == {
         api: highest for api, (_, highest) in CLIENT_VERSIONS.items()
     }
