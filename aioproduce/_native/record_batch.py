@@ -80,14 +80,15 @@ def is_compiled() -> bool:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _zigzag(value: cython.longlong) -> cython.ulonglong:
-    # Written without a signed shift: deltas span the whole 64 bits, and a signed overflow is undefined in C.
-    magnitude: cython.ulonglong
-    if value >= 0:
-        magnitude = value
-        return magnitude << 1
-    magnitude = -(value + 1)
-    return (magnitude << 1) | 1
+def _zigzag_delta(value: cython.longlong, base: cython.longlong) -> cython.ulonglong:
+    # Modulo 2**64, as Java's long does it, and by unsigned numbers: a signed overflow is undefined in C, and the
+    # delta from -1 to the highest timestamp is one.
+    mask: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
+    minuend: cython.ulonglong = value
+    subtrahend: cython.ulonglong = base
+    delta: cython.ulonglong = (minuend - subtrahend) & mask
+    doubled: cython.ulonglong = (delta << 1) & mask
+    return doubled ^ mask if delta >> 63 else doubled
 
 
 @cython.cfunc
@@ -343,7 +344,7 @@ class RecordBatchBuffer:
             body += _encoded_headers_size(encoded) - 1
         # The caller's objects ran their last code above (`__buffer__` may): own state is read from here on.
         if self._count:
-            delta = _zigzag(timestamp - self._base_timestamp)
+            delta = _zigzag_delta(timestamp, self._base_timestamp)
         offset = self._count
         offset <<= 1
         body += _unsigned_size(delta) + _unsigned_size(offset)
@@ -526,4 +527,6 @@ def _read_record(view: memoryview, position: int, base_timestamp: int) -> tuple[
         name, position = _read_nullable(view, position)
         header_value, position = _read_nullable(view, position)
         headers.append(((name or b"").decode(), header_value))
-    return (base_timestamp + delta, key, value, tuple(headers)), position
+    # Modulo 2**64 like the delta.
+    timestamp = (base_timestamp + delta + 2**63) % 2**64 - 2**63
+    return (timestamp, key, value, tuple(headers)), position
