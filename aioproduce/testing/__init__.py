@@ -1,0 +1,33 @@
+"""For tests and development of what uses the producer: a Kafka cluster in memory.
+
+Imported by users' tests and by `aioproduce dev`; nothing in the producer imports it. All names here are public.
+"""
+
+from __future__ import annotations
+
+from aioproduce.testing.fake_cluster.cluster import FakeCluster, FakeRecord
+from aioproduce.testing.fake_cluster.faults import AnswerFault, Fault, Faults
+from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
+from aioproduce.testing.fake_cluster.model import (
+    BrokerSideConnection,
+    ClusterModel,
+    ReceivedRequest,
+    RequestLog,
+)
+from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
+
+__all__ = [
+    "AnswerFault",
+    "BrokerSideConnection",
+    "BrokerState",
+    "ClusterModel",
+    "ClusterState",
+    "FakeCluster",
+    "FakeRecord",
+    "Fault",
+    "Faults",
+    "ReceivedRequest",
+    "RequestLog",
+    "StoredBatch",
+    "TopicConfig",
+]

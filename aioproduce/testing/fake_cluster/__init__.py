@@ -1,0 +1,15 @@
+"""A Kafka cluster in memory: a broker model without I/O, and a TCP front for it.
+
+| module | what lives there |
+|---|---|
+| `cluster` | `FakeCluster`, what users see |
+| `server` | listeners and sockets on asyncio; the only module that knows a loop or a clock |
+| `model` | connections, requests in order, faults applied: facts in, effects out |
+| `state` | brokers, topics, leaders, ids: what all brokers share |
+| `produce` `fetch` `cluster_apis` `groups` | the APIs |
+| `log` `producer_state` `record_batch` `codecs` | a partition's log, idempotence, the batch format |
+| `faults` | scripted misbehaviour |
+| `encoding` | answers through kio's encoder |
+
+Requests are read with `aioproduce.wire.reader`; kio's decoder never sees bytes from the network.
+"""

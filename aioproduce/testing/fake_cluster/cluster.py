@@ -1,0 +1,306 @@
+"""`FakeCluster`: the whole thing, for tests and development.
+
+Users import it from `aioproduce.testing`. It owns the model and its TCP front.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple, Self, final
+
+from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
+from aioproduce.testing.fake_cluster.model import BrokerSideConnection, ClusterModel, RequestLog
+from aioproduce.testing.fake_cluster.server import ClusterServer
+from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState, TopicState
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+    from types import TracebackType
+
+    from aioproduce.testing.fake_cluster.faults import Faults
+
+
+class FakeRecord(NamedTuple):
+    """One record in the log of a `FakeCluster`.
+
+    Attributes:
+        timestamp: Milliseconds since the epoch.
+    """
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+@final
+class FakeCluster:
+    """A Kafka cluster in memory, on loopback sockets, for development and tests. Never for data that matters.
+
+    Real clients talk to it: this producer, aiokafka, librdkafka, Kafka's own console tools. It checks what a real
+    broker checks (checksums, record counts, sizes, sequences and epochs of idempotent producers, leadership), and
+    it misbehaves on demand (`faults`).
+
+    Not modelled: disk (all is lost at the end), replication lag and ISR shrinking (every replica has everything at
+    once; `acks=all` equals `acks=1`), transactions (InitProducerId gives out ids and fences, no more), quotas,
+    security, compaction, static group membership, and the protocol of KIP-848. Offsets and times of a run depend on
+    the clients; everything else is deterministic.
+
+    Args:
+        brokers: How many, with ids from 0.
+        host: The loopback address to listen on.
+        ports: One port per broker, in order of id; free ones by default.
+        topics: Name -> number of partitions, created at the start.
+        auto_create_topics: Whether asking for an unknown topic creates it (`default_partitions`).
+        default_partitions: For topics created without a number.
+        replication_factor: At most this many brokers hold a partition; only leadership depends on it.
+        log_append_time_topics: Of `topics`, those with `message.timestamp.type=LogAppendTime`.
+        topic_config: The configuration of topics that are created without one.
+        announce_created_topics_late: Answer LEADER_NOT_AVAILABLE to the request that creates a topic.
+
+    Attributes:
+        faults: Scripted misbehaviour.
+        requests: What the brokers were asked.
+
+    Example:
+        >>> async with FakeCluster(brokers=3, topics={"orders": 6}) as cluster:
+        ...     async with Producer(cluster.bootstrap_servers) as producer:
+        ...         cluster.faults.reset_connections_on(ApiKey.PRODUCE)   # appended, and the answer lost
+        ...         await producer.send_and_wait("orders", b"one")
+        ...     assert [record.value for record in cluster.records("orders")] == [b"one"]
+    """
+
+    __slots__ = ("_host", "_model", "_ports", "_server", "_state")
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        host: str = "127.0.0.1",
+        ports: Sequence[int] = (),
+        topics: Mapping[str, int] | None = None,
+        auto_create_topics: bool = True,
+        default_partitions: int = 4,
+        replication_factor: int = 3,
+        log_append_time_topics: Collection[str] = (),
+        topic_config: TopicConfig | None = None,
+        announce_created_topics_late: bool = False,
+    ) -> None:
+        if brokers < 1:
+            raise ValueError("a cluster has at least one broker")
+        if ports and len(ports) != brokers:
+            raise ValueError(f"{brokers} brokers need {brokers} ports, not {len(ports)}")
+        self._host = host
+        self._ports = dict(enumerate(ports or [0] * brokers))
+        self._state = ClusterState(
+            [BrokerState(broker_id, host, 0) for broker_id in range(brokers)],
+            default_partitions=default_partitions,
+            replication_factor=replication_factor,
+            default_config=topic_config,
+            auto_create_topics=auto_create_topics,
+            announce_created_topics_late=announce_created_topics_late,
+        )
+        # loop.time() is time.monotonic() under asyncio and a clock of the same rate under uvloop: `start()`
+        # sets the difference to the wall clock.
+        self._model = ClusterModel(self._state, epoch_ms=0)
+        self._server: ClusterServer | None = None
+        for name, partitions in (topics or {}).items():
+            self.create_topic(name, partitions)
+            if name in log_append_time_topics:
+                self.configure_topic(name, is_log_append_time=True)
+
+    # Life
+
+    async def start(self) -> None:
+        """Open the listeners. `async with` does it."""
+        if self._server is not None:
+            raise RuntimeError("the cluster is started already")
+        loop = asyncio.get_running_loop()
+        self._model.epoch_ms = int((time.time() - loop.time()) * 1000)
+        self._server = ClusterServer(self._model, self._host, self._ports)
+        try:
+            for broker in self._state.running_brokers:
+                await self._server.listen(broker.broker_id)
+                broker.port = self._ports[broker.broker_id]
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close every socket; the records can still be looked at. A second call does nothing.
+
+        Raises:
+            Exception: What went wrong inside the model (a bug of it), if anything did.
+        """
+        server, self._server = self._server, None
+        if server is not None:
+            await server.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # Where it is
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every broker, separated by commas."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return ",".join(f"{host}:{self._ports[broker_id]}" for broker_id in self._state.brokers)
+
+    @property
+    def ports(self) -> Mapping[int, int]:
+        """Broker id -> port."""
+        return self._ports
+
+    # What happened
+
+    @property
+    def faults(self) -> Faults:
+        """Scripted misbehaviour."""
+        return self._model.faults
+
+    @property
+    def requests(self) -> RequestLog:
+        """What the brokers were asked, and when (in the event loop's clock)."""
+        return self._model.requests
+
+    @property
+    def connections(self) -> list[BrokerSideConnection]:
+        """The connections that are open, oldest first."""
+        return self._model.connections
+
+    @property
+    def connections_opened(self) -> int:
+        """How many connections there ever were."""
+        return self._model.connections_opened
+
+    @property
+    def topics(self) -> Mapping[str, TopicState]:
+        """All topics by name: ids, partitions, leaders."""
+        return self._state.topics
+
+    def records(self, topic: str, partition: int | None = None) -> list[FakeRecord]:
+        """Every record of a topic, or of one partition of it: by partition, then by offset.
+
+        Raises:
+            KeyError: There is no such topic or partition.
+            RefusedError: A batch that passed the checks on append holds malformed records.
+        """
+        if partition is None:
+            states = self._state.topics[topic].partitions
+        else:
+            states = [self._state.require_partition(topic, partition)]
+        return [
+            FakeRecord(state.partition, *record)
+            for state in states
+            for batch in state.log.batches
+            for record in batch.records()
+            if record.offset >= state.log.start_offset
+        ]
+
+    def log(self, topic: str, partition: int = 0) -> list[StoredBatch]:
+        """The batches of one partition, with producer id, epoch and sequence."""
+        return list(self._state.require_partition(topic, partition).log.batches)
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The id of the broker that leads the partition, or -1."""
+        return self._state.require_partition(topic, partition).leader_id
+
+    # What happens to the cluster
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int | None = None,
+        *,
+        replication_factor: int | None = None,
+        config: TopicConfig | None = None,
+    ) -> TopicState:
+        """Create a topic; `ValueError` if the name is taken or not legal."""
+        return self._state.create_topic(
+            name, partitions, replication_factor=replication_factor, config=config
+        )
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records; re-created, it has another topic id."""
+        self._state.delete_topic(name)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """Grow a topic to `total` partitions."""
+        self._state.add_partitions(name, total)
+
+    def configure_topic(self, name: str, **changes: object) -> None:
+        """Change fields of a topic's `TopicConfig`, e.g. `max_message_bytes=1000`."""
+        self._state.configure_topic(name, **changes)
+
+    def deny_topic(self, name: str, is_denied: bool = True) -> None:
+        """Answer TOPIC_AUTHORIZATION_FAILED for a topic, or (False) no longer."""
+        self._state.deny_topic(name, is_denied)
+
+    def move_leader(self, topic: str, partition: int, to_broker: int) -> None:
+        """Make another broker the leader."""
+        self._state.move_leader(topic, partition, to_broker)
+
+    def take_leader(self, topic: str, partition: int) -> None:
+        """Leave a partition without a leader until `elect_leader` or `move_leader`."""
+        self._state.take_leader(topic, partition)
+
+    def elect_leader(self, topic: str, partition: int) -> None:
+        """End what `take_leader` began."""
+        self._state.elect_leader(topic, partition)
+
+    def truncate(self, topic: str, partition: int, offset: int) -> None:
+        """Lose every batch that reaches beyond `offset`, as an unclean leader election does."""
+        state = self._state.require_partition(topic, partition)
+        state.log.truncate_to(offset)
+        state.leader_epoch += 1
+
+    def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
+        """Raise the start of a log, as retention does."""
+        self._state.require_partition(topic, partition).log.delete_before(before_offset)
+
+    def forget_producers(self, topic: str, partition: int) -> None:
+        """Forget the partition's producer state, as `producer.id.expiration.ms` does."""
+        self._state.require_partition(topic, partition).log.producers.forget()
+
+    def set_api_versions(
+        self, versions: Mapping[int, tuple[int, int] | None], broker: int | None = None
+    ) -> None:
+        """Change what brokers advertise and take, from the next request on; `None` removes an API.
+
+        `{ApiKey.API_VERSIONS: (0, 2)}` refuses v3 with UNSUPPORTED_VERSION in a v0 body; `{ApiKey.PRODUCE: (0, 2)}`
+        plays a broker before Kafka 0.11 (it only advertises so: no such Produce request is understood).
+        """
+        self._model.set_api_versions(versions, broker)
+
+    def advertise(self, broker: int, host: str, port: int) -> None:
+        """Change the address that metadata shows for a broker, e.g. that of a proxy in front of it."""
+        self._state.brokers[broker].host = host
+        self._state.brokers[broker].port = port
+
+    async def stop_broker(self, broker: int) -> None:
+        """End a broker as SIGKILL does: connections reset, port closed; others lead its partitions at once."""
+        server = self._require_server()
+        server.stop_listening(broker)
+        server.feed(lambda now: self._model.broker_stopped(broker, now))
+
+    async def start_broker(self, broker: int) -> None:
+        """Start a stopped broker again, on the same port."""
+        server = self._require_server()
+        await server.listen(broker)
+        server.feed(lambda now: self._model.broker_started(broker, now))
+
+    def _require_server(self) -> ClusterServer:
+        if self._server is None:
+            raise RuntimeError("the cluster is not started")
+        return self._server

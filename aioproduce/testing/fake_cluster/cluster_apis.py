@@ -1,0 +1,284 @@
+"""ApiVersions, Metadata, InitProducerId, CreateTopics and DeleteTopics.
+
+Called by `model`. Each function takes what it needs and one exchange, and returns the whole answer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Final, final
+
+from kio.schema.errors import ErrorCode
+
+from aioproduce.testing.fake_cluster.exchange import Body, Exchange
+from aioproduce.testing.fake_cluster.log import TopicConfig
+from aioproduce.testing.fake_cluster.state import NO_LEADER, is_legal_topic
+from aioproduce.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from uuid import UUID
+
+    from aioproduce.testing.fake_cluster.faults import Faults
+    from aioproduce.testing.fake_cluster.state import ClusterState, PartitionState, TopicState
+
+BROKER_VERSIONS: Final[dict[int, tuple[int, int]]] = {
+    ApiKey.PRODUCE: (3, 13),
+    ApiKey.FETCH: (4, 18),
+    ApiKey.LIST_OFFSETS: (1, 10),
+    ApiKey.METADATA: (0, 13),
+    ApiKey.OFFSET_COMMIT: (2, 9),
+    ApiKey.OFFSET_FETCH: (1, 9),
+    ApiKey.FIND_COORDINATOR: (0, 5),
+    ApiKey.JOIN_GROUP: (0, 9),
+    ApiKey.HEARTBEAT: (0, 4),
+    ApiKey.LEAVE_GROUP: (0, 5),
+    ApiKey.SYNC_GROUP: (0, 5),
+    ApiKey.API_VERSIONS: (0, 4),
+    ApiKey.CREATE_TOPICS: (2, 7),
+    ApiKey.DELETE_TOPICS: (1, 6),
+    ApiKey.INIT_PRODUCER_ID: (0, 5),
+}
+"""What the brokers speak unless told otherwise: a subset of Apache Kafka 4.3's own table."""
+
+_SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_MAX_EPOCH: Final = 2**15 - 1
+
+
+def api_versions(exchange: Exchange, versions: Mapping[int, tuple[int, int]], code: int) -> Body:
+    """Answer ApiVersions; from v3 on the client has to name its software (KIP-511)."""
+    if code == ErrorCode.none and exchange.api_version >= 3:
+        for field in ("client_software_name", "client_software_version"):
+            if _SOFTWARE_NAME.fullmatch(exchange.body[field]) is None:
+                code = ErrorCode.invalid_request
+    return {"error_code": code, "api_keys": _ranges(versions) if code == ErrorCode.none else ()}
+
+
+def unsupported_api_versions(versions: Mapping[int, tuple[int, int]]) -> Body:
+    """The answer, in v0, to an ApiVersions request in a version that is too new: its own range (KIP-511)."""
+    own: dict[int, tuple[int, int]] = {ApiKey.API_VERSIONS: versions[ApiKey.API_VERSIONS]}
+    return {"error_code": ErrorCode.unsupported_version, "api_keys": _ranges(own)}
+
+
+def _ranges(versions: Mapping[int, tuple[int, int]]) -> list[dict[str, int]]:
+    return [
+        {"api_key": int(api), "min_version": lowest, "max_version": highest}
+        for api, (lowest, highest) in sorted(versions.items())
+    ]
+
+
+@final
+class MetadataHandler:
+    """Answers Metadata, v0 to v13, and creates topics on demand."""
+
+    __slots__ = ("_faults", "_state")
+
+    def __init__(self, state: ClusterState, faults: Faults) -> None:
+        self._state = state
+        self._faults = faults
+
+    def handle(self, exchange: Exchange) -> Body:
+        """Answer with what this cluster looks like now."""
+        state = self._state
+        return {
+            "brokers": [
+                {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
+                for broker in state.running_brokers
+            ],
+            "cluster_id": state.cluster_id,
+            "controller_id": state.controller_id,
+            "topics": self._topics(exchange),
+            "error_code": self._faults.take_top_level_code(ApiKey.METADATA, exchange.broker_id),
+        }
+
+    def _topics(self, exchange: Exchange) -> list[dict[str, Any]]:
+        wanted = exchange.body["topics"]
+        # v0 cannot say "no topics": an empty list means all.
+        if wanted is None or (exchange.api_version == 0 and not wanted):
+            wanted = [{"name": name} for name in self._state.topics if not self._state.is_denied(name)]
+        return [self._topic(exchange, topic.get("name"), topic.get("topic_id")) for topic in wanted]
+
+    def _topic(self, exchange: Exchange, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
+        if name is None:
+            found = self._state.topic_by_id(topic_id)
+            if found is None:
+                return _no_topic(None, topic_id, ErrorCode.unknown_topic_id)
+            name = found.name
+        fault = self._faults.take_code(ApiKey.METADATA, exchange.broker_id, name)
+        if fault is not None:
+            return _no_topic(name, topic_id, fault.code)
+        if not is_legal_topic(name):
+            return _no_topic(name, topic_id, ErrorCode.invalid_topic_exception)
+        if self._state.is_denied(name):
+            return _no_topic(name, topic_id, ErrorCode.topic_authorization_failed)
+        topic = self._state.topics.get(name)
+        if topic is None:
+            # Before v4 the client had no say.
+            if not (self._state.auto_create_topics and exchange.body.get("allow_auto_topic_creation", True)):
+                return _no_topic(name, topic_id, ErrorCode.unknown_topic_or_partition)
+            topic = self._state.create_topic(name)
+            if self._state.announce_created_topics_late:
+                return _no_topic(name, topic_id, ErrorCode.leader_not_available)
+        return self._describe(topic)
+
+    def _describe(self, topic: TopicState) -> dict[str, Any]:
+        return {
+            "error_code": ErrorCode.none,
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "is_internal": False,
+            "partitions": [self._describe_partition(partition) for partition in topic.partitions],
+        }
+
+    def _describe_partition(self, partition: PartitionState) -> dict[str, Any]:
+        isr = self._state.isr(partition)
+        has_leader = partition.leader_id != NO_LEADER
+        return {
+            "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
+            "partition_index": partition.partition,
+            "leader_id": partition.leader_id,
+            "leader_epoch": partition.leader_epoch,
+            "replica_nodes": partition.replicas,
+            "isr_nodes": isr,
+            "offline_replicas": tuple(replica for replica in partition.replicas if replica not in isr),
+        }
+
+
+def _no_topic(name: str | None, topic_id: UUID | None, code: int) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_id": topic_id,
+        "is_internal": False,
+        "partitions": (),
+    }
+
+
+def init_producer_id(state: ClusterState, exchange: Exchange, code: int) -> Body:
+    """Answer InitProducerId.
+
+    Without a transactional id every request gets a new producer id, also one that names an id and epoch: idempotent
+    producers bump their epoch themselves (KIP-360). With one, the epoch rises by one each time, and a request
+    that names an older epoch, or another id, is fenced.
+    """
+    producer = (-1, -1)
+    if code == ErrorCode.none:
+        transactional_id = exchange.body["transactional_id"]
+        if transactional_id is None:
+            producer = state.new_producer_id()
+        else:
+            code = _check_transactional(state, exchange, transactional_id)
+            if code == ErrorCode.none:
+                producer = _bump(state, transactional_id)
+    return {"error_code": code, "producer_id": producer[0], "producer_epoch": producer[1]}
+
+
+def _check_transactional(state: ClusterState, exchange: Exchange, transactional_id: str) -> int:
+    if not transactional_id:
+        return ErrorCode.invalid_request
+    claimed = (exchange.body.get("producer_id", -1), exchange.body.get("producer_epoch", -1))
+    if claimed == (-1, -1):
+        return ErrorCode.none
+    current = state.transactional_producer(transactional_id)
+    if current is None:
+        return ErrorCode.invalid_producer_id_mapping
+    if claimed != current:
+        # PRODUCER_FENCED is known to clients from v4 on.
+        return ErrorCode.producer_fenced if exchange.api_version >= 4 else ErrorCode.invalid_producer_epoch
+    return ErrorCode.none
+
+
+def _bump(state: ClusterState, transactional_id: str) -> tuple[int, int]:
+    current = state.transactional_producer(transactional_id)
+    # Kafka keeps the last epoch for itself, to fence with.
+    if current is None or current[1] >= _MAX_EPOCH - 1:
+        producer = state.new_producer_id()
+    else:
+        producer = (current[0], current[1] + 1)
+    state.set_transactional_producer(transactional_id, producer)
+    return producer
+
+
+def create_topics(state: ClusterState, exchange: Exchange) -> Body:
+    """Answer CreateTopics; configuration that the model does not know is accepted and has no effect."""
+    return {
+        "topics": [
+            _create_topic(state, topic, bool(exchange.body["validate_only"]))
+            for topic in exchange.body["topics"]
+        ]
+    }
+
+
+def _create_topic(state: ClusterState, wanted: dict[str, Any], is_dry_run: bool) -> dict[str, Any]:
+    name = wanted["name"]
+    count = len(wanted["assignments"]) or wanted["num_partitions"]
+    factor = wanted["replication_factor"]
+    code, message = ErrorCode.none, None
+    if not is_legal_topic(name):
+        code, message = ErrorCode.invalid_topic_exception, f"{name!r} is no legal topic name"
+    elif name in state.topics:
+        code, message = ErrorCode.topic_already_exists, f"Topic '{name}' already exists."
+    elif count < 1 and count != -1:
+        code, message = ErrorCode.invalid_partitions, "Number of partitions must be larger than 0."
+    elif factor > len(state.brokers) or factor == 0:
+        code, message = ErrorCode.invalid_replication_factor, f"There are {len(state.brokers)} brokers."
+    created = None
+    if code == ErrorCode.none and not is_dry_run:
+        created = state.create_topic(
+            name,
+            None if count == -1 else count,
+            replication_factor=None if factor < 1 else factor,
+            config=_config_from(state.default_config, wanted["configs"]),
+        )
+    partitions = [] if created is None else created.partitions
+    return {
+        "name": name,
+        "topic_id": None if created is None else created.topic_id,
+        "error_code": code,
+        "error_message": message,
+        "num_partitions": len(partitions) or -1,
+        "replication_factor": len(partitions[0].replicas) if partitions else -1,
+        "configs": (),
+    }
+
+
+def _config_from(defaults: TopicConfig, settings: list[dict[str, Any]]) -> TopicConfig:
+    given = {setting["name"]: setting["value"] for setting in settings}
+    retention = int(given.get("retention.bytes") or -1)
+    return TopicConfig(
+        max_message_bytes=int(given.get("max.message.bytes") or defaults.max_message_bytes),
+        is_log_append_time=(
+            given["message.timestamp.type"] == "LogAppendTime"
+            if "message.timestamp.type" in given
+            else defaults.is_log_append_time
+        ),
+        is_compacted="compact"
+        in (given.get("cleanup.policy") or ("compact" if defaults.is_compacted else "")),
+        retention_bytes=defaults.retention_bytes if retention < 0 else retention,
+        check_records=defaults.check_records,
+    )
+
+
+def delete_topics(state: ClusterState, exchange: Exchange) -> Body:
+    """Answer DeleteTopics: by name, from v6 also by id."""
+    wanted = exchange.body.get("topics")
+    if wanted is None:
+        wanted = [{"name": name, "topic_id": None} for name in exchange.body["topic_names"]]
+    responses = []
+    for entry in wanted:
+        by_id = state.topic_by_id(entry["topic_id"])
+        name = entry["name"] if entry["name"] is not None else (by_id.name if by_id else None)
+        topic = None if name is None else state.topics.get(name)
+        code = ErrorCode.none
+        if topic is None:
+            code = ErrorCode.unknown_topic_id if name is None else ErrorCode.unknown_topic_or_partition
+        else:
+            state.delete_topic(topic.name)
+        responses.append(
+            {
+                "name": name,
+                "topic_id": topic.topic_id if topic is not None else entry["topic_id"],
+                "error_code": code,
+            }
+        )
+    return {"responses": responses}

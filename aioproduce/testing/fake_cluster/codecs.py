@@ -1,0 +1,117 @@
+"""Decompression of record batches, on the broker's side.
+
+Called by `record_batch` when records are inspected. It shares no code with `aioproduce.compression` on purpose:
+what the producer compressed is judged by another reader, as a real broker would.
+
+Invariants:
+1. Any bytes give the decompressed records or an `InvalidBatchError`, never anything else.
+2. The output never exceeds `MAX_DECOMPRESSED_BYTES`.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+import cramjam
+import lz4.frame
+from kio.schema.errors import ErrorCode
+
+from aioproduce.testing.fake_cluster.failures import InvalidBatchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# A batch is at most message.max.bytes (1 MiB by default) on the wire; no honest one expands beyond this.
+MAX_DECOMPRESSED_BYTES: Final = 256 * 1024 * 1024
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER_BYTES: Final = 16
+
+
+def decompress(codec_id: int, compressed: bytes) -> bytes:
+    """Decompress the records of one batch.
+
+    Args:
+        codec_id: The lowest three bits of the batch's attributes.
+        compressed: All bytes after the batch header.
+
+    Returns:
+        The records as they would stand in an uncompressed batch.
+
+    Raises:
+        InvalidBatchError: The codec is unknown, or the bytes are not what it says.
+    """
+    decoder = _DECODERS.get(codec_id)
+    if decoder is None:
+        raise InvalidBatchError(
+            ErrorCode.unsupported_compression_type, f"Unknown compression type id: {codec_id}"
+        )
+    try:
+        return decoder(compressed)
+    except (ValueError, RuntimeError, EOFError, MemoryError, zlib.error, cramjam.DecompressionError) as error:
+        raise InvalidBatchError(ErrorCode.invalid_record, f"Cannot decompress the batch: {error}") from error
+
+
+def _none(compressed: bytes) -> bytes:
+    return compressed
+
+
+def _gzip(compressed: bytes) -> bytes:
+    # The standard library's reader, with a bound on the output (16 + 15: a gzip header and the largest window).
+    reader = zlib.decompressobj(wbits=31)
+    records = reader.decompress(compressed, MAX_DECOMPRESSED_BYTES)
+    if not reader.eof:
+        raise ValueError("the gzip stream is truncated, or larger than the limit")
+    return records
+
+
+def _snappy(compressed: bytes) -> bytes:
+    if not compressed.startswith(_XERIAL_MAGIC):
+        return _snappy_block(compressed)
+    chunks: list[bytes] = []
+    total = 0
+    position = _XERIAL_HEADER_BYTES
+    while position < len(compressed):
+        size = int.from_bytes(compressed[position : position + 4], "big")
+        position += 4
+        if size > len(compressed) - position:
+            raise ValueError("a xerial block is longer than the batch")
+        chunk = _snappy_block(compressed[position : position + size])
+        total += len(chunk)
+        if total > MAX_DECOMPRESSED_BYTES:
+            raise ValueError("larger than the limit")
+        chunks.append(chunk)
+        position += size
+    return b"".join(chunks)
+
+
+def _snappy_block(block: bytes) -> bytes:
+    if cramjam.snappy.decompress_raw_len(block) > MAX_DECOMPRESSED_BYTES:
+        raise ValueError("larger than the limit")
+    return bytes(cramjam.snappy.decompress_raw(block))
+
+
+def _lz4(compressed: bytes) -> bytes:
+    reader = lz4.frame.LZ4FrameDecompressor()
+    records = bytes(reader.decompress(compressed, max_length=MAX_DECOMPRESSED_BYTES))
+    if not reader.eof:
+        raise ValueError("the lz4 frame is truncated, or larger than the limit")
+    return records
+
+
+def _zstd(compressed: bytes) -> bytes:
+    # cramjam bounds its output only by a buffer that it is given: try a likely size first.
+    for size in (64 * 1024 + 16 * len(compressed), MAX_DECOMPRESSED_BYTES):
+        output = bytearray(size)
+        try:
+            written = cramjam.zstd.decompress_into(compressed, output)
+        except cramjam.DecompressionError:
+            if size == MAX_DECOMPRESSED_BYTES:
+                raise
+        else:
+            return bytes(memoryview(output)[:written])
+    raise AssertionError("the last size returns or raises")
+
+
+_DECODERS: Final[dict[int, Callable[[bytes], bytes]]] = {0: _none, 1: _gzip, 2: _snappy, 3: _lz4, 4: _zstd}

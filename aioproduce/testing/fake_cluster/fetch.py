@@ -1,0 +1,215 @@
+"""Fetch v4 to v18 and ListOffsets v1 to v10: what consumers need to read a log back.
+
+Called by `model`; `produce` tells it of appends. Fetch waits until `min_bytes` are there or `max_wait` is over.
+
+Invariants:
+1. An answer holds whole batches only, the first one even if it is larger than the limits (KIP-74).
+2. Sessions (KIP-227) are never granted: the answer's session id is 0, which is what Kafka says when its cache
+   is full, so every request names all its partitions.
+3. A waiting fetch costs nothing until one of its partitions grows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from kio.schema.errors import ErrorCode
+
+from aioproduce.testing.fake_cluster.exchange import Answer, Body, Exchange, Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproduce.testing.fake_cluster.state import ClusterState, PartitionState
+    from aioproduce.testing.fake_cluster.timers import Timer, Timers
+
+_FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_MAX_TIMESTAMP: Final = -3
+_EARLIEST_LOCAL: Final = -4
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _WaitingFetch:
+    exchange: Exchange
+    partitions: list[PartitionState]
+    timer: Timer | None = None
+
+
+@final
+class FetchHandler:
+    """Answers Fetch and ListOffsets."""
+
+    __slots__ = ("_answer", "_state", "_timers", "_waiting")
+
+    def __init__(self, state: ClusterState, timers: Timers, answer: Answer) -> None:
+        self._state = state
+        self._timers = timers
+        self._answer = answer
+        self._waiting: dict[tuple[str, int], list[_WaitingFetch]] = {}
+
+    def handle(self, exchange: Exchange, now: float) -> Body | Outcome:
+        """Answer, or wait for enough bytes."""
+        body = exchange.body
+        if body.get("session_id", 0) != 0:
+            return _fetch_answer((), ErrorCode.fetch_session_id_not_found)
+        answer, size, is_final = self._read(exchange)
+        if is_final or size >= body["min_bytes"] or body["max_wait"] <= 0:
+            return answer
+        self._wait(exchange, now)
+        return Outcome.LATER
+
+    def appended(self, partition: PartitionState, now: float) -> None:
+        """Look again at the fetches that wait for this partition."""
+        key = (partition.topic, partition.partition)
+        for waiting in tuple(self._waiting.get(key, ())):
+            answer, size, is_final = self._read(waiting.exchange)
+            if is_final or size >= waiting.exchange.body["min_bytes"]:
+                self._finish(waiting, answer, now)
+
+    def list_offsets(self, exchange: Exchange) -> Body:
+        """Answer ListOffsets: earliest, latest, or by timestamp."""
+        return {
+            "topics": [
+                {
+                    "name": topic["name"],
+                    "partitions": [
+                        self._list_offset(exchange, topic["name"], entry) for entry in topic["partitions"]
+                    ],
+                }
+                for topic in exchange.body["topics"]
+            ]
+        }
+
+    def _wait(self, exchange: Exchange, now: float) -> None:
+        waiting = _WaitingFetch(exchange, [])
+        for topic in exchange.body["topics"]:
+            name = self._name(exchange, topic)
+            for entry in topic["partitions"]:
+                partition = None if name is None else self._state.partition(name, entry["partition"])
+                if partition is not None:
+                    waiting.partitions.append(partition)
+                    self._waiting.setdefault((partition.topic, partition.partition), []).append(waiting)
+        waiting.timer = self._timers.call_at(
+            now + exchange.body["max_wait"] / 1000, lambda at: self._finish(waiting, None, at)
+        )
+
+    def _finish(self, waiting: _WaitingFetch, answer: Body | None, now: float) -> None:
+        for partition in waiting.partitions:
+            key = (partition.topic, partition.partition)
+            others = self._waiting[key]
+            others.remove(waiting)
+            if not others:
+                del self._waiting[key]
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        self._answer(waiting.exchange, answer or self._read(waiting.exchange)[0], now)
+
+    def _read(self, exchange: Exchange) -> tuple[Body, int, bool]:
+        """The answer as of now, its bytes of records, and whether waiting longer is pointless."""
+        budget = exchange.body["max_bytes"]
+        total = 0
+        is_final = not exchange.body["topics"]
+        responses = []
+        for topic in exchange.body["topics"]:
+            name = self._name(exchange, topic)
+            partitions = []
+            for entry in topic["partitions"]:
+                partition = None if name is None else self._state.partition(name, entry["partition"])
+                code = self._fetch_error(exchange, name, partition, entry)
+                content: list[bytes] = []
+                if code == ErrorCode.none and partition is not None:
+                    limit = min(entry["partition_max_bytes"], budget - total)
+                    content = partition.log.read(entry["fetch_offset"], limit, at_least_one=total == 0)
+                else:
+                    is_final = True
+                records = content[0] if len(content) == 1 else b"".join(content)
+                total += len(records)
+                partitions.append(_partition_answer(exchange, entry["partition"], code, partition, records))
+            responses.append(
+                {"topic": topic.get("topic"), "topic_id": topic.get("topic_id"), "partitions": partitions}
+            )
+        return _fetch_answer(responses, ErrorCode.none), total, is_final
+
+    def _name(self, exchange: Exchange, topic: dict[str, Any]) -> str | None:
+        if exchange.api_version < _FIRST_VERSION_WITH_TOPIC_IDS:
+            name: str = topic["topic"]
+            return name
+        found = self._state.topic_by_id(topic["topic_id"])
+        return None if found is None else found.name
+
+    def _fetch_error(
+        self, exchange: Exchange, name: str | None, partition: PartitionState | None, entry: dict[str, Any]
+    ) -> int:
+        if name is None:
+            return ErrorCode.unknown_topic_id
+        code = self._partition_error(exchange, name, partition, entry.get("current_leader_epoch", -1))
+        if code != ErrorCode.none or partition is None:
+            return code
+        if not partition.log.start_offset <= entry["fetch_offset"] <= partition.log.end_offset:
+            return ErrorCode.offset_out_of_range
+        return ErrorCode.none
+
+    def _partition_error(
+        self, exchange: Exchange, name: str, partition: PartitionState | None, leader_epoch: int
+    ) -> int:
+        if self._state.is_denied(name):
+            return ErrorCode.topic_authorization_failed
+        if partition is None:
+            return ErrorCode.unknown_topic_or_partition
+        if partition.leader_id != exchange.broker_id:
+            return ErrorCode.not_leader_or_follower
+        if leader_epoch != -1 and leader_epoch < partition.leader_epoch:
+            return ErrorCode.fenced_leader_epoch
+        if leader_epoch > partition.leader_epoch:
+            return ErrorCode.unknown_leader_epoch
+        return ErrorCode.none
+
+    def _list_offset(self, exchange: Exchange, name: str, entry: dict[str, Any]) -> dict[str, Any]:
+        partition = self._state.partition(name, entry["partition_index"])
+        code = self._partition_error(exchange, name, partition, entry.get("current_leader_epoch", -1))
+        offset, timestamp, epoch = -1, -1, -1
+        if code == ErrorCode.none and partition is not None:
+            epoch = partition.leader_epoch
+            wanted = entry["timestamp"]
+            if wanted == _LATEST:
+                offset = partition.log.end_offset
+            elif wanted in (_EARLIEST, _EARLIEST_LOCAL):
+                offset = partition.log.start_offset
+            else:
+                log = partition.log
+                found = log.newest() if wanted == _MAX_TIMESTAMP else log.first_at_or_after(wanted)
+                offset, timestamp = found or (-1, -1)
+        return {
+            "partition_index": entry["partition_index"],
+            "error_code": code,
+            "timestamp": timestamp,
+            "offset": offset,
+            "leader_epoch": epoch,
+        }
+
+
+def _fetch_answer(responses: Sequence[dict[str, Any]], code: int) -> Body:
+    return {"error_code": code, "session_id": 0, "responses": responses}
+
+
+def _partition_answer(
+    exchange: Exchange, index: int, code: int, partition: PartitionState | None, records: bytes
+) -> dict[str, Any]:
+    has_failed = code != ErrorCode.none or partition is None
+    is_read_committed = exchange.body.get("isolation_level", 0) == 1
+    answer: dict[str, Any] = {
+        "partition_index": index,
+        "error_code": code,
+        "high_watermark": -1 if partition is None or has_failed else partition.log.end_offset,
+        "last_stable_offset": -1 if partition is None or has_failed else partition.log.end_offset,
+        "log_start_offset": -1 if partition is None or has_failed else partition.log.start_offset,
+        "aborted_transactions": () if is_read_committed else None,
+        "records": records,
+    }
+    if partition is not None and code in (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch):
+        answer["current_leader"] = {"leader_id": partition.leader_id, "leader_epoch": partition.leader_epoch}
+    return answer

@@ -1,0 +1,293 @@
+"""The log of one partition: batches in order of offset.
+
+Called by `produce` (append), `fetch` and `list_offsets` (read), and by inspection. One replica only: what is
+appended is committed at once (high watermark = last stable offset = end of the log).
+
+Invariants:
+1. Offsets are dense: each batch begins where the one before it ended; `start_offset` only grows, `end_offset`
+   falls only in `truncate_to` (unclean leader election).
+2. A batch is stored as the leader would write it: base offset, leader epoch and, for LogAppendTime, timestamp
+   and checksum are the broker's; every other byte is the producer's.
+3. An append either changes everything (batch, end offset, producer state) or nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from kio.schema.errors import ErrorCode
+
+from aioproduce.testing.fake_cluster.failures import InvalidBatchError, RefusedError
+from aioproduce.testing.fake_cluster.producer_state import ProducerState
+from aioproduce.testing.fake_cluster.record_batch import (
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    BatchHeader,
+    DecodedRecord,
+    check_client_batch,
+    check_crc,
+    check_shape,
+    decode_records,
+    parse_single_batch,
+    read_header,
+    stamp,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# message.timestamp.after.max.ms of Kafka 4: a create time further ahead than this is refused.
+MAX_TIMESTAMP_AHEAD_MS: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """What of a topic's configuration matters to its logs.
+
+    Attributes:
+        max_message_bytes: `max.message.bytes`: the largest batch, its 61 header bytes included.
+        is_log_append_time: `message.timestamp.type=LogAppendTime`.
+        is_compacted: `cleanup.policy=compact`: records without a key are refused; nothing is compacted.
+        retention_bytes: `retention.bytes` per partition: the oldest batches go; `None` keeps all.
+        check_records: Read every record on append instead of its length only (slower, finds more).
+    """
+
+    max_message_bytes: int = 1_048_588
+    is_log_append_time: bool = False
+    is_compacted: bool = False
+    retention_bytes: int | None = None
+    check_records: bool = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StoredBatch:
+    """One batch in a log, as it is handed to consumers."""
+
+    header: BatchHeader
+    content: bytes
+
+    @property
+    def base_offset(self) -> int:
+        """The offset of the first record."""
+        return self.header.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last record."""
+        return self.header.base_offset + self.header.last_offset_delta
+
+    @property
+    def producer_id(self) -> int:
+        """-1 where the producer was not idempotent."""
+        return self.header.producer_id
+
+    @property
+    def producer_epoch(self) -> int:
+        """-1 where the producer was not idempotent."""
+        return self.header.producer_epoch
+
+    @property
+    def base_sequence(self) -> int:
+        """-1 where the producer was not idempotent."""
+        return self.header.base_sequence
+
+    @property
+    def record_count(self) -> int:
+        """How many records."""
+        return self.header.record_count
+
+    def records(self) -> list[DecodedRecord]:
+        """Read the records (again on each call).
+
+        Raises:
+            RefusedError: They are malformed in a way that the checks on append do not look for.
+        """
+        return decode_records(self.header, self.content)
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of a batch that was accepted.
+
+    Attributes:
+        base_offset: The offset of its first record.
+        append_time: Milliseconds for LogAppendTime and for duplicates, else -1.
+        is_duplicate: Whether it was in the log already.
+    """
+
+    base_offset: int
+    append_time: int
+    is_duplicate: bool
+
+
+@final
+class PartitionLog:
+    """The batches of one partition, and what it knows about its producers."""
+
+    __slots__ = ("_base_offsets", "_batches", "_size", "config", "end_offset", "producers", "start_offset")
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.config = config
+        self.start_offset = 0
+        self.end_offset = 0
+        self.producers = ProducerState()
+        self._batches: deque[StoredBatch] = deque()
+        self._base_offsets: list[int] = []
+        self._size = 0
+
+    @property
+    def batches(self) -> Sequence[StoredBatch]:
+        """All batches, oldest first."""
+        return self._batches
+
+    @property
+    def size(self) -> int:
+        """Bytes held."""
+        return self._size
+
+    def append(
+        self, records: bytes | memoryview, *, produce_version: int, leader_epoch: int, wall_ms: int
+    ) -> Appended:
+        """Check one batch as a broker does, and append it.
+
+        Args:
+            records: The bytes of this partition in the Produce request.
+            produce_version: The version of that request.
+            leader_epoch: The partition's leader epoch.
+            wall_ms: Now, in milliseconds since the epoch.
+
+        Raises:
+            RefusedError: With the error code that the partition's answer has to carry.
+        """
+        header = parse_single_batch(records, produce_version)
+        if len(records) > self.config.max_message_bytes:
+            raise InvalidBatchError(
+                ErrorCode.message_too_large,
+                f"The record batch size is {len(records)} bytes, above max.message.bytes "
+                f"{self.config.max_message_bytes}",
+            )
+        check_crc(header, records)
+        check_client_batch(header)
+        self._check_records(header, records, wall_ms)
+        if header.producer_id != NO_PRODUCER_ID:
+            duplicate = self.producers.find_duplicate(header)
+            if duplicate is not None:
+                # Kafka answers a duplicate's timestamp as log append time, on CreateTime topics too.
+                return Appended(duplicate.base_offset, duplicate.timestamp, is_duplicate=True)
+            self.producers.check(header)
+        return self._store(records, leader_epoch, wall_ms)
+
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> list[bytes]:
+        """Whole batches from the one that holds `offset` on.
+
+        Args:
+            offset: Between `start_offset` and `end_offset`.
+            max_bytes: Stop before a batch that would go beyond.
+            at_least_one: Give the first batch even if it is larger than `max_bytes` (KIP-74).
+        """
+        chosen: list[bytes] = []
+        total = 0
+        index = max(bisect_right(self._base_offsets, offset) - 1, 0)
+        while index < len(self._batches) and offset < self.end_offset:
+            content = self._batches[index].content
+            if total + len(content) > max_bytes and (chosen or not at_least_one):
+                break
+            chosen.append(content)
+            total += len(content)
+            index += 1
+        return chosen
+
+    def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
+        """The (offset, timestamp) of the first record that is not older than `timestamp`."""
+        for batch in self._batches:
+            if batch.header.max_timestamp >= timestamp:
+                for record in batch.records():
+                    if record.timestamp >= timestamp and record.offset >= self.start_offset:
+                        return record.offset, record.timestamp
+        return None
+
+    def newest(self) -> tuple[int, int] | None:
+        """The (offset, timestamp) of the first record with the greatest timestamp."""
+        if not self._batches:
+            return None
+        timestamp = max(batch.header.max_timestamp for batch in self._batches)
+        return self.first_at_or_after(timestamp)
+
+    def delete_before(self, offset: int) -> None:
+        """Raise the start of the log, as DeleteRecords and retention do; producer state stays, as in Kafka."""
+        self.start_offset = max(self.start_offset, min(offset, self.end_offset))
+        while self._batches and self._batches[0].last_offset < self.start_offset:
+            self._size -= len(self._batches.popleft().content)
+            del self._base_offsets[0]
+
+    def truncate_to(self, offset: int) -> None:
+        """Lose every batch that reaches beyond `offset`, as an unclean leader election does.
+
+        The producer state is rebuilt from what is left.
+        """
+        while self._batches and self._batches[-1].last_offset >= offset:
+            batch = self._batches.pop()
+            self._base_offsets.pop()
+            self._size -= len(batch.content)
+            self.end_offset = batch.base_offset
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self.producers.forget()
+        for batch in self._batches:
+            if batch.producer_id != NO_PRODUCER_ID:
+                self.producers.append(batch.header, batch.base_offset)
+
+    def _check_records(self, header: BatchHeader, records: bytes | memoryview, wall_ms: int) -> None:
+        latest = wall_ms + MAX_TIMESTAMP_AHEAD_MS
+        is_suspicious = not self.config.is_log_append_time and header.max_timestamp > latest
+        if not (self.config.check_records or self.config.is_compacted or is_suspicious):
+            check_shape(header, records)
+            return
+        decoded = decode_records(header, records)
+        if self.config.is_compacted:
+            keyless = tuple(
+                (index, "Compacted topic cannot accept message without key")
+                for index, record in enumerate(decoded)
+                if record.key is None
+            )
+            if keyless:
+                raise RefusedError(
+                    ErrorCode.invalid_record, "One or more records have been rejected", keyless
+                )
+        if not self.config.is_log_append_time:
+            ahead = tuple(
+                (index, f"Timestamp {record.timestamp} is out of range: at most {latest}")
+                for index, record in enumerate(decoded)
+                if record.timestamp > latest
+            )
+            if ahead:
+                raise RefusedError(
+                    ErrorCode.invalid_timestamp,
+                    "One or more records have been rejected due to invalid timestamp",
+                    ahead,
+                )
+
+    def _store(self, records: bytes | memoryview, leader_epoch: int, wall_ms: int) -> Appended:
+        append_time = wall_ms if self.config.is_log_append_time else None
+        content = stamp(
+            records, base_offset=self.end_offset, leader_epoch=leader_epoch, append_time=append_time
+        )
+        batch = StoredBatch(read_header(content), content)
+        self._batches.append(batch)
+        self._base_offsets.append(batch.base_offset)
+        self._size += len(content)
+        self.end_offset = batch.last_offset + 1
+        if batch.producer_id != NO_PRODUCER_ID:
+            self.producers.append(batch.header, batch.base_offset)
+        self._apply_retention()
+        return Appended(
+            batch.base_offset, NO_TIMESTAMP if append_time is None else append_time, is_duplicate=False
+        )
+
+    def _apply_retention(self) -> None:
+        limit = self.config.retention_bytes
+        while limit is not None and self._size > limit and len(self._batches) > 1:
+            self.delete_before(self._batches[0].last_offset + 1)

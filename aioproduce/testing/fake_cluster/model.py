@@ -1,0 +1,452 @@
+"""The brokers of a cluster as one model without I/O: facts in, effects out, `now` an argument.
+
+Called by `server` (real sockets) and by anything that plays the network itself. Facts: `connection_opened`,
+`receive_data`, `connection_closed`, `handle_timer`; then drain `effects`, and come back at `next_timer()`.
+
+Invariants:
+1. The same facts at the same times give the same effects: no clock, no randomness, no unordered iteration.
+2. A connection is served as Kafka serves it: one request at a time, answers in the order of the requests, the
+   next request untouched while one waits (a long poll, a join).
+3. Any bytes from a client lead to an answer or to a closed connection, never to an exception.
+4. What a stalled broker was sent is kept, neither processed nor answered, until it resumes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.errors import ProtocolError
+from aioproduce.testing.fake_cluster import cluster_apis
+from aioproduce.testing.fake_cluster.cluster_apis import BROKER_VERSIONS, MetadataHandler
+from aioproduce.testing.fake_cluster.effects import Close, Effect, Send, SetReading
+from aioproduce.testing.fake_cluster.encoding import encode_response
+from aioproduce.testing.fake_cluster.exchange import Body, Exchange, Handler, Outcome
+from aioproduce.testing.fake_cluster.faults import AnswerFault, Fault, Faults
+from aioproduce.testing.fake_cluster.fetch import FetchHandler
+from aioproduce.testing.fake_cluster.groups import GroupCoordinator
+from aioproduce.testing.fake_cluster.produce import ProduceHandler
+from aioproduce.testing.fake_cluster.timers import Timers
+from aioproduce.wire.api import ApiKey
+from aioproduce.wire.framing import FrameReader
+from aioproduce.wire.reader import RequestHeader, decode_request, decode_request_header
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce.testing.fake_cluster.state import ClusterState
+
+# socket.request.max.bytes
+_MAX_REQUEST_BYTES: Final = 104_857_600
+_REMEMBERED_REQUESTS: Final = 10_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReceivedRequest:
+    """One request as it arrived.
+
+    Attributes:
+        at: When, in the clock of the model's caller (the event loop's, under `FakeCluster`).
+        is_throttled: Whether it arrived while its connection was throttled, where a client should be silent.
+    """
+
+    api_key: int
+    api_version: int
+    broker_id: int
+    connection_id: int
+    correlation_id: int
+    client_id: str | None
+    size: int
+    at: float
+    is_throttled: bool
+
+
+@final
+class RequestLog:
+    """What the brokers were asked: counts of everything, details of the last 10,000 requests."""
+
+    __slots__ = ("_counts", "_entries")
+
+    def __init__(self) -> None:
+        self._counts: Counter[int] = Counter()
+        self._entries: deque[ReceivedRequest] = deque(maxlen=_REMEMBERED_REQUESTS)
+
+    def count(self, api: int | None = None) -> int:
+        """How many requests of `api` arrived; of all APIs without it."""
+        return self._counts.total() if api is None else self._counts[api]
+
+    def entries(self, api: int | None = None) -> list[ReceivedRequest]:
+        """The last requests, oldest first."""
+        return [entry for entry in self._entries if api in (None, entry.api_key)]
+
+    def times(self, api: int | None = None) -> list[float]:
+        """When the last requests arrived."""
+        return [entry.at for entry in self.entries(api)]
+
+    def clear(self) -> None:
+        """Forget everything so far."""
+        self._counts.clear()
+        self._entries.clear()
+
+    def add(self, entry: ReceivedRequest) -> None:
+        """Called by the model."""
+        self._counts[entry.api_key] += 1
+        self._entries.append(entry)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class BrokerSideConnection:
+    """One connection as its broker sees it.
+
+    Attributes:
+        client_id: As the last request had it.
+        requests: How many arrived.
+    """
+
+    connection_id: int
+    broker_id: int
+    opened_at: float
+    client_id: str | None = None
+    requests: int = 0
+    framer: FrameReader = field(default_factory=lambda: FrameReader(_MAX_REQUEST_BYTES))
+    frames: deque[tuple[RequestHeader, memoryview]] = field(default_factory=deque)
+    in_progress: Exchange | None = None
+    is_serving: bool = False
+    is_reading: bool = True
+    throttled_until: float = 0.0
+    outbox: deque[tuple[float, Send | Close]] = field(default_factory=deque)
+
+
+@final
+class ClusterModel:
+    """A whole cluster.
+
+    Args:
+        state: Brokers and topics.
+        epoch_ms: The wall clock, in milliseconds since the epoch, where `now` is 0.
+
+    Attributes:
+        effects: What to do to sockets, in order; the caller empties it.
+        wake: Called when something other than a fact (a call on `faults`) made work for `handle_timer`.
+    """
+
+    def __init__(self, state: ClusterState, *, epoch_ms: int) -> None:
+        self.state = state
+        self.effects: deque[Effect] = deque()
+        self.requests = RequestLog()
+        self.faults = Faults(self._plan_fault_change, self._plan_reset)
+        self.connections_opened = 0
+        self.wake: Callable[[], None] = lambda: None
+        self.epoch_ms = epoch_ms
+        self._now = 0.0
+        self._connections: dict[int, BrokerSideConnection] = {}
+        self._versions: dict[int, dict[int, tuple[int, int]]] = {
+            broker_id: dict(BROKER_VERSIONS) for broker_id in state.brokers
+        }
+        self._timers = Timers()
+        self._fetch = FetchHandler(state, self._timers, self._answer)
+        self.groups = GroupCoordinator(state, self._timers, self._answer)
+        self._handlers = self._make_handlers()
+
+    # Facts
+
+    def connection_opened(self, broker_id: int, now: float) -> int:
+        """A client connected to a broker.
+
+        Returns:
+            The id under which the connection is named from now on.
+        """
+        self._now = now
+        self.connections_opened += 1
+        connection = BrokerSideConnection(self.connections_opened, broker_id, now)
+        self._connections[connection.connection_id] = connection
+        self._update_reading(connection)
+        return connection.connection_id
+
+    def receive_data(self, connection_id: int, data: bytes, now: float) -> None:
+        """Bytes came; those of a connection that is gone are ignored."""
+        self._now = now
+        connection = self._connections.get(connection_id)
+        if connection is None:
+            return
+        try:
+            frames = connection.framer.feed(data)
+            arrived = [(self._note(connection, frame, now), frame) for frame in frames]
+        except ProtocolError:
+            self._close(connection, is_reset=False)
+            return
+        connection.frames.extend(arrived)
+        self._serve(connection, now)
+        if connection.framer.error is not None:
+            self._close(connection, is_reset=False)
+
+    def connection_closed(self, connection_id: int, now: float) -> None:
+        """The client is gone."""
+        self._now = now
+        self._connections.pop(connection_id, None)
+
+    def handle_timer(self, now: float) -> None:
+        """Do what is due."""
+        self._now = now
+        self._timers.run_due(now)
+
+    def next_timer(self) -> float | None:
+        """When `handle_timer` has something to do."""
+        return self._timers.next_at()
+
+    def broker_stopped(self, broker_id: int, now: float) -> None:
+        """A broker's process ended: its connections are gone, others lead its partitions."""
+        self._now = now
+        self.state.set_running(broker_id, False)
+        self._reset_all(broker_id)
+
+    def broker_started(self, broker_id: int, now: float) -> None:
+        """It is back, as a follower."""
+        self._now = now
+        self.state.set_running(broker_id, True)
+
+    # Inspection and settings
+
+    @property
+    def connections(self) -> list[BrokerSideConnection]:
+        """Those that are open, oldest first."""
+        return list(self._connections.values())
+
+    def set_api_versions(
+        self, versions: Mapping[int, tuple[int, int] | None], broker: int | None = None
+    ) -> None:
+        """Change what brokers advertise and take; `None` removes an API."""
+        for broker_id in self._versions if broker is None else (broker,):
+            own = self._versions[broker_id]
+            for api, supported in versions.items():
+                if supported is None:
+                    own.pop(api, None)
+                else:
+                    own[api] = supported
+
+    # Serving
+
+    def _make_handlers(self) -> dict[int, Handler]:
+        state, faults, groups = self.state, self.faults, self.groups
+
+        def code(exchange: Exchange) -> int:
+            return faults.take_top_level_code(exchange.api_key, exchange.broker_id)
+
+        metadata = MetadataHandler(state, faults)
+        produce = ProduceHandler(state, faults, self._wall_ms, self._fetch.appended)
+        return {
+            ApiKey.PRODUCE: produce.handle,
+            ApiKey.FETCH: self._fetch.handle,
+            ApiKey.LIST_OFFSETS: lambda exchange, _: self._fetch.list_offsets(exchange),
+            ApiKey.METADATA: lambda exchange, _: metadata.handle(exchange),
+            ApiKey.OFFSET_COMMIT: groups.commit,
+            ApiKey.OFFSET_FETCH: lambda exchange, _: groups.fetch_offsets(exchange),
+            ApiKey.FIND_COORDINATOR: lambda exchange, _: groups.find_coordinator(exchange, code(exchange)),
+            ApiKey.JOIN_GROUP: groups.join,
+            ApiKey.HEARTBEAT: groups.heartbeat,
+            ApiKey.LEAVE_GROUP: groups.leave,
+            ApiKey.SYNC_GROUP: groups.sync,
+            ApiKey.API_VERSIONS: lambda exchange, _: cluster_apis.api_versions(
+                exchange, self._versions[exchange.broker_id], code(exchange)
+            ),
+            ApiKey.CREATE_TOPICS: lambda exchange, _: cluster_apis.create_topics(state, exchange),
+            ApiKey.DELETE_TOPICS: lambda exchange, _: cluster_apis.delete_topics(state, exchange),
+            ApiKey.INIT_PRODUCER_ID: lambda exchange, _: cluster_apis.init_producer_id(
+                state, exchange, code(exchange)
+            ),
+        }
+
+    def _wall_ms(self, now: float) -> int:
+        return self.epoch_ms + int(now * 1000)
+
+    def _note(self, connection: BrokerSideConnection, frame: memoryview, now: float) -> RequestHeader:
+        header = decode_request_header(frame)
+        connection.client_id = header.client_id
+        connection.requests += 1
+        self.requests.add(
+            ReceivedRequest(
+                api_key=header.api_key,
+                api_version=header.api_version,
+                broker_id=connection.broker_id,
+                connection_id=connection.connection_id,
+                correlation_id=header.correlation_id,
+                client_id=header.client_id,
+                size=len(frame),
+                at=now,
+                is_throttled=now < connection.throttled_until,
+            )
+        )
+        return header
+
+    def _serve(self, connection: BrokerSideConnection, now: float) -> None:
+        """Process requests until one has to wait. Not recursive: an answer inside returns to this loop."""
+        if connection.is_serving:
+            return
+        connection.is_serving = True
+        while self._can_serve(connection, now):
+            self._handle(connection, *connection.frames.popleft(), now)
+        connection.is_serving = False
+
+    def _can_serve(self, connection: BrokerSideConnection, now: float) -> bool:
+        return (
+            bool(connection.frames)
+            and connection.in_progress is None
+            and now >= connection.throttled_until
+            and connection.connection_id in self._connections
+            and not self.faults.is_stalled(connection.broker_id)
+        )
+
+    def _handle(
+        self, connection: BrokerSideConnection, header: RequestHeader, frame: memoryview, now: float
+    ) -> None:
+        broker_id = connection.broker_id
+        supported = self._versions[broker_id].get(header.api_key)
+        fault = self.faults.take_answer_fault(header.api_key, broker_id)
+        if fault is not None and fault.kind is AnswerFault.RESET_BEFORE:
+            self._close(connection, is_reset=True)
+            return
+        if supported is None or not supported[0] <= header.api_version <= supported[1]:
+            self._refuse_version(connection, header, now)
+            return
+        try:
+            request = decode_request(frame)
+        except ProtocolError:
+            self._close(connection, is_reset=False)
+            return
+        exchange = Exchange(
+            connection.connection_id,
+            broker_id,
+            request.api_key,
+            request.api_version,
+            request.correlation_id,
+            request.client_id,
+            request.body,
+            fault,
+            self.faults.take_throttle(request.api_key, broker_id),
+        )
+        connection.in_progress = exchange
+        outcome = self._handlers[request.api_key](exchange, now)
+        if outcome is Outcome.CLOSE:
+            self._close(connection, is_reset=False)
+        elif outcome is Outcome.NO_ANSWER:
+            connection.in_progress = None
+            if fault is not None and fault.kind is AnswerFault.RESET_AFTER:
+                self._close(connection, is_reset=True)
+        elif isinstance(outcome, Mapping):
+            self._answer(exchange, outcome, now)
+
+    def _refuse_version(self, connection: BrokerSideConnection, header: RequestHeader, now: float) -> None:
+        """Kafka closes the connection on what it does not speak, but for ApiVersions (KIP-511)."""
+        versions = self._versions[connection.broker_id]
+        if header.api_key != ApiKey.API_VERSIONS or ApiKey.API_VERSIONS not in versions:
+            self._close(connection, is_reset=False)
+            return
+        body = cluster_apis.unsupported_api_versions(versions)
+        self._post(connection, encode_response(ApiKey.API_VERSIONS, 0, header.correlation_id, body), now)
+
+    # Answering
+
+    def _answer(self, exchange: Exchange, body: Body, now: float) -> None:
+        connection = self._connections.get(exchange.connection_id)
+        if connection is None or connection.in_progress is not exchange:
+            return
+        connection.in_progress = None
+        if exchange.throttle > 0:
+            body = {**body, "throttle_time": exchange.throttle}
+            connection.throttled_until = now + exchange.throttle
+            self._timers.call_at(connection.throttled_until, lambda at: self._serve_if_open(connection, at))
+        fault = exchange.answer_fault
+        correlation_id = exchange.correlation_id
+        if fault is not None and fault.kind is AnswerFault.WRONG_CORRELATION_ID:
+            correlation_id = (correlation_id + 1_000_003) & 0x7FFF_FFFF
+        frame = encode_response(exchange.api_key, exchange.api_version, correlation_id, body)
+        if fault is None:
+            self._post(connection, frame, now)
+        else:
+            self._post_faulty(connection, fault, frame, now)
+        self._serve(connection, now)
+
+    def _post_faulty(self, connection: BrokerSideConnection, fault: Fault, frame: bytes, now: float) -> None:
+        whole = len(frame).to_bytes(4, "big") + frame
+        match fault.kind:
+            case AnswerFault.DROP:
+                pass
+            case AnswerFault.RESET_AFTER:
+                self._close(connection, is_reset=True)
+            case AnswerFault.DELAY:
+                self._post(connection, frame, now, delay=fault.seconds)
+            case AnswerFault.CUT:
+                self._enqueue(connection, Send(connection.connection_id, whole[: fault.length]), now)
+                self._enqueue(connection, Close(connection.connection_id, is_reset=False), now)
+            case AnswerFault.GARBAGE:
+                self._post(connection, frame[:4] + fault.payload, now)
+            case AnswerFault.HOSTILE_LENGTH:
+                length = fault.length.to_bytes(4, "big", signed=True)
+                self._enqueue(connection, Send(connection.connection_id, length), now)
+            case _:
+                self._post(connection, frame, now)
+
+    def _post(self, connection: BrokerSideConnection, frame: bytes, now: float, delay: float = 0.0) -> None:
+        data = len(frame).to_bytes(4, "big") + frame
+        self._enqueue(connection, Send(connection.connection_id, data), now + delay)
+
+    def _enqueue(self, connection: BrokerSideConnection, effect: Send | Close, due_at: float) -> None:
+        if connection.outbox:
+            due_at = max(due_at, connection.outbox[-1][0])
+        connection.outbox.append((due_at, effect))
+        if due_at > self._now:
+            self._timers.call_at(due_at, lambda at: self._flush(connection, at))
+        else:
+            self._flush(connection, self._now)
+
+    def _flush(self, connection: BrokerSideConnection, now: float) -> None:
+        is_open = connection.connection_id in self._connections
+        if not is_open or self.faults.is_stalled(connection.broker_id):
+            return
+        while connection.outbox and connection.outbox[0][0] <= now:
+            effect = connection.outbox.popleft()[1]
+            if isinstance(effect, Close):
+                self._close(connection, is_reset=effect.is_reset)
+                return
+            self.effects.append(effect)
+
+    # Connections
+
+    def _close(self, connection: BrokerSideConnection, *, is_reset: bool) -> None:
+        if self._connections.pop(connection.connection_id, None) is not None:
+            self.effects.append(Close(connection.connection_id, is_reset))
+
+    def _reset_all(self, broker_id: int | None) -> None:
+        for connection in self.connections:
+            if broker_id in (None, connection.broker_id):
+                self._close(connection, is_reset=True)
+
+    def _serve_if_open(self, connection: BrokerSideConnection, now: float) -> None:
+        if connection.connection_id in self._connections:
+            self._serve(connection, now)
+
+    # Calls on `faults` come without a time: what follows from them is planned, and done by `handle_timer`.
+
+    def _plan_fault_change(self) -> None:
+        self._timers.call_at(self._now, self._faults_changed)
+        self.wake()
+
+    def _plan_reset(self, broker_id: int | None) -> None:
+        self._timers.call_at(self._now, lambda _: self._reset_all(broker_id))
+        self.wake()
+
+    def _faults_changed(self, now: float) -> None:
+        for connection in self.connections:
+            self._update_reading(connection)
+            self._flush(connection, now)
+            self._serve_if_open(connection, now)
+
+    def _update_reading(self, connection: BrokerSideConnection) -> None:
+        is_reading = not self.faults.is_stalled(connection.broker_id)
+        if is_reading != connection.is_reading:
+            connection.is_reading = is_reading
+            self.effects.append(SetReading(connection.connection_id, is_reading))

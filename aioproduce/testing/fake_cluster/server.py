@@ -1,0 +1,258 @@
+"""The TCP front of the model, on asyncio: one listener per broker.
+
+Called by `FakeCluster` only. It carries facts to the model and effects to sockets, and decides nothing.
+
+Invariants:
+1. After `close()` nothing is left: no listener, no connection, no timer, no task.
+2. A broker that is stopped and started keeps its port.
+3. An exception in the model is a bug: it ends the cluster, and `close()` raises it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.testing.fake_cluster.effects import Close, Effect, Send
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce.testing.fake_cluster.model import ClusterModel
+
+# l_onoff=1, l_linger=0: close() sends RST instead of FIN.
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+@final
+class ClusterServer:
+    """All listeners and connections of one cluster.
+
+    Args:
+        model: The brokers; its `wake` hook is taken over.
+        host: The interface to listen on.
+        ports: Broker id -> port, 0 for a free one.
+    """
+
+    __slots__ = (
+        "_connections",
+        "_failure",
+        "_host",
+        "_idle",
+        "_listeners",
+        "_loop",
+        "_model",
+        "_ports",
+        "_reserved",
+        "_timer",
+    )
+
+    def __init__(self, model: ClusterModel, host: str, ports: dict[int, int]) -> None:
+        self._model = model
+        self._host = host
+        self._ports = ports
+        self._loop = asyncio.get_running_loop()
+        self._listeners: dict[int, asyncio.Server] = {}
+        self._reserved: dict[int, socket.socket] = {}
+        self._connections: dict[int, _BrokerProtocol] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Event = asyncio.Event()
+        self._idle.set()
+        self._failure: BaseException | None = None
+        model.wake = self.tick
+
+    @property
+    def ports(self) -> dict[int, int]:
+        """Broker id -> the port it listens on, or would."""
+        return self._ports
+
+    async def listen(self, broker_id: int) -> None:
+        """Open the listener of one broker, on the port that it had if it ever had one."""
+        reserved = self._reserved.pop(broker_id, None)
+        if reserved is not None:
+            reserved.close()
+        listener = await self._loop.create_server(
+            lambda: _BrokerProtocol(self, broker_id),
+            self._host,
+            self._ports[broker_id],
+            reuse_address=True,
+        )
+        self._listeners[broker_id] = listener
+        self._ports[broker_id] = listener.sockets[0].getsockname()[1]
+
+    def stop_listening(self, broker_id: int) -> None:
+        """Close the listener of one broker, and keep its port from everybody else."""
+        self._listeners.pop(broker_id).close()
+        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+        reserved = socket.socket(family, socket.SOCK_STREAM)
+        # Bound and not listening: connections are refused, and no other process gets the port.
+        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reserved.bind((self._host, self._ports[broker_id]))
+        self._reserved[broker_id] = reserved
+
+    async def close(self) -> None:
+        """End everything; raises what went wrong inside the model, if anything did."""
+        for listener in self._listeners.values():
+            listener.close()
+        for reserved in self._reserved.values():
+            reserved.close()
+        for protocol in tuple(self._connections.values()):
+            protocol.abort()
+        await self._idle.wait()
+        for listener in self._listeners.values():
+            await listener.wait_closed()
+        self._listeners.clear()
+        self._reserved.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._model.wake = _do_nothing
+        if self._failure is not None:
+            raise self._failure
+
+    def tick(self) -> None:
+        """Let the model do what is due, and carry out what it wants."""
+        self.feed(lambda now: self._model.handle_timer(now))
+
+    def feed(self, fact: Callable[[float], object]) -> None:
+        """Give the model one fact, carry out its effects, and arrange to be woken."""
+        if self._failure is not None:
+            return
+        try:
+            fact(self._loop.time())
+            while self._model.effects:
+                self._carry_out(self._model.effects.popleft())
+        except Exception as error:
+            # Remembered for close(): asyncio would only log it and go on with a broken model.
+            self._failure = error
+            for protocol in tuple(self._connections.values()):
+                protocol.abort()
+            return
+        self._arm()
+
+    def opened(self, protocol: _BrokerProtocol, broker_id: int, now: float) -> int:
+        """Register a new connection with the model."""
+        connection_id = self._model.connection_opened(broker_id, now)
+        self._connections[connection_id] = protocol
+        self._idle.clear()
+        return connection_id
+
+    def received(self, connection_id: int, data: bytes) -> None:
+        """Bytes came from a client."""
+        self.feed(lambda now: self._model.receive_data(connection_id, data, now))
+
+    def lost(self, connection_id: int) -> None:
+        """A connection is gone, whoever closed it."""
+        self._connections.pop(connection_id, None)
+        if not self._connections:
+            self._idle.set()
+        self.feed(lambda now: self._model.connection_closed(connection_id, now))
+
+    def _carry_out(self, effect: Effect) -> None:
+        protocol = self._connections.get(effect.connection_id)
+        if protocol is None:
+            return
+        if isinstance(effect, Send):
+            protocol.write(effect.data)
+        elif isinstance(effect, Close):
+            protocol.close(is_reset=effect.is_reset)
+        else:
+            protocol.set_reading(effect.is_reading)
+
+    def _arm(self) -> None:
+        at = self._model.next_timer()
+        if self._timer is not None:
+            if at is not None and self._timer.when() == at and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+            self._timer = None
+        if at is not None:
+            self._timer = self._loop.call_at(at, self._fire)
+
+    def _fire(self) -> None:
+        # The loop may call a hair before `at`: its clock's resolution is added on its side.
+        planned, self._timer = self._timer, None
+        assert planned is not None, "only the timer itself calls this"
+        due = planned.when()
+        self.feed(lambda now: self._model.handle_timer(max(now, due)))
+
+
+@final
+class _BrokerProtocol(asyncio.Protocol):
+    """One connection, on the broker's side."""
+
+    __slots__ = ("_broker_id", "_connection_id", "_is_peer_slow", "_is_reading", "_server", "_transport")
+
+    def __init__(self, server: ClusterServer, broker_id: int) -> None:
+        self._server = server
+        self._broker_id = broker_id
+        self._connection_id = 0
+        self._transport: asyncio.Transport | None = None
+        self._is_reading = True
+        self._is_peer_slow = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+        def open_connection(now: float) -> None:
+            self._connection_id = self._server.opened(self, self._broker_id, now)
+
+        self._server.feed(open_connection)
+        if not self._connection_id:
+            transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        self._server.received(self._connection_id, data)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
+        self._transport = None
+        self._server.lost(self._connection_id)
+
+    def pause_writing(self) -> None:
+        self._is_peer_slow = True
+        self._apply_reading()
+
+    def resume_writing(self) -> None:
+        self._is_peer_slow = False
+        self._apply_reading()
+
+    def write(self, data: bytes) -> None:
+        """Send to the client."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def set_reading(self, is_reading: bool) -> None:
+        """Read from the socket, or leave what comes to the kernel."""
+        self._is_reading = is_reading
+        self._apply_reading()
+
+    def close(self, *, is_reset: bool) -> None:
+        """Close after what was written, or reset at once."""
+        if self._transport is None:
+            return
+        if not is_reset:
+            self._transport.close()
+            return
+        raw = self._transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        self._transport.abort()
+
+    def abort(self) -> None:
+        """Close at once, whatever was not sent yet."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _apply_reading(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            return
+        if self._is_reading and not self._is_peer_slow:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+
+def _do_nothing() -> None:
+    """What a model's `wake` does when nobody serves it."""
