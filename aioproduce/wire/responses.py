@@ -70,7 +70,7 @@ def decode_body(api_key: int, api_version: int, frame: memoryview) -> Message:
     """
     at = _INT32.size
     if api_key == ApiKey.API_VERSIONS and api_version > 0 and _is_refused_version(frame):
-        # Not every broker keeps to KIP-511: an answer that is none in version 0 may be one in the version asked.
+        # Not every broker keeps to KIP-511: what is no answer in version 0 may be one in the version asked.
         with suppress(ProtocolError):
             return _api_versions(decode_entity(response_class(api_key, 0), frame, at))
     cls, has_header_tags, convert = _decoder(api_key, api_version)

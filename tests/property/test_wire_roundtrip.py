@@ -1,0 +1,147 @@
+"""Whatever kio encodes, our reader reads: every version of every API that we or the embedded broker speak."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import struct
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey
+from aioproduce.wire.framing import FrameReader
+from aioproduce.wire.reader import decode_entity, decode_request
+from aioproduce.wire.requests import encode_produce
+from tests import wire_oracle as oracle
+
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+CLIENT_APIS = [
+    (api, version)
+    for api, (lowest, highest) in CLIENT_VERSIONS.items()
+    for version in range(lowest, highest + 1)
+]
+
+
+@pytest.mark.parametrize(("api", "version"), CLIENT_APIS)
+@given(data=st.data())
+@FEW
+def test_our_reader_reads_every_response(api: ApiKey, version: int, data: st.DataObject) -> None:
+    entity = data.draw(oracle.entities(oracle.response_class(api, version)))
+    assert decode_entity(type(entity), memoryview(oracle.encoded(entity))) == oracle.plain(entity)
+
+
+@pytest.mark.parametrize("api", list(ApiKey))
+@given(data=st.data())
+@settings(FEW, max_examples=30)
+def test_our_reader_reads_every_api_of_the_embedded_broker(api: ApiKey, data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(oracle.versions_of(api)))
+    response = data.draw(oracle.entities(oracle.response_class(api, version)))
+    assert decode_entity(type(response), memoryview(oracle.encoded(response))) == oracle.plain(response)
+    request = data.draw(oracle.entities(oracle.request_class(api, version)))
+    client_id = data.draw(st.none() | st.text(max_size=20))
+    (frame,) = FrameReader(2**30).feed(oracle.request_frame(request, 99, client_id))
+    decoded = decode_request(frame)
+    assert (decoded.api_key, decoded.api_version, decoded.correlation_id, decoded.client_id) == (
+        api,
+        version,
+        99,
+        client_id,
+    )
+    assert decoded.body == oracle.plain(request)
+
+
+class Batch:
+    """A sealed batch as the core has it."""
+
+    def __init__(self, topic: str, topic_id: Any, partition: int, buffers: list[bytes]) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.buffers = buffers
+        self.size = sum(map(len, buffers))
+
+
+TOPICS = {name: UUID(int=index + 1) for index, name in enumerate(("a", "größe", "t" * 249))}
+BATCHES = st.lists(
+    st.builds(
+        lambda name, partition, buffers: Batch(name, TOPICS[name], partition, buffers),
+        st.sampled_from(sorted(TOPICS)),
+        st.integers(0, 2**31 - 1),
+        st.lists(st.binary(max_size=300), min_size=1, max_size=3),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@given(
+    batches=BATCHES,
+    acks=st.sampled_from((-1, 0, 1)),
+    timeout=st.integers(0, 2**31 - 1),
+    transactional_id=st.none() | st.text(max_size=200),
+    client_id=st.text(max_size=50),
+)
+@FEW
+def test_produce_by_hand_is_what_kio_writes(
+    version: int,
+    batches: list[Batch],
+    acks: int,
+    timeout: int,
+    transactional_id: str | None,
+    client_id: str,
+) -> None:
+
+    cls = oracle.request_class(0, version)
+    module = importlib.import_module(cls.__module__)
+    groups: dict[str, list[Batch]] = {}
+    for batch in batches:
+        groups.setdefault(batch.topic, []).append(batch)
+    expected = cls(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout=datetime.timedelta(milliseconds=timeout),
+        topic_data=tuple(
+            module.TopicProduceData(
+                **({"topic_id": TOPICS[name]} if version >= 13 else {"name": name}),
+                partition_data=tuple(
+                    module.PartitionProduceData(index=batch.partition, records=b"".join(batch.buffers))
+                    for batch in group
+                ),
+            )
+            for name, group in groups.items()
+        ),
+    )
+    pieces = encode_produce(
+        version,
+        -5,
+        client_id,
+        acks=acks,
+        timeout=timeout / 1000,
+        batches=batches,
+        transactional_id=transactional_id,
+    )
+    frame = b"".join(pieces)
+    assert frame == oracle.request_frame(expected, -5, client_id)
+    header, body = oracle.decoded_request(cls, frame)
+    assert (header.correlation_id, header.client_id) == (-5, client_id)
+    assert body == expected
+    # The records were not copied: the very objects are in the list.
+    passed = {id(piece) for piece in pieces}
+    assert all(id(buffer) in passed for batch in batches for buffer in batch.buffers)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.data())
+@settings(FEW, max_examples=100)
+def test_frames_survive_any_slicing(payloads: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(struct.pack(">i", len(payload)) + payload for payload in payloads)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=30)))
+    reader = FrameReader(40)
+    frames: list[bytes] = []
+    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
+        frames += map(bytes, reader.feed(stream[start:end]))
+    assert frames == payloads
