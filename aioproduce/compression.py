@@ -250,9 +250,12 @@ def _gunzip(data: BytesLike, max_size: int) -> bytes:
 
 def _unsnap(data: memoryview, max_size: int) -> bytes:
     if bytes(data[: len(_SNAPPY_JAVA_MAGIC)]) != _SNAPPY_JAVA_MAGIC:
-        # One bare block: what clients without snappy-java's framing (librdkafka) write.
-        return _unsnap_block(data, max_size)
+        # One bare block: what clients without snappy-java's framing write.
+        return _unsnap_block(data, max_size, max_size)
+    if len(data) < len(_SNAPPY_JAVA_HEADER):
+        raise ProtocolError("snappy data ends within its header")
     blocks = []
+    room = max_size
     position = len(_SNAPPY_JAVA_HEADER)
     while position < len(data):
         if position + _INT32.size > len(data):
@@ -261,16 +264,16 @@ def _unsnap(data: memoryview, max_size: int) -> bytes:
         position += _INT32.size
         if not 0 <= size <= len(data) - position:
             raise ProtocolError(f"a snappy block of {size} bytes with {len(data) - position} left")
-        block = _unsnap_block(data[position : position + size], max_size)
-        max_size -= len(block)
+        block = _unsnap_block(data[position : position + size], room, max_size)
+        room -= len(block)
         blocks.append(block)
         position += size
     return b"".join(blocks)
 
 
-def _unsnap_block(block: memoryview, max_size: int) -> bytes:
+def _unsnap_block(block: memoryview, room: int, max_size: int) -> bytes:
     # The length that a block claims is what the library allocates.
-    if cramjam.snappy.decompress_raw_len(block) > max_size:
+    if cramjam.snappy.decompress_raw_len(block) > room:
         raise _too_large(max_size)
     return bytes(cramjam.snappy.decompress_raw(block))
 
