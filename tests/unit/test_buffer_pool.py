@@ -128,6 +128,7 @@ def test_delayed_allocation() -> None:
     assert pool.waiting == 0
     lease = caller.claim()
     assert len(lease.buffer) == 5 * 1024
+    assert caller.waiter.gathered == 0
     assert sums(pool) == (0, 0, 5 * 1024)
     lease.release()
     assert sums(pool) == (5 * 1024, 0, 0)
@@ -273,6 +274,7 @@ def test_close_refuses_and_still_takes_back() -> None:
         pool.try_allocate(11)
     lease.release()
     assert sums(pool) == (10, 0, 0)
+    assert pool.unallocated == 10  # a closed pool keeps no buffers
 
 
 def test_close_wakes_every_waiter() -> None:
