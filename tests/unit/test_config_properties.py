@@ -77,6 +77,8 @@ def test_a_backslash_all_alone(tmp_path: Path) -> None:
     path = tmp_path / "alone.properties"
     path.write_bytes(b" \\\r\n! a comment\na=b\n\\\n\nc=d\n")
     assert load_properties(path) == {"a": "b", "c": "d"}
+    path.write_bytes(b"a=b\n\\\n\n")
+    assert load_properties(path) == {"a": "b"}
 
 
 PIECES = st.sampled_from(

@@ -1,5 +1,5 @@
 // Prints what Kafka's own Java producer makes of a configuration. Its output is checked in beside it as
-// keys.tsv, scenarios.tsv and properties.json; tests/unit/test_config.py compares aioproduce with them.
+// keys.tsv, scenarios.tsv and properties.json; the tests test_config*.py compare aioproduce with it.
 // To print them again (Java 17; the class path needs kafka-clients 4.3 and slf4j-api):
 //   java -cp "$CP" KafkaConfigOracle.java keys > keys.tsv
 //   cut -f1 scenarios.tsv > /tmp/given && java -cp "$CP" KafkaConfigOracle.java scenarios < /tmp/given > scenarios.tsv
