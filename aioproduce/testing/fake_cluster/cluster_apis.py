@@ -180,9 +180,7 @@ def _check_transactional(state: ClusterState, exchange: Exchange, transactional_
     if claimed == (-1, -1):
         return ErrorCode.none
     current = state.transactional_producer(transactional_id)
-    if current is None:
-        return ErrorCode.invalid_producer_id_mapping
-    if claimed != current:
+    if current is not None and claimed != current:
         # PRODUCER_FENCED is known to clients from v4 on.
         return ErrorCode.producer_fenced if exchange.api_version >= 4 else ErrorCode.invalid_producer_epoch
     return ErrorCode.none

@@ -131,7 +131,9 @@ def parse_single_batch(records: bytes | memoryview, produce_version: int) -> Bat
         )
     if batch_length + LOG_OVERHEAD > len(records):
         raise _invalid("The record batch is longer than the bytes that came")
-    if records[MAGIC_OFFSET] != 2:
+    if records[MAGIC_OFFSET] > 2:
+        raise InvalidBatchError(ErrorCode.corrupt_message, "Invalid magic found in record")
+    if records[MAGIC_OFFSET] < 2:
         raise _invalid("Produce requests are only allowed to contain record batches with magic version 2")
     if batch_length + LOG_OVERHEAD < HEADER_BYTES:
         raise InvalidBatchError(ErrorCode.corrupt_message, "The record batch is shorter than its header")
@@ -156,7 +158,11 @@ def check_crc(header: BatchHeader, batch: bytes | memoryview) -> None:
 
 
 def check_client_batch(header: BatchHeader) -> None:
-    """Raise INVALID_RECORD for a header that no client may send (Kafka's `LogValidator.validateBatch`)."""
+    """Raise INVALID_RECORD for a header that no client may send (Kafka's `LogValidator.validateBatch`).
+
+    Stricter than Kafka in one thing: the LogAppendTime flag is refused for every topic; Kafka clears it where
+    the topic has CreateTime.
+    """
     if header.base_offset != 0:
         raise _invalid(f"The baseOffset of the record batch should be 0, but it is {header.base_offset}")
     if header.last_offset_delta < 0:

@@ -1,0 +1,115 @@
+"""The oracle of the broker model: a real broker answers the same hand-built requests in the same way."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.fake_broker_peer import (
+    SCRIPTS,
+    TRANSACTIONAL_ANSWERS,
+    Step,
+    batch,
+    decoded,
+    find_transaction_coordinator,
+    init_producer_id,
+    produce_request,
+)
+from tests.wire_oracle import request_frame, response_class
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.kafka_cluster import KafkaCluster
+
+
+class RealPeer:
+    """One blocking connection to a real broker."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.connection = socket.create_connection((host, port), timeout=30)
+
+    def ask(self, request: Any) -> Any:
+        self.connection.sendall(request_frame(request))
+        cls = type(request)
+        (size,) = struct.unpack(">i", self._receive(4))
+        return decoded(response_class(cls.__api_key__, cls.__version__), self._receive(size))
+
+    def ask_until_ready(self, request: Any) -> Any:
+        """Ask again while the coordinator loads, moves, or ends the previous step (pytest's time-out bounds it)."""
+        while (answer := self.ask(request)).error_code.value in (14, 15, 16, 51):
+            pass
+        return answer
+
+    def produce(self, topic: str, step: Step) -> Any:
+        answer = self.ask(produce_request(topic, {0: step.content}, version=step.version, acks=step.acks))
+        return answer.responses[0].partition_responses[0]
+
+    def _receive(self, size: int) -> bytes:
+        received = b""
+        while len(received) < size:
+            part = self.connection.recv(size - len(received))
+            assert part, "the broker closed the connection"
+            received += part
+        return received
+
+
+@pytest.fixture
+def peer(kafka1: KafkaCluster) -> Iterator[RealPeer]:
+    host, port = kafka1.bootstrap_servers.split(",")[0].rsplit(":", 1)
+    real = RealPeer(host, int(port))
+    yield real
+    real.connection.close()
+
+
+@pytest.mark.parametrize("steps", SCRIPTS.values(), ids=SCRIPTS)
+def test_script(kafka1: KafkaCluster, peer: RealPeer, topic_name: str, steps: tuple[Step, ...]) -> None:
+    kafka1.create_topic(topic_name, partitions=1)
+
+    answers = [peer.produce(topic_name, step) for step in steps]
+
+    assert [(answer.error_code.value, answer.base_offset) for answer in answers] == [
+        (step.code, step.base_offset) for step in steps
+    ]
+
+
+def test_an_idempotent_producer_gets_a_new_id_whatever_it_names(peer: RealPeer) -> None:
+    first = peer.ask_until_ready(init_producer_id())
+    second = peer.ask_until_ready(init_producer_id(producer=(first.producer_id, 0)))
+
+    assert (first.error_code.value, first.producer_epoch) == (0, 0)
+    assert (second.error_code.value, second.producer_epoch) == (0, 0)
+    assert second.producer_id != first.producer_id
+
+
+def test_a_transactional_id_is_bumped_and_fenced(peer: RealPeer, topic_name: str) -> None:
+    peer.ask_until_ready(find_transaction_coordinator(topic_name))
+    first = peer.ask_until_ready(init_producer_id(topic_name))
+    second = peer.ask_until_ready(init_producer_id(topic_name))
+    third = peer.ask_until_ready(
+        init_producer_id(topic_name, producer=(second.producer_id, second.producer_epoch))
+    )
+    stale = peer.ask_until_ready(
+        init_producer_id(topic_name, producer=(first.producer_id, first.producer_epoch))
+    )
+    foreign = peer.ask_until_ready(init_producer_id(f"{topic_name}-other", producer=(first.producer_id, 0)))
+
+    answers = [first, second, third, stale, foreign]
+    assert [(answer.error_code.value, answer.producer_epoch) for answer in answers] == TRANSACTIONAL_ANSWERS
+    assert first.producer_id == second.producer_id == third.producer_id
+
+
+def test_a_duplicate_is_answered_with_a_log_append_time(
+    kafka1: KafkaCluster, peer: RealPeer, topic_name: str
+) -> None:
+    """Even where the topic has CreateTime: the model repeats this oddity."""
+    kafka1.create_topic(topic_name, partitions=1)
+    step = Step(batch(b"v", b"w", producer=(9100, 0, 0)), 0)
+
+    first, second = peer.produce(topic_name, step), peer.produce(topic_name, step)
+
+    assert first.log_append_time is None
+    assert second.log_append_time is not None
