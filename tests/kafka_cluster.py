@@ -2,7 +2,7 @@
 
 Used by the fixtures ``kafka1`` and ``kafka3`` (``tests/integration/conftest.py``), by the benchmarks, and by
 a test that needs a cluster of its own. Nothing here uses our own client: librdkafka's admin client makes the
-topics, kio decodes what tells readiness, Kafka's own tools judge records and logs.
+topics, kio asks for readiness (``tests/kafka_ask.py``), Kafka's own tools judge records and logs.
 
 Every method blocks and may be called from any thread; a test whose producer must go on meanwhile says
 ``await asyncio.to_thread(cluster.bounce, 1)``.
@@ -23,25 +23,17 @@ import random
 import shutil
 import signal
 import socket
-import struct
 import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from io import BytesIO
 from typing import TYPE_CHECKING, Self
 
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
-from kio.schema.metadata.v4.request import MetadataRequest, MetadataRequestTopic
-from kio.schema.metadata.v4.response import MetadataResponse
-from kio.schema.request_header.v1.header import RequestHeader
-from kio.schema.types import TopicName
-from kio.serial import entity_reader, entity_writer
-from kio.static.primitive import i16, i32
+from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.kafka_ask import EARLIEST, LATEST, PartitionState, broker_ids, offset_of, partition_states
 from tests.kafka_tools import ConsumedRecord, DumpedBatch, KafkaTools
 
 if TYPE_CHECKING:
@@ -59,16 +51,13 @@ POLL_INTERVAL = 0.05
 
 # The C1 compiler alone and the serial collector: a test's broker lives for seconds, and shares two cores with
 # its siblings and the client. A third of a gigabyte serves a million small records and thirty topics.
-BROKER_JVM_FLAGS = ("-Xms256m", "-Xmx384m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
-
-LOG4J = """\
-rootLogger.level = INFO
-rootLogger.appenderRef.stdout.ref = STDOUT
-appender.stdout.type = Console
-appender.stdout.name = STDOUT
-appender.stdout.layout.type = PatternLayout
-appender.stdout.layout.pattern = %d{HH:mm:ss,SSS} %p %m (%c{1})%n%ex{8}
-"""
+BROKER_JVM_FLAGS = (
+    "-Xms256m",
+    "-Xmx384m",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Dkafka.log.level=INFO",
+)
 
 
 class KafkaClusterError(Exception):
@@ -101,14 +90,6 @@ class Node:
     def log_tail(self, size: int = 6000) -> str:
         """The end of what it logged, over all its lives."""
         return self.log.read_bytes()[-size:].decode(errors="replace") if self.log.exists() else ""
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionState:
-    """A partition as one node sees it."""
-
-    leader: int
-    isr: frozenset[int]
 
 
 class KafkaCluster:
@@ -249,11 +230,13 @@ class KafkaCluster:
         replication: int | None = None,
         configs: Mapping[str, str] | None = None,
     ) -> str:
-        """Create a topic, wait until every running node knows its leaders, and return the name."""
+        """Create a topic, wait until all running nodes know its leaders and these serve, return the name."""
         factor = self._replication if replication is None else replication
         topic = NewTopic(name, partitions, factor, config=dict(configs or {}))
         self.admin.create_topics([topic], request_timeout=30.0)[name].result(60.0)
         self.wait_until_led(name, partitions=partitions)
+        # A node publishes that it leads a little before it takes the partition on: ask for something only then.
+        self.offsets(name)
         return name
 
     def delete_topic(self, name: str) -> None:
@@ -265,12 +248,7 @@ class KafkaCluster:
     def partitions(self, topic: str, node_id: int | None = None) -> dict[int, PartitionState]:
         """A topic's partitions as a node (by default the first that runs) sees them; empty if unknown."""
         node = self.nodes[node_id] if node_id is not None else next(iter(self._live()))
-        for entry in _ask_metadata(node.port, topic).topics:
-            return {
-                partition.partition_index: PartitionState(partition.leader_id, frozenset(partition.isr_nodes))
-                for partition in entry.partitions
-            }
-        return {}
+        return partition_states(node.port, topic)
 
     def leader_of(self, topic: str, partition: int) -> int:
         """The id of the node that leads a partition, -1 without one."""
@@ -298,16 +276,24 @@ class KafkaCluster:
         )
 
     def offsets(self, topic: str) -> dict[int, tuple[int, int]]:
-        """The first and the next offset of each partition, asked of the leaders by librdkafka."""
-        numbers = sorted(self.partitions(topic))
+        """The first offset and the high watermark of each partition, as its leader knows them."""
+        found: dict[int, tuple[int, int]] = {}
 
-        def listed(spec: OffsetSpec) -> dict[int, int]:
-            asked = {TopicPartition(topic, number): spec for number in numbers}
-            futures = self.admin.list_offsets(asked, request_timeout=30.0)
-            return {partition.partition: future.result(60.0).offset for partition, future in futures.items()}
+        def have_answered() -> bool:
+            states = self.partitions(topic)
+            for number, state in states.items():
+                if state.leader not in self.nodes:
+                    return False
+                port = self.nodes[state.leader].port
+                first = offset_of(port, topic, number, EARLIEST)
+                end = offset_of(port, topic, number, LATEST)
+                if first is None or end is None:
+                    return False
+                found[number] = (first, end)
+            return bool(states)
 
-        first, after_last = listed(OffsetSpec.earliest()), listed(OffsetSpec.latest())
-        return {number: (first[number], after_last[number]) for number in numbers}
+        self._wait(f"the leaders of topic {topic!r} to tell their offsets", have_answered)
+        return found
 
     def console_consume(
         self, topic: str, *, max_messages: int | None = None, isolation_level: str = "read_uncommitted"
@@ -316,7 +302,8 @@ class KafkaCluster:
 
         Without ``max_messages`` everything up to the end offsets of this moment is read: not one record less,
         so duplicates show and no idle time decides. That count is wrong where offsets hold no record
-        (transaction markers, compaction): there the caller says how many must come.
+        (transaction markers, compaction), and early where the producer did not wait for all replicas (acks 0
+        and 1): there the caller says how many must come.
         """
         if max_messages is None:
             max_messages = sum(end - first for first, end in self.offsets(topic).values())
@@ -338,10 +325,7 @@ class KafkaCluster:
         def is_ready() -> bool:
             nodes = list(self._live())
             wanted = {node.node_id for node in nodes}
-            return all(
-                wanted <= {int(broker.node_id) for broker in _ask_metadata(node.port).brokers}
-                for node in nodes
-            )
+            return all(wanted <= broker_ids(node.port) for node in nodes)
 
         self._wait(f"nodes {[node.node_id for node in self._live()]} to be ready", is_ready)
 
@@ -408,10 +392,7 @@ class KafkaCluster:
             list(formatters.map(format_node, self.nodes.values()))
 
     def _spawn(self, node: Node) -> None:
-        log4j = self._directory / "log4j2.properties"
-        log4j.write_text(LOG4J)
-        flags = (*BROKER_JVM_FLAGS, f"-Dlog4j2.configurationFile={log4j}")
-        command = self.tools.command("kafka.Kafka", str(node.config), jvm_flags=flags)
+        command = self.tools.command("kafka.Kafka", str(node.config), jvm_flags=BROKER_JVM_FLAGS)
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "KILL", *command]
 
@@ -464,35 +445,3 @@ def _free_ports(count: int) -> list[int]:
             if len(ports) == count:
                 return ports
     raise KafkaClusterError(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")
-
-
-def _ask_metadata(port: int, topic: str | None = None) -> MetadataResponse:
-    """Ask one node for its view of the brokers, and of one topic, without creating it.
-
-    Raises:
-        OSError: The node cannot be reached, or does not answer in time.
-    """
-    request = BytesIO()
-    header = RequestHeader(
-        request_api_key=i16(3), request_api_version=i16(4), correlation_id=i32(1), client_id="harness"
-    )
-    topics = () if topic is None else (MetadataRequestTopic(name=TopicName(topic)),)
-    entity_writer(RequestHeader)(request, header)
-    entity_writer(MetadataRequest)(request, MetadataRequest(topics=topics, allow_auto_topic_creation=False))
-    with socket.create_connection(("127.0.0.1", port), timeout=5.0) as connection:
-        connection.sendall(struct.pack(">i", request.tell()) + request.getvalue())
-        (size,) = struct.unpack(">i", _receive(connection, 4))
-        frame = _receive(connection, size)
-    # Four bytes of correlation id, which a fresh connection needs not compare.
-    response, _ = entity_reader(MetadataResponse)(frame, 4)
-    return response
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        part = connection.recv(size - len(received))
-        if not part:
-            raise ConnectionResetError("the node closed the connection before it had answered")
-        received += part
-    return bytes(received)

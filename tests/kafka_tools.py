@@ -16,17 +16,18 @@ import re
 import secrets
 import subprocess
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from tests.kafka_install import KafkaInstall
 
 # Short-lived JVMs on two cores: the C1 compiler alone and the serial collector save a third of their start,
 # and a quarter of a gigabyte is enough to dump or consume a log of any length, record by record.
-TOOL_JVM_FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+TOOL_JVM_FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+LOG4J = Path(__file__).with_name("kafka-log4j2.properties")
 
 # A tool that says nothing for this long hangs; consuming a million records takes a tenth of it.
 TOOL_TIMEOUT = 180.0
@@ -127,7 +128,8 @@ class KafkaTools:
 
     def command(self, class_name: str, *args: str, jvm_flags: Sequence[str] = TOOL_JVM_FLAGS) -> list[str]:
         """Return the command line that runs a class, for a caller that keeps the process."""
-        return [self.install.java, *jvm_flags, "-cp", self.install.classpath, class_name, *args]
+        logging = f"-Dlog4j2.configurationFile={LOG4J}"
+        return [self.install.java, *jvm_flags, logging, "-cp", self.install.classpath, class_name, *args]
 
     def console_consume(
         self,

@@ -1,0 +1,102 @@
+"""Fixtures of the tests that talk to brokers which somebody else wrote: real Kafka and librdkafka's mock.
+
+Used by ``tests/integration``. The real clusters start when the first test asks for them and are shared by the
+rest of the session, so a test names its own topics (``topic_name``) and leaves every node running.
+
+1. Without Java or Maven the real-Kafka tests skip with the reason; in CI ``tests/conftest.py`` fails them.
+2. After a test that used a cluster every node runs again, whatever the test did and however it ended.
+3. A failed test's report ends with what the nodes logged during that test.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.kafka_cluster import KafkaCluster
+from tests.kafka_install import KafkaUnavailableError, find_or_install
+from tests.kafka_tools import KafkaTools
+from tests.mock_cluster import MockCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+# A node logs some 20 KB while it starts: enough for the last start and what led to it, and still readable.
+LOG_LIMIT = 30_000
+
+
+@pytest.fixture(scope="session")
+def kafka_tools() -> KafkaTools:
+    """Kafka's command line tools; skips where they cannot run."""
+    try:
+        return KafkaTools(find_or_install())
+    except KafkaUnavailableError as error:
+        pytest.skip(f"no real Kafka: {error}")
+
+
+@pytest.fixture(scope="session")
+def _kafka1_session(
+    kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaCluster]:
+    with KafkaCluster(kafka_tools, tmp_path_factory.mktemp("kafka1"), brokers=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _kafka3_session(
+    kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaCluster]:
+    with KafkaCluster(kafka_tools, tmp_path_factory.mktemp("kafka3"), brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka1(_kafka1_session: KafkaCluster, request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """A real broker, alone."""
+    yield from _lend(_kafka1_session, request.node)
+
+
+@pytest.fixture
+def kafka3(_kafka3_session: KafkaCluster, request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """Three real brokers, default replication 3."""
+    yield from _lend(_kafka3_session, request.node)
+
+
+@pytest.fixture
+def mock_cluster() -> Iterator[MockCluster]:
+    """librdkafka's mock cluster of three brokers, for one test."""
+    with MockCluster(brokers=3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> str:
+    """A topic name that no other test of the session uses, and that a log can be searched for."""
+    readable = re.sub(r"[^A-Za-z0-9._-]+", "-", request.node.name)[:100]
+    return f"{readable}-{uuid.uuid4().hex[:8]}"
+
+
+_LOGS_SINCE = pytest.StashKey[dict[KafkaCluster, dict[int, int]]]()
+
+
+def _lend(cluster: KafkaCluster, item: pytest.Item) -> Iterator[KafkaCluster]:
+    """Give a session's cluster to one test, and mend it afterwards."""
+    starts = {node.node_id: node.log.stat().st_size for node in cluster.nodes.values()}
+    item.stash.setdefault(_LOGS_SINCE, {})[cluster] = starts
+    yield cluster
+    cluster.mend()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Append to a failed test's report what its brokers logged meanwhile."""
+    report = yield
+    if report.failed:
+        for cluster, starts in item.stash.get(_LOGS_SINCE, {}).items():
+            for node in cluster.nodes.values():
+                logged = node.log.read_bytes()[starts[node.node_id] :][-LOG_LIMIT:].decode(errors="replace")
+                report.sections.append((f"log of Kafka node {node.node_id} ({node.log})", logged))
+    return report

@@ -1,0 +1,117 @@
+"""What a broker itself says about its cluster: two requests, encoded and decoded by kio, one connection each.
+
+Used by ``KafkaCluster`` to find out when a node is ready and what a log holds. librdkafka's admin client would
+answer from its cache just when leaders have moved, and our own client is what is being tested.
+
+1. A question goes to one node and is answered from that node's own view.
+2. Asking creates nothing: no topic is auto-created.
+3. A node that cannot be reached, closes, or does not answer in time is an ``OSError``.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TypeVar
+
+from kio.schema.errors import ErrorCode
+from kio.schema.list_offsets.v1.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kio.schema.list_offsets.v1.response import ListOffsetsResponse
+from kio.schema.metadata.v4.request import MetadataRequest, MetadataRequestTopic
+from kio.schema.metadata.v4.response import MetadataResponse
+from kio.schema.request_header.v1.header import RequestHeader
+from kio.schema.types import BrokerId, TopicName
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i32, i64
+
+Response = TypeVar("Response", ListOffsetsResponse, MetadataResponse)
+
+# Per connection attempt and read on loopback. A stalled node takes connections and never answers.
+TIMEOUT = 5.0
+
+EARLIEST = i64(-2)
+LATEST = i64(-1)
+
+# What a partition answers while its leadership moves; anything else is final.
+UNSETTLED = frozenset(
+    {ErrorCode.not_leader_or_follower, ErrorCode.leader_not_available, ErrorCode.unknown_topic_or_partition}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition as one node sees it; the leader is -1 where it knows none."""
+
+    leader: int
+    isr: frozenset[int]
+
+
+def broker_ids(port: int) -> set[int]:
+    """The ids of the brokers that a node lists; it hides those that are fenced."""
+    response = _ask(port, MetadataRequest(topics=(), allow_auto_topic_creation=False), MetadataResponse)
+    return {int(broker.node_id) for broker in response.brokers}
+
+
+def partition_states(port: int, topic: str) -> dict[int, PartitionState]:
+    """A topic's partitions; empty if the node does not know the topic."""
+    asked = (MetadataRequestTopic(name=TopicName(topic)),)
+    response = _ask(port, MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse)
+    return {
+        int(partition.partition_index): PartitionState(
+            int(partition.leader_id), frozenset(int(node_id) for node_id in partition.isr_nodes)
+        )
+        for entry in response.topics
+        for partition in entry.partitions
+    }
+
+
+def offset_of(port: int, topic: str, partition: int, which: i64) -> int | None:
+    """A leader's first offset or its high watermark; ``None`` if it does not lead the partition (yet).
+
+    Raises:
+        ValueError: The node answered with an error that time does not mend.
+    """
+    asked = ListOffsetsPartition(partition_index=i32(partition), timestamp=which)
+    topics = (ListOffsetsTopic(name=TopicName(topic), partitions=(asked,)),)
+    response = _ask(port, ListOffsetsRequest(replica_id=BrokerId(-1), topics=topics), ListOffsetsResponse)
+    ((answer,),) = (entry.partitions for entry in response.topics)
+    if answer.error_code in UNSETTLED:
+        return None
+    if answer.error_code is not ErrorCode.none:
+        raise ValueError(f"offsets of {topic}-{partition} from port {port}: {answer.error_code.name}")
+    return int(answer.offset)
+
+
+def _ask(port: int, request: MetadataRequest | ListOffsetsRequest, response_type: type[Response]) -> Response:
+    payload = BytesIO()
+    header = RequestHeader(
+        request_api_key=request.__api_key__,
+        request_api_version=request.__version__,
+        correlation_id=i32(1),
+        client_id="harness",
+    )
+    entity_writer(RequestHeader)(payload, header)
+    # One writer per type: the union has none.
+    if isinstance(request, MetadataRequest):
+        entity_writer(MetadataRequest)(payload, request)
+    else:
+        entity_writer(ListOffsetsRequest)(payload, request)
+    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as connection:
+        connection.sendall(struct.pack(">i", payload.tell()) + payload.getvalue())
+        (size,) = struct.unpack(">i", _receive(connection, 4))
+        frame = _receive(connection, size)
+    # Four bytes of correlation id come first; a connection with one request needs not compare it.
+    response, _ = entity_reader(response_type)(frame, 4)
+    return response
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        part = connection.recv(size - len(received))
+        if not part:
+            raise ConnectionResetError("the node closed the connection before it had answered")
+        received += part
+    return bytes(received)
