@@ -28,17 +28,21 @@ def native_extensions() -> list[Any]:
         if not path.name.startswith("_")
     )
     arguments = [] if sys.platform == "win32" else ["-O3"]
-    extensions = [
-        Extension(
-            ".".join(module.with_suffix("").parts),
-            [module.as_posix()],
-            extra_compile_args=arguments,
-            optional=True,
-        )
-        for module in modules
-    ]
-    compiled: list[Any] = cythonize(extensions, language_level=3)
-    return compiled
+    extensions: list[Any] = cythonize(
+        [
+            Extension(
+                ".".join(module.with_suffix("").parts), [module.as_posix()], extra_compile_args=arguments
+            )
+            for module in modules
+        ],
+        # Away from the sources: what lies beside them is packed into wheels.
+        build_dir="build/cython",
+        language_level=3,
+    )
+    for extension in extensions:
+        # Only now: cythonize() makes new extensions, without this.
+        extension.optional = True
+    return extensions
 
 
 setup(ext_modules=native_extensions())
