@@ -1,1 +1,59 @@
-"""aioproduce: an asyncio-native Kafka producer."""
+"""aioproduce: an asyncio-native Kafka producer.
+
+    from aioproduce import Producer
+
+    async with Producer("localhost:9092") as producer:
+        delivery = await producer.send("orders", b"42")  # accepted
+        metadata = await delivery                        # acknowledged
+
+All public names are here and in `aioproduce.errors`; they are loaded when first asked for, so that importing
+the package is cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from aioproduce import errors as errors
+    from aioproduce._native.delivery import DeliveryFuture as DeliveryFuture
+    from aioproduce.config import ProducerConfig as ProducerConfig
+    from aioproduce.config import load_properties as load_properties
+    from aioproduce.deliveries import Deliveries as Deliveries
+    from aioproduce.producer import Producer as Producer
+    from aioproduce.records import ClusterInfo as ClusterInfo
+    from aioproduce.records import PartitionInfo as PartitionInfo
+    from aioproduce.records import ProducerRecord as ProducerRecord
+    from aioproduce.records import RecordMetadata as RecordMetadata
+    from aioproduce.records import TopicPartition as TopicPartition
+
+__version__ = "0.1.0"
+
+_HOMES: Final = {
+    "ClusterInfo": "aioproduce.records",
+    "Deliveries": "aioproduce.deliveries",
+    "DeliveryFuture": "aioproduce._native.delivery",
+    "PartitionInfo": "aioproduce.records",
+    "Producer": "aioproduce.producer",
+    "ProducerConfig": "aioproduce.config",
+    "ProducerRecord": "aioproduce.records",
+    "RecordMetadata": "aioproduce.records",
+    "TopicPartition": "aioproduce.records",
+    "load_properties": "aioproduce.config",
+}
+
+__all__ = ["__version__", "errors", *_HOMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "errors":
+        return import_module("aioproduce.errors")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'aioproduce' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -18,6 +18,8 @@
     ├── MaxBlockTimeoutError (TimeoutError)  send() waited as long as it may; nothing was queued
     │   ├── MetadataTimeoutError             the topic's partitions did not become known in time
     │   └── BufferExhaustedError             the buffer had no room in time
+    ├── FlushTimeoutError (TimeoutError)     flush() waited as long as it may; the records go on
+    ├── PartialSendError                     send_many() stopped half-way; what it had sent goes on
     ├── TopicAuthorizationError              the cluster denies this topic
     ├── BrokerConnectionError (ConnectionError)  no connection to a broker
     │   └── NoBrokerAvailableError           none of the bootstrap servers can be reached
@@ -39,8 +41,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.records import TopicPartition
 
 
@@ -190,6 +193,24 @@ class BufferExhaustedError(MaxBlockTimeoutError):
         super().__init__(message, waited=waited)
         self.needed = needed
         self.available = available
+
+
+class FlushTimeoutError(ProducerError, TimeoutError):
+    """Not all records were settled within the time-out of `flush()`. They go on."""
+
+
+class PartialSendError(ProducerError):
+    """`send_many()` could not accept a record; those before it are accepted and go on.
+
+    Attributes:
+        deliveries: The futures of the records that were accepted, in order.
+        index: Which record was not, counted from 0. The reason is the `__cause__`.
+    """
+
+    def __init__(self, message: str, *, deliveries: Sequence[DeliveryFuture], index: int) -> None:
+        super().__init__(message)
+        self.deliveries = deliveries
+        self.index = index
 
 
 class TopicAuthorizationError(ProducerError):

@@ -82,3 +82,33 @@ class RecordMetadata(NamedTuple):
     def has_offset(self) -> bool:
         """Whether the broker told the offset."""
         return self.offset >= 0
+
+
+class PartitionInfo(NamedTuple):
+    """One partition as the cluster's metadata has it.
+
+    Attributes:
+        topic: The topic's name.
+        partition: The partition's number.
+        leader: The leader's node id, -1 while there is none.
+        replicas: Node ids of the replicas.
+        in_sync_replicas: Node ids of those that keep up.
+    """
+
+    topic: str
+    partition: int
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync_replicas: tuple[int, ...]
+
+
+class ClusterInfo(NamedTuple):
+    """What `Producer.check()` found.
+
+    Attributes:
+        cluster_id: The cluster's id, `None` from brokers that do not tell.
+        brokers: Node id -> `host:port`.
+    """
+
+    cluster_id: str | None
+    brokers: dict[int, str]

@@ -65,8 +65,8 @@ class DeliveryRuntime(Protocol):
     def invalid_state_error(self, message: str) -> BaseException:
         """The exception for asking a pending future for its result."""
 
-    def unobserved_failure(self, result: BatchResult, count: int) -> None:
-        """`count` records failed and nobody ever asked for them."""
+    def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
+        """`count` records of a batch failed and nobody ever asked for them; may come from the collector."""
 
 
 @cython.cclass
@@ -255,8 +255,8 @@ class BatchResult:
 
     def __del__(self) -> None:
         # Whoever held these futures dropped them unasked. `_unobserved` is only set by a failure.
-        if self._unobserved > 0:
-            self._runtime.unobserved_failure(self, self._unobserved)
+        if self._unobserved > 0 and self._error is not None:
+            self._runtime.unobserved_failure(self._topic, self._partition, self._error, self._unobserved)
 
 
 @cython.cclass

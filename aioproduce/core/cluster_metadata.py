@@ -116,7 +116,7 @@ class ClusterMetadata:
         self._names: dict[UUID, str] = {}
 
         self._in_flight: MetadataQuery | None = None
-        # Topics to ask for in a partial update; a dict for its order.
+        # Topics to ask for in a partial update, until they have a good or a final answer; a dict for its order.
         self._pending: dict[str, None] = {}
         self._partial_due_at = now
         self._full_due_at = now
@@ -191,7 +191,7 @@ class ClusterMetadata:
             self._ask_again(name, now)
             return
         view.used_at = now
-        if not view.is_usable and view.is_answered:
+        if not view.is_usable:
             self._ask_again(name, now)
 
     def touch(self, name: str, now: float) -> None:
@@ -227,19 +227,13 @@ class ClusterMetadata:
         if self.last_success_at is not None and now - self.last_success_at >= self._max_age:
             self._equivalent_answers = 0  # that an answer after so long is like the last one is no bad sign
         self._in_flight = MetadataQuery(tuple(self._topics if is_full else self._pending), is_full)
-        for name in self._in_flight.topics:
-            self._pending.pop(name, None)
         return self._in_flight
 
     def update_failed(self, now: float) -> None:
         """Takes down that no answer came: the connection was lost, or there was none to be had."""
-        query = self._in_flight
-        self._in_flight = None
+        self._in_flight = None  # what it asked for is still due, or pending
         if self._attempt_started_at is None:
             self._attempt_started_at = now
-        if query is not None and not query.is_full:  # a full one stays due by itself
-            for name in query.topics:
-                self._ask_again(name, now)
         self._failures += 1
         self._equivalent_answers = 0
         self._allowed_at = now + self._backoff.backoff(self._failures - 1)
@@ -273,7 +267,7 @@ class ClusterMetadata:
             self._full_due_at = now + self._max_age
         if response.cluster_id is not None:
             self.cluster_id = response.cluster_id
-        has_same_nodes = not self._is_bootstrapping and self._brokers.keys() == brokers.keys()
+        has_same_nodes = self._brokers.keys() == brokers.keys()
         self._brokers = brokers
         self._is_bootstrapping = False
         change = self._take_topics(query, response, now, has_same_nodes=has_same_nodes)

@@ -271,6 +271,20 @@ class ProduceCompletion:
             retriable=False,
         )
 
+    def sender_died(self, batch: ProducerBatch, cause: BaseException) -> DeliveryError:
+        """The error of a record that the sender's death left behind."""
+        batch.possibly_written = batch.attempts > 0
+        error = DeliveryError(
+            f"the sender task died ({cause!r}) before {batch.topic_partition} acknowledged. "
+            + _may_be_written(batch),
+            topic_partition=batch.topic_partition,
+            possibly_written=batch.possibly_written,
+            attempts=batch.attempts,
+            retriable=False,
+        )
+        error.__cause__ = cause
+        return error
+
     def _record_errors(
         self, batch: ProducerBatch, answer: PartitionProduceResponse
     ) -> dict[int, BaseException] | None:

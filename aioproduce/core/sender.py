@@ -58,6 +58,8 @@ _log = logging.getLogger("aioproduce.sender")
 # Java gives the idempotent producer the largest time-out there is: it has no transaction to time out.
 _NO_TRANSACTION_TIMEOUT: Final = (2**31 - 1) / 1000
 _LAST_PRODUCE_VERSION_BY_NAME: Final = 12
+_ANY_TOPIC: Final = ""
+"""No topic has this name: those who wait for it wait for any metadata."""
 
 
 class Random(Protocol):
@@ -192,6 +194,13 @@ class Sender:
         """Results whose delivery callbacks the driver shall run, in order."""
         return self._completion.settled
 
+    def await_metadata(self, notify: Callable[[], None], now: float) -> TopicWaiter:
+        """Fetch metadata anew, and be told when any answer came (or the core closed)."""
+        waiter = TopicWaiter(_ANY_TOPIC, notify)
+        self._topic_waiters.setdefault(_ANY_TOPIC, {})[waiter] = None
+        self.request_metadata(now)
+        return waiter
+
     def await_topic(self, topic: str, notify: Callable[[], None], now: float) -> TopicWaiter:
         """Have metadata of a topic fetched, and be told when an answer about it came (or the core closed)."""
         waiter = TopicWaiter(topic, notify)
@@ -246,6 +255,20 @@ class Sender:
             self._completion.fail_all(make_error or self._completion.forced_close, now)
             self._finish_close(now)
         self._check_flushes()
+
+    def die(self, cause: BaseException) -> None:
+        """The task that drove this core ended by a bug: settle everything without trusting the core's state."""
+        self._state = SenderState.CLOSED
+        for batch in self.accumulator.incomplete:
+            if not batch.result.is_done:
+                batch.result.fail(self._completion.sender_died(batch, cause), batch.record_count)
+                if batch.result.has_callbacks:
+                    self.settled.append(batch.result)
+        self._wake_all_topic_waiters()
+        flushes, self._flushes = self._flushes, deque()
+        for _, notify in flushes:
+            notify()
+        self.pool.close()
 
     # -- facts ---
 
@@ -419,7 +442,7 @@ class Sender:
         if not self.metadata.is_bootstrapping:
             # Bootstrap connections go when idle; the brokers' own are used from here on.
             self.connections.retain([broker.node_id for broker in self.metadata.brokers])
-        for topic in change.topics:
+        for topic in (*change.topics, _ANY_TOPIC):
             for waiter in self._topic_waiters.pop(topic, ()):
                 waiter.notify()
 

@@ -6,12 +6,12 @@ Called by `model`. Each function takes what it needs and one exchange, and retur
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, final
 
 from kio.schema.errors import ErrorCode
 
 from aioproduce.testing.fake_cluster.exchange import Body, Exchange
-from aioproduce.testing.fake_cluster.log import TopicConfig
 from aioproduce.testing.fake_cluster.state import NO_LEADER, is_legal_topic
 from aioproduce.wire.api import ApiKey
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from aioproduce.testing.fake_cluster.faults import Faults
+    from aioproduce.testing.fake_cluster.log import TopicConfig
     from aioproduce.testing.fake_cluster.state import ClusterState, PartitionState, TopicState
 
 BROKER_VERSIONS: Final[dict[int, tuple[int, int]]] = {
@@ -43,6 +44,8 @@ BROKER_VERSIONS: Final[dict[int, tuple[int, int]]] = {
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _MAX_EPOCH: Final = 2**15 - 1
+# What KRaft's controller creates in one request at most.
+_MAX_PARTITIONS: Final = 10_000
 
 
 def api_versions(exchange: Exchange, versions: Mapping[int, tuple[int, int]], code: int) -> Body:
@@ -102,7 +105,9 @@ class MetadataHandler:
         if name is None:
             found = self._state.topic_by_id(topic_id)
             if found is None:
-                return _no_topic(None, topic_id, ErrorCode.unknown_topic_id)
+                # Before v12 an answer cannot leave the name out.
+                missing = None if exchange.api_version >= 12 else ""
+                return _no_topic(missing, topic_id, ErrorCode.unknown_topic_id)
             name = found.name
         fault = self._faults.take_code(ApiKey.METADATA, exchange.broker_id, name)
         if fault is not None:
@@ -208,29 +213,26 @@ def create_topics(state: ClusterState, exchange: Exchange) -> Body:
 
 
 def _create_topic(state: ClusterState, wanted: dict[str, Any], is_dry_run: bool) -> dict[str, Any]:
-    name = wanted["name"]
     count = len(wanted["assignments"]) or wanted["num_partitions"]
     factor = wanted["replication_factor"]
-    code, message = ErrorCode.none, None
-    if not is_legal_topic(name):
-        code, message = ErrorCode.invalid_topic_exception, f"{name!r} is no legal topic name"
-    elif name in state.topics:
-        code, message = ErrorCode.topic_already_exists, f"Topic '{name}' already exists."
-    elif count < 1 and count != -1:
-        code, message = ErrorCode.invalid_partitions, "Number of partitions must be larger than 0."
-    elif factor > len(state.brokers) or factor == 0:
-        code, message = ErrorCode.invalid_replication_factor, f"There are {len(state.brokers)} brokers."
+    config = state.default_config
+    code, message = _check_new_topic(state, wanted["name"], count, factor)
+    if code == ErrorCode.none:
+        try:
+            config = _config_from(config, wanted["configs"])
+        except ValueError:
+            code, message = ErrorCode.invalid_config, "A configuration value is not a number."
     created = None
     if code == ErrorCode.none and not is_dry_run:
         created = state.create_topic(
-            name,
+            wanted["name"],
             None if count == -1 else count,
             replication_factor=None if factor < 1 else factor,
-            config=_config_from(state.default_config, wanted["configs"]),
+            config=config,
         )
     partitions = [] if created is None else created.partitions
     return {
-        "name": name,
+        "name": wanted["name"],
         "topic_id": None if created is None else created.topic_id,
         "error_code": code,
         "error_message": message,
@@ -240,21 +242,33 @@ def _create_topic(state: ClusterState, wanted: dict[str, Any], is_dry_run: bool)
     }
 
 
+def _check_new_topic(state: ClusterState, name: str, count: int, factor: int) -> tuple[int, str | None]:
+    if not is_legal_topic(name):
+        return ErrorCode.invalid_topic_exception, "The topic's name is not legal."
+    if name in state.topics:
+        return ErrorCode.topic_already_exists, f"Topic '{name}' already exists."
+    if count < 1 and count != -1:
+        return ErrorCode.invalid_partitions, "Number of partitions must be larger than 0."
+    if count > _MAX_PARTITIONS:
+        return ErrorCode.policy_violation, "Excessively large number of partitions per request."
+    if factor > len(state.brokers) or factor == 0 or factor < -1:
+        return ErrorCode.invalid_replication_factor, f"There are {len(state.brokers)} brokers."
+    return ErrorCode.none, None
+
+
 def _config_from(defaults: TopicConfig, settings: list[dict[str, Any]]) -> TopicConfig:
-    given = {setting["name"]: setting["value"] for setting in settings}
-    retention = int(given.get("retention.bytes") or -1)
-    return TopicConfig(
-        max_message_bytes=int(given.get("max.message.bytes") or defaults.max_message_bytes),
-        is_log_append_time=(
-            given["message.timestamp.type"] == "LogAppendTime"
-            if "message.timestamp.type" in given
-            else defaults.is_log_append_time
-        ),
-        is_compacted="compact"
-        in (given.get("cleanup.policy") or ("compact" if defaults.is_compacted else "")),
-        retention_bytes=defaults.retention_bytes if retention < 0 else retention,
-        check_records=defaults.check_records,
-    )
+    given = {setting["name"]: setting["value"] for setting in settings if setting["value"] is not None}
+    changes: dict[str, Any] = {}
+    if "max.message.bytes" in given:
+        changes["max_message_bytes"] = int(given["max.message.bytes"])
+    if "message.timestamp.type" in given:
+        changes["is_log_append_time"] = given["message.timestamp.type"] == "LogAppendTime"
+    if "cleanup.policy" in given:
+        changes["is_compacted"] = "compact" in given["cleanup.policy"]
+    if "retention.bytes" in given:
+        retention = int(given["retention.bytes"])
+        changes["retention_bytes"] = None if retention < 0 else retention
+    return replace(defaults, **changes)
 
 
 def delete_topics(state: ClusterState, exchange: Exchange) -> Body:

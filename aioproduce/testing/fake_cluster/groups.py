@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.timers import Timer, Timers
 
 _FIRST_VERSION_WITH_MEMBER_ID_REQUIRED: Final = 4
+# group.max.session.timeout.ms; there is no minimum here, so that tests need not wait for six seconds.
+_MAX_SESSION_TIMEOUT_MS: Final = 1_800_000
 
 
 class GroupPhase(Enum):
@@ -97,6 +99,8 @@ class GroupCoordinator:
         """JoinGroup: answered when the rebalance has all its members."""
         body = exchange.body
         code = self._not_here(exchange)
+        if code == ErrorCode.none and not 0 < body["session_timeout"] <= _MAX_SESSION_TIMEOUT_MS:
+            code = ErrorCode.invalid_session_timeout
         if code != ErrorCode.none:
             return _join_error(code)
         group = self._groups.setdefault(body["group_id"], Group(body["group_id"]))
@@ -287,7 +291,8 @@ class GroupCoordinator:
 
     def _new_member_id(self, exchange: Exchange) -> str:
         self._member_count += 1
-        return f"{exchange.client_id or 'consumer'}-{self._member_count:08d}"
+        # Cut, so that it fits into the two length bytes of old answers.
+        return f"{(exchange.client_id or 'consumer')[:200]}-{self._member_count:08d}"
 
     def _add_member(
         self, group: Group, member_id: str, protocols: list[tuple[str, bytes]], exchange: Exchange, now: float

@@ -18,6 +18,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
+from kio.serial.errors import OutOfBoundValue
+
 from aioproduce.errors import ProtocolError
 from aioproduce.testing.fake_cluster import cluster_apis
 from aioproduce.testing.fake_cluster.cluster_apis import BROKER_VERSIONS, MetadataHandler
@@ -363,7 +365,12 @@ class ClusterModel:
         correlation_id = exchange.correlation_id
         if fault is not None and fault.kind is AnswerFault.WRONG_CORRELATION_ID:
             correlation_id = (correlation_id + 1_000_003) & 0x7FFF_FFFF
-        frame = encode_response(exchange.api_key, exchange.api_version, correlation_id, body)
+        try:
+            frame = encode_response(exchange.api_key, exchange.api_version, correlation_id, body)
+        except OutOfBoundValue:
+            # A name that came in a newer version, too long for the two length bytes of this one.
+            self._close(connection, is_reset=False)
+            return
         if fault is None:
             self._post(connection, frame, now)
         else:

@@ -1,0 +1,301 @@
+"""Letting records in: the waiting that `send()` does for metadata and for memory, each with bound and reason.
+
+Called by the Producer with records that are checked and serialized. Everything waits on a driver's waiter and
+looks again when it wakes; whatever cannot be waited for any longer becomes an error that names the cause.
+
+Invariants:
+
+1. No method suspends after it has appended: a record is queued by a call that then returns its future.
+2. Whatever leaves a wait, also by cancellation, takes its place in the queue or its ticket with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, final
+
+from aioproduce._native.murmur2 import partition_for_key
+from aioproduce.core.record_input import check_partition, check_topic
+from aioproduce.errors import (
+    BufferExhaustedError,
+    InvalidTopicError,
+    MetadataTimeoutError,
+    NoBrokerAvailableError,
+    PartitionOutOfRangeError,
+    ProducerClosedError,
+    TopicAuthorizationError,
+)
+from aioproduce.records import ClusterInfo
+from aioproduce.wire import error_codes as codes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.config import ProducerConfig
+    from aioproduce.core.buffer_pool import BufferLease
+    from aioproduce.core.cluster_metadata import TopicView
+    from aioproduce.core.sender import Sender
+    from aioproduce.drivers.base import Driver
+    from aioproduce.records import Header
+
+
+@final
+class Admission:
+    """Appends records to the core, waiting where that is needed and allowed.
+
+    Args:
+        config: The settings.
+        driver: The event loop's side.
+        sender: The core.
+        check_running: Raises if the producer is closed or dead; called after every wait.
+    """
+
+    __slots__ = ("_check_running", "_config", "_driver", "_sender")
+
+    def __init__(
+        self, config: ProducerConfig, driver: Driver, sender: Sender, check_running: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._driver = driver
+        self._sender = sender
+        self._check_running = check_running
+
+    def append_at_once(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+        timestamp: int,
+    ) -> DeliveryFuture | None:
+        """Append without waiting, if the topic is known and there is an open batch or memory for one."""
+        sender = self._sender
+        view = sender.metadata.topic(topic)
+        if view is None:
+            return None
+        if partition is not None:
+            if type(partition) is not int or not 0 <= partition < view.partition_count:
+                return None
+        elif key is not None and not self._config.partitioner_ignore_keys:
+            partition = partition_for_key(key, view.partition_count)
+        accumulator = sender.accumulator
+        delivery = accumulator.append(view, partition, timestamp, key, value, headers)
+        if delivery is None:
+            lease = sender.pool.try_allocate(accumulator.size_of(key, value, headers))
+            if lease is not None:
+                delivery = accumulator.append_new_batch(
+                    lease, view, partition, timestamp, key, value, headers, self._driver.now()
+                )
+            if sender.has_work:
+                self._driver.wake()
+        return delivery
+
+    async def append_waiting(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+        timestamp: int,
+        timeout: float | None,
+    ) -> DeliveryFuture:
+        """Append, waiting for the topic and for memory as long as both together may take."""
+        check_topic(topic)
+        if partition is not None:
+            check_partition(partition)
+        size = self._sender.accumulator.size_of(key, value, headers)
+        started_at = self._driver.now()
+        deadline = self.deadline(started_at, timeout)
+        while True:
+            view = await self.topic(topic, partition, started_at, deadline)
+            delivery = self.append_at_once(topic, key, value, headers, partition, timestamp)
+            if delivery is not None:
+                return delivery
+            lease = await self._memory(size, started_at, deadline)
+            if self._sender.metadata.topic(topic) is not view:
+                lease.release()  # the topic went while this waited
+                continue
+            chosen = partition
+            if chosen is None and key is not None and not self._config.partitioner_ignore_keys:
+                chosen = partition_for_key(key, view.partition_count)
+            delivery = self._sender.accumulator.append_new_batch(
+                lease, view, chosen, timestamp, key, value, headers, self._driver.now()
+            )
+            self._driver.wake()
+            return delivery
+
+    def refuse(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+        _timestamp: int,
+    ) -> NoReturn:
+        """Say why `append_at_once()` could not append."""
+        check_topic(topic)
+        if partition is not None:
+            check_partition(partition)
+        sender, now = self._sender, self._driver.now()
+        size = sender.accumulator.size_of(key, value, headers)
+        view = sender.metadata.topic(topic)
+        if view is None:
+            sender.metadata.want_topic(topic, now)
+            sender.request_metadata(now)
+            self._driver.wake()
+            self._raise_topic_error(topic)
+            raise MetadataTimeoutError(
+                f"the partitions of {topic!r} are not known yet, and try_send() does not wait; they are being "
+                "asked for: try again, or use send()",
+                waited=0.0,
+                topic=topic,
+            )
+        if partition is not None and partition >= view.partition_count:
+            raise _out_of_range(topic, partition, view)
+        raise BufferExhaustedError(
+            f"buffer.memory={self._config.buffer_memory} has no room for {size} bytes now: try again later, use "
+            "send(), or raise buffer.memory",
+            waited=0.0,
+            needed=size,
+            available=sender.pool.available,
+        )
+
+    async def _memory(self, size: int, started_at: float, deadline: float) -> BufferLease:
+        """Wait in line for memory."""
+        driver, pool = self._driver, self._sender.pool
+        waiter = driver.make_waiter()
+        ticket = pool.enqueue(size, waiter.notify)
+        try:
+            if pool.waiting == 1:
+                self._sender.memory_exhausted(driver.now())
+                driver.wake()
+            if await waiter.wait(deadline):
+                return pool.claim(ticket)
+        except ProducerClosedError:
+            self._check_running()
+            raise
+        finally:
+            pool.abandon(ticket)  # without effect once claimed
+        waited = driver.now() - started_at
+        raise BufferExhaustedError(
+            f"no room for {size} bytes came free within {waited:.3f} s (max.block.ms, or timeout=): "
+            f"buffer.memory={self._config.buffer_memory} is held by records that are not acknowledged yet"
+            f"{self._causes()}. Send less, raise buffer.memory or max.block.ms, or look at the brokers",
+            waited=waited,
+            needed=size,
+            available=pool.available,
+        )
+
+    async def topic(self, topic: str, partition: int | None, started_at: float, deadline: float) -> TopicView:
+        """Wait until the topic is known, and has the partition asked for."""
+        driver, sender = self._driver, self._sender
+        asked_again = False
+        while True:
+            view = sender.metadata.topic(topic)
+            if view is not None and (partition is None or partition < view.partition_count):
+                return view
+            if asked_again and view is not None:
+                assert partition is not None
+                raise _out_of_range(topic, partition, view)
+            waiter = driver.make_waiter()
+            ticket = sender.await_topic(topic, waiter.notify, driver.now())
+            if view is not None:
+                asked_again = True  # it may have grown since
+                sender.request_metadata(driver.now())
+            driver.wake()
+            try:
+                was_notified = await waiter.wait(deadline)
+            finally:
+                sender.forget_topic_waiter(ticket)
+            self._check_running()
+            if sender.connections.fatal_error is not None and sender.metadata.version == 0:
+                raise sender.connections.fatal_error
+            self._raise_topic_error(topic)
+            if not was_notified:
+                raise self._metadata_timeout(topic, driver.now() - started_at)
+
+    def _metadata_timeout(self, topic: str, waited: float) -> MetadataTimeoutError:
+        code = self._sender.metadata.topic_error(topic)
+        if code == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            why = ": there is no such topic, or this client may not describe it. Create it, or check the name"
+        elif code != codes.NONE:
+            why = f": {codes.name_of(code)}: {codes.message_of(code)}"
+        else:
+            why = self._causes() or ": no broker answered"
+        error = MetadataTimeoutError(
+            f"the partitions of {topic!r} did not become known within {waited:.3f} s (max.block.ms, or "
+            f"timeout=){why}",
+            waited=waited,
+            topic=topic,
+        )
+        if code == codes.NONE and self._sender.connection_errors():
+            error.__cause__ = self._no_broker("no broker told the topic's partitions")
+        return error
+
+    def _raise_topic_error(self, topic: str) -> None:
+        code = self._sender.metadata.topic_error(topic)
+        if code == codes.TOPIC_AUTHORIZATION_FAILED:
+            raise TopicAuthorizationError(
+                f"the cluster denies access to topic {topic!r}: grant this principal Describe and Write on it",
+                topic=topic,
+            )
+        if code == codes.INVALID_TOPIC_EXCEPTION:
+            raise InvalidTopicError(f"the cluster refuses {topic!r} as a topic's name", topic=topic)
+
+    def _no_broker(self, what: str) -> NoBrokerAvailableError:
+        causes = self._sender.connection_errors()
+        servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        return NoBrokerAvailableError(
+            f"{what} (bootstrap.servers={servers}){self._causes()}. Check the addresses, the network, and that "
+            "the brokers' advertised.listeners can be reached from here",
+            causes=causes,
+        )
+
+    def _causes(self) -> str:
+        causes = self._sender.connection_errors()
+        return ": " + "; ".join(f"{address}: {cause}" for address, cause in causes.items()) if causes else ""
+
+    def deadline(self, now: float, timeout: float | None) -> float:
+        """Until when a call that begins now may wait: `max.block.ms`, or less."""
+        bound = self._config.max_block
+        if timeout is not None:
+            if not timeout >= 0:
+                raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
+            bound = min(bound, timeout)
+        return now + bound
+
+    async def check(self, timeout: float) -> ClusterInfo:
+        """Ask any broker for metadata, and wait for an answer."""
+        driver, sender = self._driver, self._sender
+        deadline = driver.now() + timeout
+        version = sender.metadata.version
+        while sender.metadata.version == version:
+            waiter = driver.make_waiter()
+            ticket = sender.await_metadata(waiter.notify, driver.now())
+            driver.wake()
+            try:
+                was_notified = await waiter.wait(deadline)
+            finally:
+                sender.forget_topic_waiter(ticket)
+            self._check_running()
+            if sender.connections.fatal_error is not None:
+                raise sender.connections.fatal_error
+            if not was_notified:
+                raise self._no_broker(f"no broker answered within {timeout} s")
+        return ClusterInfo(
+            sender.metadata.cluster_id,
+            {broker.node_id: f"{broker.host}:{broker.port}" for broker in sender.metadata.brokers},
+        )
+
+
+def _out_of_range(topic: str, partition: int, view: TopicView) -> PartitionOutOfRangeError:
+    return PartitionOutOfRangeError(
+        f"topic {topic!r} has {view.partition_count} partition(s), 0 to {view.partition_count - 1}, and no "
+        f"partition {partition}",
+        topic=topic,
+        partition=partition,
+        partition_count=view.partition_count,
+    )

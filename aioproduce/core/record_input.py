@@ -1,0 +1,182 @@
+"""What users may hand to `send()`, checked and put into the one form that the core knows.
+
+Called by the Producer, once per record where the input is not in that form already. Everything refused here is
+refused before anything was queued.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce.errors import (
+    InvalidHeadersError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    InvalidTopicError,
+    SerializationError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioproduce.config import ProducerConfig
+    from aioproduce.records import Header, ProducerRecord
+
+# org.apache.kafka.common.internals.Topic: the legal characters and the longest name.
+_TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_MAX_TIMESTAMP: Final = 2**63 - 1
+
+
+def check_topic(topic: object) -> None:
+    """Refuse what Kafka would not take as a topic's name.
+
+    Raises:
+        InvalidTopicError: with the rule that is broken.
+    """
+    if not isinstance(topic, str):
+        raise InvalidTopicError(f"a topic is a str, not {type(topic).__name__}", topic=topic)
+    if topic in (".", "..") or _TOPIC_NAME.fullmatch(topic) is None:
+        raise InvalidTopicError(
+            f"{topic!r:.300} is no topic name: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
+            "and neither '.' nor '..'",
+            topic=topic,
+        )
+
+
+def check_partition(partition: object) -> None:
+    """Refuse what can be no partition's number in any topic."""
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        raise InvalidRecordError(f"partition is an int or None, not {type(partition).__name__}")
+    if partition < 0:
+        raise InvalidRecordError(
+            f"partition must be 0 or more, not {partition}; None lets the producer choose"
+        )
+
+
+def serialize(
+    field: str, value: Any, topic: str, serializer: Callable[[Any], bytes | None] | None
+) -> bytes | None:
+    """The bytes of a key or value.
+
+    Args:
+        field: `"key"` or `"value"`.
+        value: What `send()` was given; not None.
+        topic: For the message.
+        serializer: The configured one, or `None`.
+
+    Raises:
+        SerializationError: there is no serializer for this type, or it raised, or it did not give bytes.
+    """
+    if serializer is None:
+        if isinstance(value, bytes):
+            return value
+        if isinstance(value, bytearray | memoryview):
+            return bytes(value)
+        raise SerializationError(
+            f"the {field} for topic {topic!r} is {type(value).__name__}, and the producer has no {field} "
+            f"serializer: send bytes, or configure {field}_serializer"
+            + (" (e.g. str.encode)" if isinstance(value, str) else ""),
+            field=field,
+        )
+    try:
+        serialized = serializer(value)
+    except Exception as error:
+        raise SerializationError(
+            f"the {field} serializer failed for topic {topic!r} on a {type(value).__name__}: "
+            f"{type(error).__name__}: {error}",
+            field=field,
+        ) from error
+    given: object = serialized  # what a serializer gives need not be what its type says
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise SerializationError(
+        f"the {field} serializer gave {type(given).__name__} for topic {topic!r}; it must give bytes or None"
+        + (": is it an async function?" if hasattr(given, "__await__") else ""),
+        field=field,
+    )
+
+
+def timestamp_ms(timestamp: object) -> int:
+    """Milliseconds since the epoch.
+
+    Raises:
+        InvalidTimestampError: neither an int of that range nor an aware datetime.
+    """
+    if isinstance(timestamp, datetime):
+        if timestamp.utcoffset() is None:
+            raise InvalidTimestampError(
+                f"{timestamp!r} has no time zone, so it names no instant: use an aware datetime, e.g. "
+                "datetime.now(timezone.utc)"
+            )
+        milliseconds = (timestamp - _EPOCH) // _MILLISECOND
+    elif isinstance(timestamp, int) and not isinstance(timestamp, bool):
+        milliseconds = timestamp
+    else:
+        raise InvalidTimestampError(
+            f"timestamp is an int (milliseconds since the epoch) or an aware datetime, not "
+            f"{type(timestamp).__name__}"
+            + (" (time.time() gives seconds)" if isinstance(timestamp, float) else "")
+        )
+    if not 0 <= milliseconds <= _MAX_TIMESTAMP:
+        raise InvalidTimestampError(
+            f"timestamp must be from 0 to 2^63 - 1 ms since the epoch, not {milliseconds}"
+        )
+    return milliseconds
+
+
+@final
+class RecordInput:
+    """Reads what users hand in, with the serializers of one producer.
+
+    Args:
+        config: The settings.
+    """
+
+    __slots__ = ("_key_serializer", "_value_serializer")
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._key_serializer = config.key_serializer
+        self._value_serializer = config.value_serializer
+
+    def key(self, topic: str, key: Any) -> bytes | None:
+        """The bytes of a key that is not None."""
+        return serialize("key", key, topic, self._key_serializer)
+
+    def value(self, topic: str, value: Any) -> bytes | None:
+        """The bytes of a value that is not None."""
+        return serialize("value", value, topic, self._value_serializer)
+
+    def read(
+        self, record: ProducerRecord, now_ms: int
+    ) -> tuple[str, bytes | None, bytes | None, Sequence[Header] | None, int | None, int]:
+        """Topic, key, value, headers, partition, and the timestamp: its own, or now (ms since the epoch)."""
+        topic = record.topic
+        return (
+            topic,
+            None if record.key is None else self.key(topic, record.key),
+            None if record.value is None else self.value(topic, record.value),
+            None if record.headers is None else header_list(record.headers),
+            record.partition,
+            now_ms if record.timestamp is None else timestamp_ms(record.timestamp),
+        )
+
+
+def header_list(headers: object) -> Sequence[Header] | None:
+    """Headers as a sequence; what is in it is checked where it is encoded."""
+    if isinstance(headers, list | tuple):
+        return headers or None
+    if isinstance(headers, str | bytes | dict):
+        hint = ": use headers.items()" if isinstance(headers, dict) else ""
+        raise InvalidHeadersError(f"headers are (name, value) pairs, not a {type(headers).__name__}{hint}")
+    try:
+        return list(headers) or None  # type: ignore[call-overload]
+    except TypeError:
+        raise InvalidHeadersError(
+            f"headers are an iterable of (name, value) pairs, not {type(headers).__name__}"
+        ) from None

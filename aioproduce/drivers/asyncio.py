@@ -1,0 +1,375 @@
+"""The driver for asyncio, and for uvloop, which has the same interface.
+
+One task (`_run`) brings the core to rest and sleeps until a fact or a timer. Sockets are `asyncio.Protocol`s whose
+callbacks report facts and wake that task; they never run the core's effects themselves.
+
+Invariants, beyond those of `drivers.base`:
+
+1. `pause_writing` is told at the first byte that stays in the transport's buffer (high-water mark 0), and
+   `resume_writing` at none: "writable" therefore means that the transport holds nothing of ours.
+2. The sleeper is a bare future, made per sleep; `wake()` is one attribute test when the task is awake.
+3. Waiters' conditions are never contended: `notify()` takes the lock without suspending, since nobody holds
+   it across a suspension.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce.core.effects import Connect, Send
+from aioproduce.errors import BrokerConnectionError
+
+if TYPE_CHECKING:
+    from contextvars import Context
+
+    from aioproduce._native.delivery import BatchResult
+    from aioproduce.config import ProducerConfig
+    from aioproduce.core.effects import Effect
+    from aioproduce.core.sender import Sender
+
+_FOREVER: Final = float("inf")
+
+
+@final
+class AsyncioRuntime:
+    """What delivery futures need of an asyncio loop."""
+
+    __slots__ = ("_loop", "_on_unobserved")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_unobserved: Callable[[str, int, BaseException, int], None]
+    ) -> None:
+        self._loop = loop
+        self._on_unobserved = on_unobserved
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop."""
+        return self._loop
+
+    def make_waiter(self) -> asyncio.Future[None]:
+        """A future for one task's wait."""
+        return self._loop.create_future()
+
+    def park(self, waiter: asyncio.Future[None]) -> Generator[Any, None, None]:
+        """Suspend the task on its own future."""
+        return waiter.__await__()
+
+    def wake(self, waiter: asyncio.Future[None]) -> None:
+        """Resolve a waiter, unless its task was cancelled meanwhile."""
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def call_soon(self, callback: Callable[..., object], argument: Any, context: Context | None) -> None:
+        """Schedule a done-callback."""
+        self._loop.call_soon(callback, argument, context=context)
+
+    def cancelled_error(self, message: object) -> BaseException:
+        """As `asyncio.Future` raises it."""
+        return asyncio.CancelledError() if message is None else asyncio.CancelledError(message)
+
+    def invalid_state_error(self, message: str) -> BaseException:
+        """As `asyncio.Future` raises it."""
+        return asyncio.InvalidStateError(message)
+
+    def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
+        """Records failed that nobody asked for; the garbage collector may tell, at any point."""
+        if not self._loop.is_closed():
+            self._loop.call_soon(self._on_unobserved, topic, partition, error, count)
+
+
+@final
+class AsyncioWaiter:
+    """One task's place to wait: a condition of its own, so that each wake-up wakes one task."""
+
+    __slots__ = ("_condition", "_is_notified")
+
+    def __init__(self) -> None:
+        self._condition = asyncio.Condition()
+        self._is_notified = False
+
+    def notify(self) -> None:
+        """Wake the task."""
+        self._is_notified = True
+        acquire = self._condition.acquire()
+        try:
+            acquire.send(None)
+        except StopIteration:
+            self._condition.notify()
+            self._condition.release()
+        else:
+            acquire.close()
+            raise RuntimeError("a waiter's lock is never held across a suspension")
+
+    async def wait(self, deadline: float) -> bool:
+        """Suspend until notified, at most until the deadline."""
+        if self._is_notified:
+            return True
+        try:
+            async with asyncio.timeout_at(None if deadline == _FOREVER else deadline), self._condition:
+                await self._condition.wait_for(lambda: self._is_notified)
+        except TimeoutError:
+            # Notified in the same turn as the time-out: what was granted must not be lost.
+            return self._is_notified
+        return True
+
+
+class _Connection(asyncio.Protocol):
+    """One transport; reports facts under its connection id."""
+
+    def __init__(self, driver: AsyncioDriver, connection_id: int) -> None:
+        self._driver = driver
+        self._connection_id = connection_id
+        self.transport: asyncio.Transport | None = None
+        self._is_paused = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.set_write_buffer_limits(high=0)
+        self.transport = transport
+        self._driver.connected(self._connection_id, self)
+
+    def data_received(self, data: bytes) -> None:
+        self._driver.received(self._connection_id, data)
+
+    def eof_received(self) -> None:
+        """The peer sends no more, so no answer will come: let the transport close."""
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._driver.written(self._connection_id)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._driver.disconnected(self._connection_id, exc)
+
+    def write(self, buffers: Any) -> None:
+        """Write the pieces of one request; `written` follows now or when the transport's buffer is empty."""
+        transport = self.transport
+        assert transport is not None
+        if transport.is_closing():
+            return  # connection_lost is on its way and accounts for the request
+        transport.writelines(buffers)
+        if not self._is_paused and transport.get_write_buffer_size() == 0:
+            self._driver.written(self._connection_id)
+
+    def abort(self) -> None:
+        """Drop the transport and what it has not sent."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+@final
+class AsyncioDriver:
+    """Runs one core on the running asyncio loop."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        on_unobserved: Callable[[str, int, BaseException, int], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._config = config
+        self.runtime = AsyncioRuntime(self._loop, on_unobserved)
+        self._connections: dict[int, _Connection] = {}
+        self._attempts: dict[int, asyncio.Task[None]] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._sleeper: asyncio.Future[None] | None = None
+        self._is_woken = False
+
+    # -- the seam ---
+
+    def now(self) -> float:
+        """The loop's clock."""
+        return self._loop.time()
+
+    def is_current(self) -> bool:
+        """Whether the caller runs on this loop."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False
+
+    def make_waiter(self) -> AsyncioWaiter:
+        """A waiter for the calling task."""
+        return AsyncioWaiter()
+
+    async def yield_once(self) -> None:
+        """One turn of the loop."""
+        await asyncio.sleep(0)
+
+    def on_next_turn(self, callback: Callable[[], None]) -> None:
+        """Call back in the loop's next turn."""
+        self._loop.call_soon(callback)
+
+    def start(
+        self,
+        sender: Sender,
+        *,
+        on_death: Callable[[BaseException], None],
+        on_settled: Callable[[BatchResult], None],
+    ) -> None:
+        """Start the sender task."""
+        self._sender = sender
+        self._on_settled = on_settled
+        self._task = self._loop.create_task(self._run(), name=f"aioproduce sender {self._config.client_id}")
+        self._task.add_done_callback(partial(self._task_done, on_death))
+
+    def wake(self) -> None:
+        """Have the sender task look at the core."""
+        sleeper = self._sleeper
+        if sleeper is None:
+            self._is_woken = True
+        elif not sleeper.done():
+            sleeper.set_result(None)
+
+    async def join(self, deadline: float) -> bool:
+        """Wait for the sender task."""
+        if self._task is None or self._task.done():
+            return True
+        timeout = None if deadline == _FOREVER else max(deadline - self.now(), 0)
+        done, _ = await asyncio.wait([self._task], timeout=timeout)
+        return bool(done)
+
+    async def kill(self) -> None:
+        """Cancel the sender task and drop every socket."""
+        self._drop_sockets()
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._attempts:
+            await asyncio.wait(list(self._attempts.values()))
+
+    # -- the sender task ---
+
+    async def _run(self) -> None:
+        sender = self._sender
+        while True:
+            self._is_woken = False
+            now = self._loop.time()
+            sender.handle_timer(now)
+            while (effect := sender.next_effect(now)) is not None:
+                self._carry_out(effect)
+            while sender.settled:
+                self._on_settled(sender.settled.popleft())
+            if sender.is_closed:
+                break
+            if not sender.has_work:
+                await self._sleep(sender.next_timer())
+            else:
+                # A callback sent again, say. The loop gets its turn all the same.
+                await asyncio.sleep(0)
+        if self._attempts:
+            await asyncio.wait(list(self._attempts.values()))
+
+    async def _sleep(self, until: float | None) -> None:
+        if self._is_woken:
+            return
+        self._sleeper = self._loop.create_future()
+        timer = None if until is None else self._loop.call_at(until, self._wake_sleeper, self._sleeper)
+        try:
+            await self._sleeper
+        finally:
+            self._sleeper = None
+            if timer is not None:
+                timer.cancel()
+
+    @staticmethod
+    def _wake_sleeper(sleeper: asyncio.Future[None]) -> None:
+        if not sleeper.done():
+            sleeper.set_result(None)
+
+    def _task_done(self, on_death: Callable[[BaseException], None], task: asyncio.Task[None]) -> None:
+        if task.cancelled():
+            on_death(asyncio.CancelledError("the sender task was cancelled"))
+        elif (error := task.exception()) is not None:
+            on_death(error)
+        else:
+            return
+        self._drop_sockets()
+
+    def _drop_sockets(self) -> None:
+        for attempt in self._attempts.values():
+            attempt.cancel()
+        for connection in list(self._connections.values()):
+            connection.abort()
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, Send):
+            connection = self._connections.get(effect.connection_id)
+            if connection is not None:
+                connection.write(effect.buffers)
+        elif isinstance(effect, Connect):
+            task = self._loop.create_task(
+                self._connect(effect), name=f"aioproduce connect {effect.host}:{effect.port}"
+            )
+            self._attempts[effect.connection_id] = task
+        else:
+            attempt = self._attempts.get(effect.connection_id)
+            connection = self._connections.get(effect.connection_id)
+            if connection is not None:
+                connection.abort()
+            elif attempt is not None:
+                attempt.cancel()
+
+    # -- connections ---
+
+    async def _connect(self, effect: Connect) -> None:
+        connection_id = effect.connection_id
+        error: BaseException | None = None
+        try:
+            # Resolves the name anew each time and tries its addresses in turn (KIP-302).
+            await self._loop.create_connection(
+                lambda: _Connection(self, connection_id), effect.host, effect.port
+            )
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+        except Exception as failure:
+            error = BrokerConnectionError(
+                f"{effect.host}:{effect.port}: {failure}", host=effect.host, port=effect.port
+            )
+            error.__cause__ = failure
+        del self._attempts[connection_id]
+        if error is not None and connection_id not in self._connections:
+            self._sender.connection_lost(connection_id, error, self._loop.time())
+            self.wake()
+
+    def _set_options(self, transport: asyncio.Transport) -> None:
+        sock = transport.get_extra_info("socket")
+        for option, size in (
+            (socket.SO_SNDBUF, self._config.send_buffer_bytes),
+            (socket.SO_RCVBUF, self._config.receive_buffer_bytes),
+        ):
+            if sock is not None and size >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+    # -- facts, reported by the protocols ---
+
+    def connected(self, connection_id: int, connection: _Connection) -> None:
+        """A transport is there."""
+        assert connection.transport is not None
+        self._set_options(connection.transport)
+        self._connections[connection_id] = connection
+        self._sender.connection_made(connection_id, self._loop.time())
+        self.wake()
+
+    def received(self, connection_id: int, data: bytes) -> None:
+        """Bytes came."""
+        self._sender.receive_data(connection_id, data, self._loop.time())
+        self.wake()
+
+    def written(self, connection_id: int) -> None:
+        """The transport holds nothing of ours."""
+        self._sender.writable(connection_id, self._loop.time())
+        self.wake()
+
+    def disconnected(self, connection_id: int, error: Exception | None) -> None:
+        """A transport is gone."""
+        self._connections.pop(connection_id, None)
+        self._sender.connection_lost(connection_id, error, self._loop.time())
+        self.wake()

@@ -1,0 +1,85 @@
+"""The seam between the core and an event loop: what the Producer needs of a driver, and no more.
+
+Implemented once per event loop. A driver
+
+1. reports facts to the core with its own monotonic clock, and carries out the effects in their order;
+2. never calls the core from another thread or task than the one loop it runs on;
+3. reports `connection_lost` for every `Connect`, and only when the transport holds no buffer any more: it
+   aborts, since a polite close waits for a stalled peer for ever;
+4. reports `writable` when the transport holds none of the bytes of the last `Send`;
+5. supervises its sender task: should that die, `on_death` is called and no waiter is left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from aioproduce._native.delivery import BatchResult, DeliveryRuntime
+    from aioproduce.core.sender import Sender
+
+
+class Waiter(Protocol):
+    """One task that waits for one event: memory, metadata of a topic, a flush."""
+
+    def notify(self) -> None:
+        """The event happened: wake the task. Never suspends; more than once does no harm."""
+
+    async def wait(self, deadline: float) -> bool:
+        """Suspend until `notify()` or the deadline, on the driver's clock (`inf`: without one).
+
+        Returns:
+            Whether it was notified.
+        """
+
+
+class Driver(Protocol):
+    """Runs one core on one event loop."""
+
+    @property
+    def runtime(self) -> DeliveryRuntime:
+        """What delivery futures need of this loop."""
+
+    def now(self) -> float:
+        """The clock that every instant of the core refers to: monotonic seconds."""
+
+    def is_current(self) -> bool:
+        """Whether the caller runs on this driver's loop."""
+
+    def start(
+        self,
+        sender: Sender,
+        *,
+        on_death: Callable[[BaseException], None],
+        on_settled: Callable[[BatchResult], None],
+    ) -> None:
+        """Begin to run the core in a task of its own.
+
+        Args:
+            sender: The core.
+            on_death: Called once if the task ends by anything but the core's own end.
+            on_settled: Called, outside the core, with each result that has delivery callbacks.
+        """
+
+    def wake(self) -> None:
+        """The core has work; cheap when it was told before."""
+
+    def make_waiter(self) -> Waiter:
+        """A waiter for the calling task."""
+
+    async def yield_once(self) -> None:
+        """Give the loop one turn."""
+
+    def on_next_turn(self, callback: Callable[[], None]) -> None:
+        """Call back when the loop has come round: whatever was ready before ran by then."""
+
+    async def join(self, deadline: float) -> bool:
+        """Wait until the core has ended and every socket is closed.
+
+        Returns:
+            Whether that was so by the deadline.
+        """
+
+    async def kill(self) -> None:
+        """End the task and drop every socket, whatever the core says."""

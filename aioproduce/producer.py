@@ -1,0 +1,602 @@
+"""The producer that people import: an async context manager around the core and a driver.
+
+It checks what users hand in, waits on their behalf (for metadata, for memory), and keeps the promise that no
+call outlives its bound. All sending is the core's business.
+
+Invariants:
+
+1. `send()` that raises has queued nothing; `send()` that returns has queued the record exactly once. So has a
+   cancelled one: while it waits nothing is queued, and it does not suspend after the record is.
+2. Whatever waits here is woken by what it waits for, by close and by the sender's death, and re-checks.
+3. With the topic known and room in the buffer `send()` does not suspend, but for one turn of the loop after
+   about 1 ms of uninterrupted sending: a loop that only sends must not starve acknowledgements and timers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum, auto
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+from aioproduce.admission import Admission
+from aioproduce.compression import codec_for
+from aioproduce.config import ProducerConfig, dotted_keys, load_properties
+from aioproduce.core.record_input import RecordInput, check_topic, header_list, timestamp_ms
+from aioproduce.core.sender import Sender
+from aioproduce.deliveries import Deliveries
+from aioproduce.delivery_reports import DeliveryReports
+from aioproduce.errors import (
+    FlushTimeoutError,
+    ForkedProcessError,
+    NotStartedError,
+    PartialSendError,
+    ProducerClosedError,
+    ProducerError,
+    ProducerStateError,
+    SenderDiedError,
+    WrongEventLoopError,
+)
+from aioproduce.interceptors import Interceptors
+from aioproduce.records import ClusterInfo, PartitionInfo, ProducerRecord, RecordMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from types import TracebackType
+
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.drivers.base import Driver
+    from aioproduce.records import Headers
+
+_log = logging.getLogger("aioproduce")
+
+# The clock is read once in so many sends (a power of 2), and the loop gets its turn when so much has passed.
+_SENDS_PER_CLOCK: Final = 16
+_TURN: Final = 0.001
+
+OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
+
+
+class _State(Enum):
+    NEW = auto()
+    RUNNING = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+    DIED = auto()
+
+
+@final
+class Producer:
+    """Sends records to Kafka.
+
+    `await send()` means accepted: the record has its place in a bounded buffer. Awaiting what it returns means
+    acknowledged. Every accepted record is acknowledged or fails within `delivery.timeout.ms`.
+
+    Args:
+        bootstrap_servers: `"host:port,..."`, a list of `"host:port"`, a mapping of Kafka's dotted keys, or a
+            ProducerConfig.
+        **settings: Kafka's producer keys with underscores for dots, e.g. `linger_ms=5`, `compression_type="lz4"`.
+            `docs/configuration.md` lists them all.
+
+    Raises:
+        ConfigError: a key is unknown or refused, a value out of range, or two are at odds.
+
+    Example:
+        >>> async def main():
+        ...     async with Producer("localhost:9092", linger_ms=5) as producer:
+        ...         delivery = await producer.send("orders", b"42", key=b"customer-7")
+        ...         metadata = await delivery
+        ...         print(metadata.partition, metadata.offset)
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
+        **settings: object,
+    ) -> None:
+        self.config = _config(bootstrap_servers, settings)
+        self._codec = codec_for(
+            self.config.compression_type,
+            gzip_level=self.config.compression_gzip_level,
+            lz4_level=self.config.compression_lz4_level,
+            zstd_level=self.config.compression_zstd_level,
+        )
+        self._interceptors = Interceptors(self.config.interceptors) if self.config.interceptors else None
+        self._input = RecordInput(self.config)
+        self._has_serializers = (
+            self.config.key_serializer is not None or self.config.value_serializer is not None
+        )
+        self._state = _State.NEW
+        self._pid = 0
+        self._driver: Driver
+        self._sender: Sender
+        self._admission: Admission
+        self._death: BaseException | None = None
+        self._reports = DeliveryReports(self.config.on_delivery_error)
+        self._sends = 0
+        self._turn_began_at = 0.0
+
+    @classmethod
+    def from_properties(cls, path: str | os.PathLike[str], **settings: object) -> Self:
+        """A producer configured by a Java `.properties` file; keyword settings go before the file's.
+
+        Raises:
+            ConfigError: as the constructor, or the file cannot be read or parsed.
+        """
+        return cls(load_properties(path), **settings)
+
+    # -- life ---
+
+    async def start(self, *, require_broker: bool = False) -> None:
+        """Start the sender on the running event loop. Does not wait for a broker unless asked.
+
+        Args:
+            require_broker: Wait until a broker answers, at most `max.block.ms`.
+
+        Raises:
+            ProducerStateError: it was started before.
+            NoBrokerAvailableError: `require_broker` was asked and none answered in time.
+        """
+        if self._state is not _State.NEW:
+            raise ProducerStateError(f"a producer is started once; this one is {self._state.name.lower()}")
+        from aioproduce.drivers.asyncio import AsyncioDriver
+
+        driver = AsyncioDriver(self.config, self._reports.unobserved_failure)
+        self._driver = driver
+        self._pid = os.getpid()
+        self._sender = Sender(
+            self.config,
+            codec=self._codec,
+            runtime=driver.runtime,
+            random=random.Random(),
+            now=driver.now(),
+        )
+        self._admission = Admission(self.config, driver, self._sender, self._check_running)
+        self._state = _State.RUNNING
+        driver.start(self._sender, on_death=self._sender_died, on_settled=self._reports.run_callbacks)
+        if require_broker:
+            try:
+                await self.check(self.config.max_block)
+            except BaseException:
+                await self.close(0)
+                raise
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what was accepted, then close the connections.
+
+        Args:
+            timeout: Seconds; what is not acknowledged by then fails with ForcedCloseError. `None` waits for
+                every record, which `delivery.timeout.ms` bounds; 0 gives up on all at once.
+
+        Raises:
+            ValueError: the timeout is negative.
+        """
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
+        if self._state is _State.NEW:
+            self._state = _State.CLOSED
+            return
+        if self._state is _State.CLOSED:
+            return
+        self._check_place()
+        driver = self._driver
+        if self._state is _State.DIED:
+            await driver.kill()
+            return
+        self._state = _State.CLOSING
+        now = driver.now()
+        try:
+            self._sender.begin_close(now)
+            driver.wake()
+            if not await driver.join(inf if timeout is None else now + timeout):
+                self._sender.abort(driver.now())
+                driver.wake()
+                await driver.join(inf)
+        except BaseException:
+            # Cancelled while closing: nothing may be left behind all the same.
+            self._sender.abort(driver.now())
+            driver.wake()
+            raise
+        finally:
+            if self._state is _State.CLOSING:
+                self._state = _State.CLOSED
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        return f"<Producer {self.config.client_id} -> {servers}, {self._state.name.lower()}>"
+
+    # -- sending ---
+
+    async def send(
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        timeout: float | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> DeliveryFuture:
+        """Accept one record: wait until its topic is known and the buffer has room for it.
+
+        Args:
+            topic: The topic, or a whole ProducerRecord.
+            value: Bytes, None (a tombstone), or whatever the value serializer takes.
+            key: Likewise; records of one key go to one partition, in order.
+            partition: The partition; `None` lets the partitioner choose.
+            timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
+            headers: `(name, value)` pairs.
+            timeout: Seconds to wait at most, where that is less than `max.block.ms`. It bounds this call only,
+                never the record: `delivery.timeout.ms` does that.
+            on_delivery: Called once on the event loop with `(metadata, None)` or, on failure,
+                `(metadata with offset -1, error)`. An error in it is logged.
+
+        Returns:
+            The record's future: await it for its RecordMetadata or its DeliveryError.
+
+        Raises:
+            InvalidRecordError: this record can never be sent.
+            MaxBlockTimeoutError: the topic or the buffer kept it waiting too long.
+            TopicAuthorizationError: the cluster denies the topic.
+            ProducerStateError: not started, closed, or in the wrong place.
+        """
+        if self._state is not _State.RUNNING or not self._driver.is_current():
+            self._check_callable()
+        if self._sends % _SENDS_PER_CLOCK == 0:
+            await self._heed_turn()
+        self._sends += 1
+        if self._interceptors is not None or isinstance(topic, ProducerRecord):
+            return await self._send_record(
+                topic, value, key, partition, timestamp, headers, timeout, on_delivery
+            )
+        if key is not None and (self._has_serializers or type(key) is not bytes):
+            key = self._input.key(topic, key)
+        if value is not None and (self._has_serializers or type(value) is not bytes):
+            value = self._input.value(topic, value)
+        if headers is not None:
+            headers = header_list(headers)
+        created = int(time.time() * 1000) if timestamp is None else timestamp_ms(timestamp)
+        admission = self._admission
+        delivery = admission.append_at_once(topic, key, value, headers, partition, created)
+        if delivery is None:
+            delivery = await admission.append_waiting(topic, key, value, headers, partition, created, timeout)
+        if on_delivery is not None:
+            delivery.add_delivery_callback(on_delivery)
+        return delivery
+
+    async def send_and_wait(
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        timeout: float | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordMetadata:
+        """`send()`, then await the acknowledgement.
+
+        `timeout` bounds the waiting for room and metadata, as in `send()`, not that for the acknowledgement.
+
+        Returns:
+            Where the record lies.
+
+        Raises:
+            DeliveryError: it was not acknowledged; and what `send()` raises.
+        """
+        return await (
+            await self.send(
+                topic,
+                value,
+                key,
+                partition=partition,
+                timestamp=timestamp,
+                headers=headers,
+                timeout=timeout,
+                on_delivery=on_delivery,
+            )
+        )
+
+    def try_send(
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> DeliveryFuture:
+        """Accept one record without ever waiting.
+
+        Raises:
+            BufferExhaustedError: there is no room now.
+            MetadataTimeoutError: the topic is not known yet; it is being asked for, so try again later.
+            InvalidRecordError: as in `send()`.
+            ProducerStateError: as in `send()`.
+        """
+        self._check_callable()
+        record = self._as_record(topic, value, key, partition, timestamp, headers)
+        try:
+            serialized = self._input.read(record, int(time.time() * 1000))
+            delivery = self._admission.append_at_once(*serialized)
+            if delivery is None:
+                self._admission.refuse(*serialized)
+        except ProducerError as error:
+            self._tell_refused(record, error)
+            raise
+        self._add_callbacks(delivery, on_delivery)
+        return delivery
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        timeout: float | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> Deliveries:
+        """Accept many records of one topic, waiting as `send()` does for each.
+
+        Args:
+            topic: The topic.
+            values: The values.
+            keys: As many keys as values, or None.
+            partition: Of all of them.
+            timestamp: Of all of them.
+            headers: Of all of them.
+            timeout: Seconds to wait at most for each record.
+            on_delivery: Called once per record.
+
+        Returns:
+            One handle for all: await it for all their metadata, or ask for each record's outcome.
+
+        Raises:
+            PartialSendError: a record could not be accepted, or there were not as many keys as values; those
+                before it are accepted and are in the error's `deliveries`.
+        """
+        headers = None if headers is None else header_list(headers)
+        futures: list[DeliveryFuture] = []
+        paired: Iterable[tuple[Any, Any]] = (
+            ((value, None) for value in values) if keys is None else zip(values, keys, strict=True)
+        )
+        try:
+            for value, key in paired:
+                futures.append(
+                    await self.send(
+                        topic,
+                        value,
+                        key,
+                        partition=partition,
+                        timestamp=timestamp,
+                        headers=headers,
+                        timeout=timeout,
+                        on_delivery=on_delivery,
+                    )
+                )
+        except Exception as error:
+            raise PartialSendError(
+                f"record {len(futures)} of send_many() was not accepted ({error}); the {len(futures)} before it "
+                "are, and go on: their futures are in `deliveries`",
+                deliveries=futures,
+                index=len(futures),
+            ) from error
+        return Deliveries(futures)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send everything accepted so far without lingering, and wait until it is settled.
+
+        Args:
+            timeout: Seconds; `None` waits for all, which `delivery.timeout.ms` bounds.
+
+        Raises:
+            FlushTimeoutError: not all was settled in time; it goes on.
+            ProducerStateError: as in `send()`. A record that failed raises from its own future, not from here.
+        """
+        self._check_callable()
+        driver = self._driver
+        now = driver.now()
+        waiter = driver.make_waiter()
+        self._sender.begin_flush(waiter.notify, now)
+        driver.wake()
+        if not await waiter.wait(inf if timeout is None else now + timeout):
+            raise FlushTimeoutError(
+                f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
+                "their futures"
+            )
+        if self._death is not None:
+            self._check_running()
+
+    # -- asking ---
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic.
+
+        Args:
+            topic: The topic.
+            timeout: Seconds; `max.block.ms` by default.
+
+        Raises:
+            MetadataTimeoutError: the cluster did not tell in time; other errors as in `send()`.
+        """
+        self._check_callable()
+        check_topic(topic)
+        started_at = self._driver.now()
+        admission = self._admission
+        view = await admission.topic(topic, None, started_at, admission.deadline(started_at, timeout))
+        return [
+            PartitionInfo(topic, partition.partition, partition.leader_id, partition.replicas, partition.isr)
+            for partition in view.partitions
+        ]
+
+    async def check(self, timeout: float = 10.0) -> ClusterInfo:
+        """Ask the cluster who it is: the answer to "can we reach it, and if not, why".
+
+        Args:
+            timeout: Seconds.
+
+        Raises:
+            NoBrokerAvailableError: no broker answered in time; `causes` has the reason for each address.
+            UnsupportedVersionError: a broker that this client cannot work with.
+        """
+        self._check_callable()
+        return await self._admission.check(timeout)
+
+    @property
+    def unobserved_failures(self) -> int:
+        """Records that failed and that nobody awaited or was called back for."""
+        return self._reports.unobserved_failures
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Bytes of `buffer.memory` in use: open batches, queued, in flight and awaiting a retry."""
+        return 0 if self._state is _State.NEW else self._sender.pool.outstanding
+
+    # -- records as objects: interceptors, try_send ---
+
+    def _as_record(
+        self,
+        topic: str | ProducerRecord,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+    ) -> ProducerRecord:
+        if isinstance(topic, ProducerRecord):
+            if any(given is not None for given in (value, key, partition, timestamp, headers)):
+                raise TypeError("send() takes a ProducerRecord whole: put value, key, ... into the record")
+            record = topic
+        else:
+            record = ProducerRecord(
+                topic=topic, value=value, key=key, partition=partition, timestamp=timestamp, headers=headers
+            )
+        return record if self._interceptors is None else self._interceptors.on_send(record)
+
+    async def _send_record(
+        self,
+        topic: str | ProducerRecord,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+        timeout: float | None,
+        on_delivery: OnDelivery | None,
+    ) -> DeliveryFuture:
+        record = self._as_record(topic, value, key, partition, timestamp, headers)
+        try:
+            serialized = self._input.read(record, int(time.time() * 1000))
+            delivery = self._admission.append_at_once(*serialized)
+            if delivery is None:
+                delivery = await self._admission.append_waiting(*serialized, timeout)
+        except ProducerError as error:
+            self._tell_refused(record, error)
+            raise
+        self._add_callbacks(delivery, on_delivery)
+        return delivery
+
+    def _tell_refused(self, record: ProducerRecord, error: ProducerError) -> None:
+        if self._interceptors is not None:
+            self._interceptors.on_refused(record, error)
+
+    def _add_callbacks(self, delivery: DeliveryFuture, on_delivery: OnDelivery | None) -> None:
+        if self._interceptors is not None:
+            delivery.add_delivery_callback(self._interceptors.on_acknowledgement)
+        if on_delivery is not None:
+            delivery.add_delivery_callback(on_delivery)
+
+    def _sender_died(self, error: BaseException) -> None:
+        if self._state is _State.CLOSED:
+            return
+        self._state = _State.DIED
+        self._death = error
+        _log.critical("the sender task died: nothing more can be sent", exc_info=error)
+        self._sender.die(error)
+        while self._sender.settled:
+            self._reports.run_callbacks(self._sender.settled.popleft())
+
+    async def _heed_turn(self) -> None:
+        """Give the loop a turn if it has had none for about a millisecond of sending (invariant 3)."""
+        driver = self._driver
+        if self._sends == 0:
+            self._turn_began_at = driver.now()
+            driver.on_next_turn(self._turn_came)
+        elif driver.now() - self._turn_began_at >= _TURN:
+            await driver.yield_once()
+            self._check_running()
+
+    def _turn_came(self) -> None:
+        self._sends = 0
+
+    # -- where and when a call is allowed ---
+
+    def _check_place(self) -> None:
+        if os.getpid() != self._pid:
+            raise ForkedProcessError(
+                f"this producer was started in process {self._pid} and fork() copied it into {os.getpid()}: its "
+                "sockets belong to the parent. Make and start a new one in the child"
+            )
+        if not self._driver.is_current():
+            raise WrongEventLoopError(
+                "this producer runs on another event loop than the one that calls it: use one producer per loop, "
+                "or asyncio.run_coroutine_threadsafe() to reach its loop"
+            )
+
+    def _check_running(self) -> None:
+        if self._state is _State.RUNNING:
+            return
+        if self._state is _State.NEW:
+            raise NotStartedError(
+                "the producer is not started: use `async with producer:`, or await producer.start() first"
+            )
+        if self._state is _State.DIED:
+            raise SenderDiedError("the sender task died; make a new producer") from self._death
+        raise ProducerClosedError("the producer is closed: make a new one to send again")
+
+    def _check_callable(self) -> None:
+        self._check_running()
+        self._check_place()
+
+
+def _config(
+    servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None,
+    settings: Mapping[str, object],
+) -> ProducerConfig:
+    if isinstance(servers, ProducerConfig):
+        if settings:
+            raise TypeError("a ProducerConfig is complete: give the settings to its constructor instead")
+        return servers
+    merged: dict[str, object] = {}
+    if isinstance(servers, Mapping):
+        merged.update(servers)
+    elif servers is not None:
+        merged["bootstrap.servers"] = servers
+    merged.update(dotted_keys(settings))
+    return ProducerConfig.from_mapping(merged)
