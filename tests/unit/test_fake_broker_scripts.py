@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.fake_broker_peer import SCRIPTS, Peer, Step, model
+from tests.unit.fake_broker_peer import SCRIPTS, TRANSACTIONAL_ANSWERS, Peer, Step, init_producer_id, model
 
 
 @pytest.mark.parametrize("steps", SCRIPTS.values(), ids=SCRIPTS)
@@ -16,3 +16,16 @@ def test_script(steps: tuple[Step, ...]) -> None:
     assert [(answer.error_code.value, answer.base_offset) for answer in answers] == [
         (step.code, step.base_offset) for step in steps
     ]
+
+
+def test_a_transactional_id_is_bumped_and_fenced() -> None:
+    peer = Peer(model())
+    first = peer.ask(init_producer_id("tx"))
+    second = peer.ask(init_producer_id("tx"))
+    third = peer.ask(init_producer_id("tx", producer=(second.producer_id, second.producer_epoch)))
+    stale = peer.ask(init_producer_id("tx", producer=(first.producer_id, first.producer_epoch)))
+    foreign = peer.ask(init_producer_id("tx-other", producer=(first.producer_id, 0)))
+
+    answers = [first, second, third, stale, foreign]
+    assert [(answer.error_code.value, answer.producer_epoch) for answer in answers] == TRANSACTIONAL_ANSWERS
+    assert first.producer_id == second.producer_id == third.producer_id
