@@ -135,7 +135,7 @@ class BrokerConnection:
         throttled_until: Nothing is sent before this instant.
         api_versions: What was negotiated; `None` before READY.
         connected_at: When the transport was there; `None` before.
-        last_used_at: The last traffic in either direction.
+        last_used_at: When bytes last came or were last gone. (With a request under way it is not idle anyhow.)
         cause: Why it ended, once CLOSING or CLOSED.
         reason: The same in words.
         error: The error that ended it, where one did.
@@ -416,7 +416,6 @@ class BrokerConnection:
         else:
             self.unacknowledged = request
         self.is_writable = False
-        self.last_used_at = now
         self._deadlines.schedule(self.connection_id, deadline)
         self._effects.append(Send(self.connection_id, buffers))
 
@@ -427,7 +426,6 @@ class BrokerConnection:
         self._setup_timeout = self._settings.request_timeout
         self._setup_deadline = now + self._setup_timeout
         if not self.is_writable:  # `writable` calls again
-            self._deadlines.schedule(self.connection_id, self._setup_deadline)
             return
         self._negotiation_version = None
         client_id = self._settings.client_id

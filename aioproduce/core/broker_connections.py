@@ -65,7 +65,7 @@ class _Node:
         "failed_attempts",
         "failed_setups",
         "is_retained",
-        "last_attempt_at",
+        "last_ended_at",
         "last_error",
         "next_attempt_at",
     )
@@ -76,7 +76,7 @@ class _Node:
         self.failed_attempts = 0
         self.failed_setups = 0
         self.is_retained = True
-        self.last_attempt_at = -inf
+        self.last_ended_at = -inf
         self.last_error: str | None = None
         self.next_attempt_at = -inf
 
@@ -232,7 +232,6 @@ class BrokerConnections:
         """
         best: BrokerConnection | None = None
         is_connecting = False
-        is_connected = False
         candidates: list[BrokerAddress] = []
         offset = self._random(len(addresses)) if addresses else 0
         for index in range(len(addresses)):
@@ -242,16 +241,12 @@ class BrokerConnections:
             if connection is None:
                 candidates.append(address)
             elif connection.can_send(now):
-                if not connection.in_flight:
-                    return connection
                 if best is None or len(connection.in_flight) < len(best.in_flight):
                     best = connection
-            elif connection.is_ready:
-                is_connected = True
-            else:
+            elif not connection.is_ready:
                 is_connecting = True
         if best is None and not is_connecting:
-            self._connect_any(candidates, now, wake=not is_connected)
+            self._connect_any(candidates, now)
         return best
 
     def retain(self, node_ids: Collection[int]) -> None:
@@ -396,7 +391,6 @@ class BrokerConnections:
             self._note_end(connection, now)
         fresh = self._nodes[address.node_id] = _Node(address)
         self._fatal_errors.pop(address.node_id, None)
-        self._wakeups.cancel(address.node_id)
         return fresh
 
     def _connect(self, address: BrokerAddress, now: float) -> None:
@@ -409,27 +403,26 @@ class BrokerConnections:
         )
         self._by_id[connection.connection_id] = connection
         node.connection = connection
-        node.last_attempt_at = now
         self._wakeups.cancel(address.node_id)
         connection.connect(now, self._setup_backoff.backoff(node.failed_setups))
 
-    def _connect_any(self, candidates: list[BrokerAddress], now: float, *, wake: bool) -> None:
-        """Opens a connection to the candidate that was tried longest ago; `wake`: or sees to being called."""
+    def _connect_any(self, candidates: list[BrokerAddress], now: float) -> None:
+        """Opens a connection to the candidate that was tried longest ago, or has the first one named."""
         chosen: BrokerAddress | None = None
         for address in candidates:
             if not self.can_connect(address.node_id, now):
                 continue
-            if chosen is None or self._last_attempt_at(address) < self._last_attempt_at(chosen):
+            if chosen is None or self._last_ended_at(address) < self._last_ended_at(chosen):
                 chosen = address
         if chosen is not None:
             self._connect(chosen, now)
-        elif wake and candidates and not self._is_closed:
+        elif candidates and not self._is_closed:
             first = min(candidates, key=lambda address: self._nodes[address.node_id].next_attempt_at)
             self._wakeups.schedule(first.node_id, self._nodes[first.node_id].next_attempt_at)
 
-    def _last_attempt_at(self, address: BrokerAddress) -> float:
+    def _last_ended_at(self, address: BrokerAddress) -> float:
         node = self._nodes.get(address.node_id)
-        return -inf if node is None else node.last_attempt_at
+        return -inf if node is None else node.last_ended_at
 
     def _note_end(self, connection: BrokerConnection, now: float) -> None:
         """The node has lost its open connection: starts its back-off. Nothing if that is known already."""
@@ -437,7 +430,7 @@ class BrokerConnections:
         if node is None or node.connection is not connection:
             return
         node.connection = None
-        node.last_attempt_at = now
+        node.last_ended_at = now
         node.next_attempt_at = now + self._reconnect_backoff.backoff(node.failed_attempts)
         node.failed_attempts += 1
         if connection.connected_at is None:

@@ -676,6 +676,16 @@ def test_traffic_keeps_it_open() -> None:
     assert peer.drain() == [Close(1)]
 
 
+def test_it_is_idle_from_its_last_answer_on_though_a_time_out_would_come_later() -> None:
+    peer = Peer(connections_max_idle=10.0).ready()
+    peer.tick(10.0 - 0.001)
+    peer.send("a", 10.0 - 0.001, timeout=100.0)
+    peer.tick(10.0)
+    assert peer.deadlines.next_at() == 110.0 - 0.001
+    peer.connection.receive_data(init_producer_id_response(1), 12.0)
+    assert peer.deadlines.next_at() == 22.0
+
+
 def test_a_negative_limit_means_never() -> None:
     peer = Peer(connections_max_idle=-0.001).ready()
     for _ in range(3):

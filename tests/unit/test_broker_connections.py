@@ -340,6 +340,15 @@ def test_who_was_refused_is_named_when_the_back_off_has_passed() -> None:
     world.connecting(ONE, 1.05)
 
 
+def test_who_got_a_connection_meanwhile_is_not_named() -> None:
+    world = World()
+    world.fail(world.connecting(ONE, 0.0), 1.0)
+    assert world.connections.ensure(ONE, 1.01) is None
+    assert world.connections.ensure(ONE, 1.06) is None
+    assert world.connections.next_timer() == 1.06 + 2 * SETUP_TIMEOUT
+    assert world.connections.handle_timer(2.0) == []
+
+
 # Set-up time-outs (KIP-601)
 
 
@@ -567,6 +576,23 @@ def test_a_new_rack_is_no_new_address() -> None:
     assert world.connections.ensure(BrokerAddress(1, "one", 9092, "rack-b"), 1.0) is connection
 
 
+def test_an_address_change_forgets_that_the_old_broker_was_too_old() -> None:
+    world = World()
+    world.ready(ONE, 0.0, offered={PRODUCE: (0, 2)})
+    assert world.connections.fatal_error is not None
+    world.connections.ensure(BrokerAddress(1, "new", 9092), 1.0)
+    assert world.connections.fatal_error is None
+
+
+def test_a_node_that_comes_back_is_kept() -> None:
+    world = World()
+    connection = world.ready(ONE, 0.0)
+    world.connections.retain([])
+    assert world.connections.ensure(ONE, 1.0) is connection
+    world.fail(connection.connection_id, 2.0)
+    assert world.connections.next_attempt_at(1) == 2.05
+
+
 def test_retain_forgets_nodes_that_are_gone() -> None:
     world = World()
     world.fail(world.connecting(ONE, 0.0), 0.0)
@@ -697,6 +723,16 @@ def test_least_loaded_says_when_to_ask_again() -> None:
     assert world.connections.handle_timer(0.05) == [1]
 
 
+def test_least_loaded_says_when_to_ask_again_though_one_is_there_and_busy() -> None:
+    world = World(max_in_flight=1)
+    one = world.ready(ONE, 0.0)
+    world.send(one, "stalled", 0.0)
+    world.drain()
+    world.fail(world.connecting(TWO, 1.0), 1.0)
+    assert world.connections.least_loaded([ONE, TWO], 1.01) is None
+    assert world.connections.next_timer() == 1.05
+
+
 def test_least_loaded_of_nobody() -> None:
     world = World()
     assert world.connections.least_loaded([], 0.0) is None
@@ -733,7 +769,7 @@ class RandomDriver(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 1000.0
-        self.world = World(max_in_flight=2, connections_max_idle=50.0)
+        self.world = World(max_in_flight=2, connections_max_idle=20.0)
         self.connections = self.world.connections
         self.open: dict[int, BrokerAddress] = {}  # told to open, connection_lost not reported
         self.made: set[int] = set()

@@ -100,6 +100,24 @@ def test_a_key_that_is_moved_for_ever_takes_no_memory() -> None:
         assert len(deadlines._heap) <= 2 * 10 + 64
 
 
+def test_what_is_popped_leaves_no_stale_entries_behind() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    for key in range(1000):
+        deadlines.schedule(key, 10.0)
+    for key in range(1000):
+        deadlines.schedule(key, 5.0)
+    assert deadlines.pop_due(5.0) == list(range(1000))
+    assert len(deadlines._heap) <= 64
+
+
+def test_scheduling_the_same_instant_again_is_nothing() -> None:
+    deadlines: Deadlines[str] = Deadlines()
+    deadlines.schedule("first", 1.0)
+    deadlines.schedule("second", 1.0)
+    deadlines.schedule("first", 1.0)
+    assert deadlines.pop_due(1.0) == ["first", "second"]
+
+
 class DeadlinesAgainstModel(RuleBasedStateMachine):
     """The model: a list of (key, instant) in order of insertion, looked through whole each time."""
 
