@@ -223,6 +223,7 @@ def test_a_failure_without_a_request_backs_off_too() -> None:
     metadata = make()
     metadata.update_failed(1.0)
     assert metadata.next_update_at() == 1.1
+    assert metadata.rebootstrap_at() == 1.0 + TRIGGER
     metadata.update_failed(1.1)
     assert metadata.next_update_at() == pytest.approx(1.3)
 
@@ -239,6 +240,23 @@ def test_answers_with_nothing_new_back_off() -> None:
     exchange(metadata, now, topic("t", partition(0, leader=1, epoch=2)))
     metadata.request_update(now)
     assert metadata.next_update_at() == pytest.approx(now + 0.1)
+
+
+@pytest.mark.parametrize("is_failure", [True, False])
+def test_a_failure_or_a_new_topic_ends_the_run_of_answers_with_nothing_new(is_failure: bool) -> None:
+    metadata = with_topic(partition(0))
+    for now in (10.0, 20.0, 30.0, 40.0):
+        metadata.request_update(now)
+        exchange(metadata, now, topic("t", partition(0)))
+    if is_failure:
+        metadata.begin_update(50.0)
+        metadata.update_failed(50.0)
+        exchange(metadata, 60.0, topic("t", partition(0)))
+    else:
+        metadata.want_topic("absent", 60.0)
+        exchange(metadata, 60.0, topic("absent", error=UNKNOWN_TOPIC))
+    metadata.request_update(60.0)
+    assert metadata.next_update_at() == pytest.approx(60.1)
 
 
 def test_an_update_after_max_age_begins_the_backoff_again() -> None:
@@ -330,7 +348,21 @@ def test_partial_or_full() -> None:
     assert metadata.next_update_at() == 10.0 + MAX_AGE
     # A partial one would do, but all has become old meanwhile.
     metadata.want_topic("third", 11.0)
+    metadata.request_update(15.0)
+    assert metadata.next_update_at() == 11.0
     assert metadata.begin_update(10.0 + MAX_AGE) == MetadataQuery(("t", "new", "third"), True)
+
+
+def test_an_update_before_it_is_due_is_a_full_one() -> None:
+    metadata = with_topic(partition(0))
+    assert metadata.begin_update(1.0) == MetadataQuery(("t",), True)
+
+
+def test_the_earlier_of_both_updates_counts() -> None:
+    metadata = with_topic(partition(0))
+    metadata.request_update(10.0)
+    metadata.want_topic("new", 20.0)
+    assert metadata.next_update_at() == 10.0
 
 
 def test_a_topic_wanted_while_an_update_is_in_flight() -> None:
@@ -567,6 +599,17 @@ def test_epochs_follow_the_topic_id() -> None:
     assert [metadata.topic_name(topic_id) for topic_id in (ID_1, ID_2, ID_3)] == [None, None, None]
 
 
+def test_two_topics_that_claim_one_id() -> None:
+    metadata = make()
+    metadata.want_topic("a", 0.0)
+    metadata.want_topic("b", 0.0)
+    exchange(metadata, 0.0, topic("a", partition(0)), topic("b", partition(0)))
+    exchange(metadata, 1.0, topic("a", partition(0), topic_id=ID_2), topic("b", partition(0)))
+    assert (metadata.topic_name(ID_1), metadata.topic_name(ID_2)) == ("b", "a")
+    exchange(metadata, MAX_IDLE, topic("a", partition(0)), topic("b", partition(0), topic_id=ID_2))
+    assert (metadata.topic_name(ID_1), metadata.topic_name(ID_2)) == (None, None)
+
+
 def test_a_leader_that_is_no_known_broker() -> None:
     metadata = with_topic(partition(0, leader=0, epoch=10))
     view = metadata.topic("t")
@@ -685,6 +728,22 @@ def test_hints_of_new_leaders() -> None:
     assert [metadata.leader_of("t", number) for number in range(2)] == [-1, 2]  # 7 is gone from the brokers
 
 
+def test_a_hint_may_tell_where_other_leaders_are() -> None:
+    metadata = with_topic(partition(0, leader=1, epoch=3))
+    metadata.want_topic("u", 1.0)
+    exchange(metadata, 1.0, topic("u", partition(0, leader=7), topic_id=ID_2))
+    assert metadata.leader_of("u", 0) == -1
+    changed = metadata.update_leaders({("t", 0): (7, 4)}, [BrokerAddress(7, "broker-7", 9092)])
+    assert changed == [TopicPartition("t", 0), TopicPartition("u", 0)]
+    assert metadata.leader_of("u", 0) == 7
+
+
+def test_a_hint_with_a_negative_node_id_is_none() -> None:
+    metadata = with_topic(partition(0, leader=1, epoch=3))
+    assert metadata.update_leaders({("t", 0): (-5, 4)}, [BrokerAddress(-5, "evil", 1)]) == []
+    assert metadata.leader_of("t", 0) == 1
+
+
 def test_a_hint_moves_an_address() -> None:
     metadata = with_topic(partition(0, leader=1, epoch=3))
     elsewhere = BrokerAddress(2, "elsewhere", 9999)
@@ -731,6 +790,13 @@ def test_rebootstrap() -> None:
     assert change.leaders == (TopicPartition("t", 0), TopicPartition("t", 1))
     assert view_of(metadata, 0)[:2] == (2, 7)
     assert metadata.brokers == NODES
+
+
+def test_rebootstrap_forgets_leaders_that_the_next_answer_leaves_out() -> None:
+    metadata = with_topic(partition(0, leader=1), partition(1, leader=2))
+    metadata.rebootstrap(10.0)
+    exchange(metadata, 10.0, topic("t", partition(0, leader=1)))
+    assert [metadata.leader_of("t", number) for number in range(2)] == [1, -1]
 
 
 def test_rebootstrap_when_the_broker_demands_it() -> None:
