@@ -169,31 +169,48 @@ def _bytes_of(value: object, field: str) -> bytes:
 
 
 @cython.cfunc
+def _header_name(name: object) -> bytes:
+    text: str
+    if not isinstance(name, str):
+        raise InvalidHeadersError(f"a header's name must be str, not {type(name).__name__}")
+    try:
+        if type(name) is not str:
+            return str.encode(name, "utf-8")
+        text = name
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InvalidHeadersError(f"a header's name cannot be written as UTF-8: {error}") from None
+
+
+@cython.cfunc
 def _encoded_headers(headers: object) -> list[bytes | None]:
     """Name, value, name, value, ..., checked, as exact bytes."""
+    pair: tuple[object, ...]
+    value: object
     if not isinstance(headers, list | tuple):
         raise InvalidHeadersError(
             f"headers must be a list or tuple of (name, value) pairs, not {type(headers).__name__}"
         )
     encoded: list[bytes | None] = []
     for header in headers:
-        if not isinstance(header, tuple | list) or len(header) != 2:
+        if type(header) is tuple:
+            pair = header
+        elif isinstance(header, tuple | list):
+            pair = tuple(header)
+        else:
+            pair = ()
+        if len(pair) != 2:
             raise InvalidHeadersError(f"a header must be a pair (name, value), not {header!r:.100}")
-        name, value = header
-        if not isinstance(name, str):
-            raise InvalidHeadersError(f"a header's name must be str, not {type(name).__name__}")
-        try:
-            encoded.append(str.encode(name))
-        except UnicodeEncodeError as error:
-            raise InvalidHeadersError(f"a header's name cannot be written as UTF-8: {error}") from None
+        encoded.append(_header_name(pair[0]))
+        value = pair[1]
         if value is None or type(value) is bytes:
             encoded.append(value)
             continue
         try:
-            encoded.append(bytes(memoryview(value)))
+            encoded.append(bytes(memoryview(value)))  # type: ignore[arg-type]
         except TypeError:
             raise InvalidHeadersError(
-                f"the value of header {name!r} must be bytes or None, not {type(value).__name__}"
+                f"the value of header {pair[0]!r} must be bytes or None, not {type(value).__name__}"
             ) from None
     return encoded
 
