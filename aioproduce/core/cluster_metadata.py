@@ -336,22 +336,27 @@ class ClusterMetadata:
         at = self.rebootstrap_at()
         return self._is_rebootstrap_demanded or (at is not None and now >= at)
 
-    def rebootstrap(self, now: float) -> None:
+    def rebootstrap(self, now: float) -> MetadataChange:
         """Goes back to the bootstrap brokers and forgets all leaders; the caller closes all connections.
 
         Topics keep their partition counts, so that `send()` goes on accepting records as in any outage, but
         not their leader epochs: this may be another cluster, so the first answer is believed. (Java forgets
         the topics and keeps the epochs, and so ignores a restored cluster until its epochs have caught up.)
+
+        Returns:
+            The partitions that lost their leader.
         """
         self._brokers = self._bootstrap
         self._is_bootstrapping = True
         self._is_rebootstrap_demanded = False
         self._attempt_started_at = now
         for view in self._topics.values():
-            view.available = ()
             for partition in view.partitions:
-                partition.leader_id = partition.leader_epoch = partition.reported_leader_id = -1
+                partition.leader_epoch = partition.reported_leader_id = -1
+        changed: dict[TopicPartition, None] = {}
+        self._settle(self._topics.values(), changed)
         self.request_update(now)
+        return MetadataChange(leaders=tuple(changed))
 
     # ---- Inside --------------------------------------------------------------------------------------------
 

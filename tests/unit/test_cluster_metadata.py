@@ -774,7 +774,8 @@ def test_hints_are_ignored_while_there_is_nothing_to_compare_with() -> None:
 def test_rebootstrap() -> None:
     metadata = with_topic(partition(0, leader=1, epoch=100), partition(1, leader=2, epoch=100))
     assert not is_bootstrapping(metadata)
-    metadata.rebootstrap(10.0)
+    change = metadata.rebootstrap(10.0)
+    assert change == MetadataChange(leaders=(TopicPartition("t", 0), TopicPartition("t", 1)))
     assert is_bootstrapping(metadata)
     assert [broker.host for broker in metadata.brokers] == ["boot-a", "boot-b"]
     view = metadata.topic("t")
