@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn, final
 
-from aioproduce._native.murmur2 import partition_for_key
 from aioproduce.core.record_input import check_partition, check_topic
 from aioproduce.errors import (
     BufferExhaustedError,
@@ -74,11 +73,10 @@ class Admission:
         view = sender.metadata.topic(topic)
         if view is None:
             return None
-        if partition is not None:
-            if type(partition) is not int or not 0 <= partition < view.partition_count:
-                return None
-        elif key is not None and not self._config.partitioner_ignore_keys:
-            partition = partition_for_key(key, view.partition_count)
+        if partition is not None and (
+            type(partition) is not int or not 0 <= partition < view.partition_count
+        ):
+            return None
         accumulator = sender.accumulator
         delivery = accumulator.append(view, partition, timestamp, key, value, headers)
         if delivery is None:
@@ -117,11 +115,8 @@ class Admission:
             if self._sender.metadata.topic(topic) is not view:
                 lease.release()  # the topic went while this waited
                 continue
-            chosen = partition
-            if chosen is None and key is not None and not self._config.partitioner_ignore_keys:
-                chosen = partition_for_key(key, view.partition_count)
             delivery = self._sender.accumulator.append_new_batch(
-                lease, view, chosen, timestamp, key, value, headers, self._driver.now()
+                lease, view, partition, timestamp, key, value, headers, self._driver.now()
             )
             self._driver.wake()
             return delivery

@@ -23,6 +23,7 @@ from enum import Enum, auto
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
+from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.admission import Admission
 from aioproduce.compression import codec_for
 from aioproduce.config import ProducerConfig, dotted_keys, load_properties
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.drivers.base import Driver
     from aioproduce.records import Headers
 
@@ -114,8 +116,11 @@ class Producer:
         self._state = _State.NEW
         self._pid = 0
         self._driver: Driver
+        self._running_loop: Callable[[], object]
+        self._loop: object
         self._sender: Sender
         self._admission: Admission
+        self._appenders: dict[str, TopicAppender] = {}
         self._death: BaseException | None = None
         self._reports = DeliveryReports(self.config.on_delivery_error)
         self._sends = 0
@@ -156,7 +161,9 @@ class Producer:
             random=random.Random(),
             now=driver.now(),
         )
+        self._appenders = self._sender.accumulator.appenders
         self._admission = Admission(self.config, driver, self._sender, self._check_running)
+        self._running_loop, self._loop = driver.running_loop, driver.loop
         self._state = _State.RUNNING
         driver.start(self._sender, on_death=self._sender_died, on_settled=self._reports.run_callbacks)
         if require_broker:
@@ -259,7 +266,7 @@ class Producer:
             TopicAuthorizationError: the cluster denies the topic.
             ProducerStateError: not started, closed, or in the wrong place.
         """
-        if self._state is not _State.RUNNING or not self._driver.is_current():
+        if self._state is not _State.RUNNING or self._running_loop() is not self._loop:
             self._check_callable()
         if self._sends % _SENDS_PER_CLOCK == 0:
             await self._heed_turn()
@@ -275,10 +282,20 @@ class Producer:
         if headers is not None:
             headers = header_list(headers)
         created = int(time.time() * 1000) if timestamp is None else timestamp_ms(timestamp)
-        admission = self._admission
-        delivery = admission.append_at_once(topic, key, value, headers, partition, created)
+        appender = self._appenders.get(topic)
+        if appender is None or (partition is not None and not (type(partition) is int and partition >= 0)):
+            delivery = None
+        else:
+            delivery = appender.append(
+                NO_PARTITION if partition is None else partition, created, key, value, headers
+            )
         if delivery is None:
-            delivery = await admission.append_waiting(topic, key, value, headers, partition, created, timeout)
+            admission = self._admission
+            delivery = admission.append_at_once(topic, key, value, headers, partition, created)
+            if delivery is None:
+                delivery = await admission.append_waiting(
+                    topic, key, value, headers, partition, created, timeout
+                )
         if on_delivery is not None:
             delivery.add_delivery_callback(on_delivery)
         return delivery
@@ -545,12 +562,12 @@ class Producer:
     async def _heed_turn(self) -> None:
         """Give the loop a turn if it has had none for about a millisecond of sending (invariant 3)."""
         driver = self._driver
+        if self._sends and driver.now() - self._turn_began_at >= _TURN:
+            await driver.yield_once()
+            self._check_running()
         if self._sends == 0:
             self._turn_began_at = driver.now()
             driver.on_next_turn(self._turn_came)
-        elif driver.now() - self._turn_began_at >= _TURN:
-            await driver.yield_once()
-            self._check_running()
 
     def _turn_came(self) -> None:
         self._sends = 0
@@ -563,7 +580,7 @@ class Producer:
                 f"this producer was started in process {self._pid} and fork() copied it into {os.getpid()}: its "
                 "sockets belong to the parent. Make and start a new one in the child"
             )
-        if not self._driver.is_current():
+        if self._running_loop() is not self._loop:
             raise WrongEventLoopError(
                 "this producer runs on another event loop than the one that calls it: use one producer per loop, "
                 "or asyncio.run_coroutine_threadsafe() to reach its loop"

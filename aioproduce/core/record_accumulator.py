@@ -18,73 +18,30 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, final
 
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, record_size_upper_bound
+from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.producer_batch import BatchState, ProducerBatch
+from aioproduce.core.topic_queues import NO_LEADER, PartitionQueue, TopicQueues
 from aioproduce.errors import RecordTooLargeError
 from aioproduce.partitioners import BuiltInPartitioner
-from aioproduce.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from aioproduce._native.delivery import DeliveryFuture, DeliveryRuntime
+    from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.compression import Codec
     from aioproduce.core.buffer_pool import BufferLease, BufferPool
     from aioproduce.core.cluster_metadata import ClusterMetadata, TopicView
     from aioproduce.core.retry import ExponentialBackoff
     from aioproduce.core.transaction_manager import TransactionManager
-    from aioproduce.records import Header
+    from aioproduce.records import Header, TopicPartition
 
-NO_LEADER: Final = -1
 _NOW: Final = float("-inf")
-
-
-@final
-class PartitionQueue:
-    """The batches of one partition, the oldest first.
-
-    Attributes:
-        open: The last batch, while it takes appends.
-        ready_node: The node in whose ready queue this stands (`NO_LEADER`: among the leaderless), or `None`.
-        is_muted: Whether a request of this partition is in flight and order forbids another.
-        is_blocked: Whether the idempotent protocol forbids to send now; an event of that protocol ends it.
-    """
-
-    __slots__ = (
-        "batches",
-        "is_blocked",
-        "is_muted",
-        "leader_epoch",
-        "leader_id",
-        "open",
-        "ready_node",
-        "topic_partition",
-    )
-
-    def __init__(self, topic_partition: TopicPartition, leader_id: int, leader_epoch: int) -> None:
-        self.topic_partition = topic_partition
-        self.batches: deque[ProducerBatch] = deque()
-        self.open: ProducerBatch | None = None
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
-        self.ready_node: int | None = None
-        self.is_muted = False
-        self.is_blocked = False
-
-
-@final
-class _TopicQueues:
-    """The queues of one topic, and where its keyless records go at present."""
-
-    __slots__ = ("partitioner", "partitions")
-
-    def __init__(self, partitioner: BuiltInPartitioner) -> None:
-        self.partitioner = partitioner
-        self.partitions: dict[int, PartitionQueue] = {}
 
 
 @final
@@ -103,6 +60,7 @@ class RecordAccumulator:
         max_request_size: Bytes of one request at most, except for a single larger batch.
         backoff: The delay before a retry.
         random: `random(n)` gives an integer from 0 to n - 1.
+        ignore_keys: Whether keys have no say in the choice of the partition (`partitioner.ignore.keys`).
     """
 
     def __init__(
@@ -119,6 +77,7 @@ class RecordAccumulator:
         max_request_size: int,
         backoff: ExponentialBackoff,
         random: Callable[[int], int],
+        ignore_keys: bool = False,
     ) -> None:
         self._pool = pool
         self._metadata = metadata
@@ -131,9 +90,12 @@ class RecordAccumulator:
         self._max_request_size = max_request_size
         self._backoff = backoff
         self._random = random
+        self._ignore_keys = ignore_keys
         # A batch may hold records that a request may not: only then each record must be measured.
         self._measure_each = max_request_size < batch_size
-        self._topics: dict[str, _TopicQueues] = {}
+        self._topics: dict[str, TopicQueues] = {}
+        self.appenders: dict[str, TopicAppender] = {}
+        """By topic: the way of records that need no decision. Only topics that can be used are here."""
         self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._leaderless: OrderedDict[PartitionQueue, None] = OrderedDict()
         self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
@@ -180,7 +142,7 @@ class RecordAccumulator:
 
         Args:
             topic: The topic, as metadata knows it.
-            partition: The partition, or `None` for the partitioner to choose.
+            partition: The partition, or `None` for the key or the partitioner to choose.
             timestamp: Milliseconds since the epoch.
             key: The serialized key.
             value: The serialized value.
@@ -194,15 +156,23 @@ class RecordAccumulator:
         queues = self._topics.get(topic.name)
         if queues is None:
             return None
-        if partition is not None:
-            queue = queues.partitions.get(partition)
-            if queue is None or queue.open is None:
-                return None
-            delivery = queue.open.try_append(timestamp, key, value, headers)
+        queues.appender.set_partition_count(topic.partition_count)
+        target = queues.partition_of(topic, partition, key)
+        if target is not None:
+            delivery = queues.appender.append(target, timestamp, key, value, headers)
             if delivery is None:
-                self._close_open_batch(queue)
+                self._close_open_batch(queues.partitions.get(target))
             return delivery
-        return self._append_sticky(topic, queues, timestamp, key, value, headers)
+        sticky = queues.choose(topic, can_switch=False)
+        while True:
+            delivery = queues.appender.append(NO_PARTITION, timestamp, key, value, headers)
+            if delivery is not None:
+                return delivery
+            self._close_open_batch(queues.partitions.get(sticky))
+            # All batches of this partition are full: the moment at which a due switch may happen (KIP-794).
+            before, sticky = sticky, queues.choose(topic, can_switch=True)
+            if sticky == before:
+                return None
 
     def append_new_batch(
         self,
@@ -224,12 +194,12 @@ class RecordAccumulator:
             if delivery is not None:
                 lease.release()
                 return delivery
-            queues = self._topics.get(topic.name)
-            if queues is None:
-                queues = _TopicQueues(BuiltInPartitioner(topic.name, max(self._batch_size, 1), self._random))
-                self._topics[topic.name] = queues
-            chosen = queues.partitioner.peek(topic) if partition is None else partition
-            queue = self._queue(queues, TopicPartition(topic.name, chosen))
+            queues = self._topics.get(topic.name) or self._add_topic(topic)
+            target = queues.partition_of(topic, partition, key)
+            is_sticky = target is None
+            if target is None:
+                target = queues.choose(topic, can_switch=True)
+            queue = queues.queue(target, self._metadata)
             batch = ProducerBatch(
                 queue.topic_partition,
                 lease,
@@ -249,64 +219,38 @@ class RecordAccumulator:
             raise RuntimeError("a record did not fit into the buffer that was sized for it")
         self._next_batch_id += 1
         self._incomplete[batch] = [batch]
-        queue.batches.append(batch)
-        if batch.records.size < self._batch_size:
-            queue.open = batch
-        else:
-            batch.close_for_appends()
-        if partition is None:
-            queues.partitioner.on_appended(chosen, batch.records.size, topic, can_switch=queue.open is None)
+        queue.add(batch, is_full=batch.records.size >= self._batch_size)
+        if is_sticky:
+            queues.choose(topic, can_switch=queue.open is None, appended=batch.records.size)
         self._metadata.touch(topic.name, now)
         self.has_news = True
         self.reconsider(queue, now)
         return delivery
 
-    def _append_sticky(
-        self,
-        topic: TopicView,
-        queues: _TopicQueues,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] | None,
-    ) -> DeliveryFuture | None:
-        partitioner = queues.partitioner
-        while True:
-            partition = partitioner.peek(topic)
-            queue = queues.partitions.get(partition)
-            batch = None if queue is None else queue.open
-            if queue is not None and batch is not None:
-                before = batch.records.size
-                delivery = batch.try_append(timestamp, key, value, headers)
-                if delivery is not None:
-                    grown = batch.records.size - before
-                    partitioner.on_appended(partition, grown, topic, can_switch=False)
-                    return delivery
-                self._close_open_batch(queue)
-            # All batches of this partition are full: the moment at which a due switch may happen (KIP-794).
-            partitioner.on_appended(partition, 0, topic, can_switch=True)
-            if partitioner.peek(topic) == partition:
-                return None
+    def _add_topic(self, topic: TopicView) -> TopicQueues:
+        partitioner = BuiltInPartitioner(topic.name, max(self._batch_size, 1), self._random)
+        queues = TopicQueues(topic.name, partitioner, ignore_keys=self._ignore_keys)
+        self._topics[topic.name] = queues
+        self.topic_changed(topic.name)
+        return queues
 
-    def _close_open_batch(self, queue: PartitionQueue) -> None:
-        batch = queue.open
-        if batch is not None:
-            batch.close_for_appends()
-            queue.open = None
+    def topic_changed(self, name: str) -> None:
+        """Metadata told of this topic: how many partitions it has, or that it cannot be used at present."""
+        queues = self._topics.get(name)
+        if queues is None:
+            return
+        topic = self._metadata.topic(name)
+        if topic is None:
+            self.appenders.pop(name, None)
+            return
+        queues.appender.set_partition_count(topic.partition_count)
+        if not self._measure_each:
+            self.appenders[name] = queues.appender
+
+    def _close_open_batch(self, queue: PartitionQueue | None) -> None:
+        if queue is not None and queue.close_open():
             self.has_news = True
             self.reconsider(queue, _NOW)
-
-    def _queue(self, queues: _TopicQueues, topic_partition: TopicPartition) -> PartitionQueue:
-        queue = queues.partitions.get(topic_partition.partition)
-        if queue is None:
-            topic, partition = topic_partition
-            queue = PartitionQueue(
-                topic_partition,
-                self._metadata.leader_of(topic, partition),
-                self._metadata.leader_epoch_of(topic, partition),
-            )
-            queues.partitions[partition] = queue
-        return queue
 
     # -- readiness ---
 
@@ -466,10 +410,7 @@ class RecordAccumulator:
         return drained
 
     def _begin_attempt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        queue.batches.popleft()
-        if queue.open is batch:
-            queue.open = None
-        batch.close_for_appends()
+        queue.take(batch)
         if self._transactions is not None:
             self._transactions.assign_sequence(batch)
         batch.sent_leader_epoch = queue.leader_epoch
@@ -542,10 +483,7 @@ class RecordAccumulator:
         queue = self._find(batch.topic_partition)
         if queue is None or batch.state is not BatchState.QUEUED:
             return
-        queue.batches.remove(batch)
-        if queue.open is batch:
-            queue.open = None
-        batch.close_for_appends()
+        queue.take(batch)
         self.reconsider(queue, now)
 
     def settled(self, batch: ProducerBatch) -> None:

@@ -147,6 +147,7 @@ class Sender:
             max_request_size=config.max_request_size,
             backoff=retry,
             random=random.randrange,
+            ignore_keys=config.partitioner_ignore_keys,
         )
         self.connections = BrokerConnections(
             client_id=config.client_id,
@@ -431,10 +432,13 @@ class Sender:
             connection = self.connections.connection(broker.node_id)
             if connection is not None:
                 self.connections.close(connection.connection_id, reason, now)
-        self.metadata.rebootstrap(now)
+        for topic_partition in self.metadata.rebootstrap(now).leaders:
+            self.accumulator.leader_changed(topic_partition, now)
 
     def _metadata_answered(self, response: MetadataResponse, now: float) -> None:
         change = self.metadata.update(response, now)
+        for topic in (*change.topics, *change.dropped):
+            self.accumulator.topic_changed(topic)
         for topic_partition in change.leaders:
             self.accumulator.leader_changed(topic_partition, now)
         if self.accumulator.leaderless_topics:

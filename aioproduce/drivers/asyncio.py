@@ -173,7 +173,8 @@ class AsyncioDriver:
         config: ProducerConfig,
         on_unobserved: Callable[[str, int, BaseException, int], None],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = self.loop = asyncio.get_running_loop()
+        self.running_loop: Callable[[], object] = asyncio._get_running_loop
         self._config = config
         self.runtime = AsyncioRuntime(self._loop, on_unobserved)
         self._connections: dict[int, _Connection] = {}
@@ -187,13 +188,6 @@ class AsyncioDriver:
     def now(self) -> float:
         """The loop's clock."""
         return self._loop.time()
-
-    def is_current(self) -> bool:
-        """Whether the caller runs on this loop."""
-        try:
-            return asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            return False
 
     def make_waiter(self) -> AsyncioWaiter:
         """A waiter for the calling task."""

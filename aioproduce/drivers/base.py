@@ -41,11 +41,16 @@ class Driver(Protocol):
     def runtime(self) -> DeliveryRuntime:
         """What delivery futures need of this loop."""
 
+    @property
+    def loop(self) -> object:
+        """What `running_loop()` gives where this driver may be used."""
+
+    @property
+    def running_loop(self) -> Callable[[], object]:
+        """Gives the caller's event loop, or `None`; asked with every `send()`, so best a C function."""
+
     def now(self) -> float:
         """The clock that every instant of the core refers to: monotonic seconds."""
-
-    def is_current(self) -> bool:
-        """Whether the caller runs on this driver's loop."""
 
     def start(
         self,

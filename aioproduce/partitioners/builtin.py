@@ -45,6 +45,11 @@ class BuiltInPartitioner:
         self._partition = _UNCHOSEN
         self._produced = 0
 
+    @property
+    def bytes_left(self) -> int:
+        """How many bytes may still go to the present choice before it changes in any case."""
+        return 2 * self._sticky_batch_size - self._produced
+
     def peek(self, view: TopicView) -> int:
         """The partition that the next record goes to. Asking does not change it.
 

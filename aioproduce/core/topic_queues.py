@@ -1,0 +1,142 @@
+"""The queues of one topic: its partitions' batches, and where the next record goes.
+
+Called by the RecordAccumulator, which owns one `TopicQueues` per topic. What is decided here is left with the
+topic's `TopicAppender`, so that records that need no decision never come by.
+
+Invariants:
+
+1. `PartitionQueue.open` and the appender agree: a batch is open in both or in neither.
+2. In a queue, batches that have a sequence come first, in the order of their sequences.
+3. The sticky choice changes only here, and only as KIP-794 has it: when a batch is full and its share was
+   sent, or unconditionally at twice the share.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce._native.murmur2 import partition_for_key
+from aioproduce._native.topic_appender import NO_PARTITION, TopicAppender
+from aioproduce.records import TopicPartition
+
+if TYPE_CHECKING:
+    from aioproduce.core.cluster_metadata import ClusterMetadata, TopicView
+    from aioproduce.core.producer_batch import ProducerBatch
+    from aioproduce.partitioners import BuiltInPartitioner
+
+NO_LEADER: Final = -1
+
+
+@final
+class PartitionQueue:
+    """The batches of one partition, the oldest first.
+
+    Attributes:
+        open: The last batch, while it takes appends.
+        ready_node: The node in whose ready queue this stands (`NO_LEADER`: among the leaderless), or `None`.
+        is_muted: Whether a request of this partition is in flight and order forbids another.
+        is_blocked: Whether the idempotent protocol forbids to send now; an event of that protocol ends it.
+    """
+
+    __slots__ = (
+        "appender",
+        "batches",
+        "is_blocked",
+        "is_muted",
+        "leader_epoch",
+        "leader_id",
+        "open",
+        "ready_node",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, appender: TopicAppender, leader_id: int, leader_epoch: int
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.appender = appender
+        self.batches: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.ready_node: int | None = None
+        self.is_muted = False
+        self.is_blocked = False
+
+    def add(self, batch: ProducerBatch, *, is_full: bool) -> None:
+        """Append a new batch; it takes records unless it is full already."""
+        self.batches.append(batch)
+        if is_full:
+            batch.close_for_appends()
+        else:
+            self.open = batch
+            self.appender.open(self.topic_partition.partition, batch.records, batch.result)
+
+    def close_open(self) -> bool:
+        """Let no more records into the open batch; says whether there was one."""
+        if self.open is None:
+            return False
+        self.open.close_for_appends()
+        self.open = None
+        self.appender.close(self.topic_partition.partition)
+        return True
+
+    def take(self, batch: ProducerBatch) -> None:
+        """Take a batch out, to be sent or because it failed."""
+        if self.open is batch:
+            self.close_open()
+        if self.batches[0] is batch:
+            self.batches.popleft()
+        else:
+            self.batches.remove(batch)
+
+
+@final
+class TopicQueues:
+    """One topic's queues, by partition, and its sticky choice."""
+
+    __slots__ = ("_ignore_keys", "_name", "_partitioner", "appender", "partitions", "sticky")
+
+    def __init__(self, name: str, partitioner: BuiltInPartitioner, *, ignore_keys: bool) -> None:
+        self._name = name
+        self._partitioner = partitioner
+        self._ignore_keys = ignore_keys
+        self.appender = TopicAppender(ignore_keys=ignore_keys)
+        self.partitions: dict[int, PartitionQueue] = {}
+        self.sticky = NO_PARTITION
+
+    def partition_of(self, view: TopicView, partition: int | None, key: bytes | None) -> int | None:
+        """The partition that the caller or the key decides; `None` where the choice is ours."""
+        if partition is None and key is not None and not self._ignore_keys:
+            return partition_for_key(key, view.partition_count)
+        return partition
+
+    def choose(self, view: TopicView, *, can_switch: bool, appended: int = 0) -> int:
+        """Account for what was appended since the last call and choose the sticky partition.
+
+        Args:
+            view: The topic's partitions.
+            can_switch: Whether every batch of the present choice is full.
+            appended: Bytes that went there otherwise than by the appender.
+        """
+        partitioner = self._partitioner
+        if self.sticky != NO_PARTITION:
+            appended += self.appender.take_sticky_bytes()
+            partitioner.on_appended(self.sticky, appended, view, can_switch=can_switch)
+        self.sticky = partitioner.peek(view)
+        self.appender.set_partition_count(view.partition_count)
+        self.appender.set_sticky(self.sticky, partitioner.bytes_left)
+        return self.sticky
+
+    def queue(self, partition: int, metadata: ClusterMetadata) -> PartitionQueue:
+        """The partition's queue, made if need be."""
+        queue = self.partitions.get(partition)
+        if queue is None:
+            queue = self.partitions[partition] = PartitionQueue(
+                TopicPartition(self._name, partition),
+                self.appender,
+                metadata.leader_of(self._name, partition),
+                metadata.leader_epoch_of(self._name, partition),
+            )
+        return queue
