@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import importlib
+import struct
 from dataclasses import MISSING, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -12,7 +14,15 @@ from kio.schema.errors import ErrorCode
 
 from aioproduce.errors import ProtocolError
 from aioproduce.wire.api import ApiKey
-from aioproduce.wire.primitives import read_uvarint
+from aioproduce.wire.primitives import (
+    NO_TAGS,
+    array_reader,
+    bytes_reader,
+    number_array_reader,
+    read_tags,
+    read_uvarint,
+    string_reader,
+)
 from aioproduce.wire.reader import _minimum_size, decode_entity
 from tests import wire_oracle as oracle
 
@@ -38,7 +48,7 @@ CLASSES = [
 
 def sample(cls: type[Any], elements: int) -> Any:
     """Make kio's smallest message of the class, with so many elements in each array and no tagged field set."""
-    values = {}
+    values: dict[str, Any] = {}
     for field in fields(cls):
         if "tag" in field.metadata:
             assert field.default is not MISSING
@@ -125,9 +135,57 @@ def test_varints_of_more_than_32_bits(data: bytes) -> None:
         read_uvarint(memoryview(data), 0)
 
 
+def never(data: memoryview, at: int) -> tuple[Any, int]:
+    raise AssertionError("an element was read before its array's count was checked")
+
+
+@pytest.mark.parametrize("is_compact", [True, False])
+def test_a_count_is_checked_before_the_first_element(is_compact: bool) -> None:
+    # Three elements of 4 bytes need 12; 11 are there.
+    data = memoryview((b"\x04" if is_compact else b"\0\0\0\3") + bytes(11))
+    for read in (
+        array_reader(never, 4, is_compact=is_compact, is_nullable=True),
+        number_array_reader("i", is_compact=is_compact, is_nullable=True),
+    ):
+        with pytest.raises(ProtocolError, match="array of 3 elements cannot lie in the 11 bytes"):
+            read(data, 0)
+
+
+@pytest.mark.parametrize(("is_compact", "length"), [(True, b"\x04"), (False, b"\0\3")])
+def test_a_string_reaches_to_the_last_byte_and_no_further(is_compact: bool, length: bytes) -> None:
+    read = string_reader(is_compact=is_compact, is_nullable=False)
+    assert read(memoryview(length + b"abc"), 0) == ("abc", len(length) + 3)
+    with pytest.raises(ProtocolError, match="3 bytes is more than the 2"):
+        read(memoryview(length + b"ab"), 0)
+
+
+@pytest.mark.parametrize("length", [-2, -32768])
+def test_only_minus_one_is_null(length: int) -> None:
+    string = string_reader(is_compact=False, is_nullable=True)
+    assert string(memoryview(b"\xff\xff"), 0) == (None, 2)
+    with pytest.raises(ProtocolError, match="negative"):
+        string(memoryview(struct.pack(">h", length)), 0)
+    for read in (
+        bytes_reader(is_compact=False, is_nullable=True),
+        array_reader(never, 1, is_compact=False, is_nullable=True),
+        number_array_reader("b", is_compact=False, is_nullable=True),
+    ):
+        assert read(memoryview(b"\xff\xff\xff\xff"), 0) == (None, 4)
+        with pytest.raises(ProtocolError, match="negative"):
+            read(memoryview(struct.pack(">i", length)), 0)
+
+
+def test_tags_reach_to_the_last_byte_and_no_further() -> None:
+    assert read_tags(memoryview(b"\x01\x05\x02ab"), 0, {}, NO_TAGS) == 5
+    with pytest.raises(ProtocolError, match="tagged field 5 has 2 bytes, more than are left"):
+        read_tags(memoryview(b"\x01\x05\x02a"), 0, {}, NO_TAGS)
+    with pytest.raises(ProtocolError, match="array of 3 elements cannot lie in the 5 bytes"):
+        read_tags(memoryview(b"\x03" + bytes(5)), 0, {}, NO_TAGS)
+
+
 def test_bytes_are_copies_that_do_not_hold_on_to_the_frame() -> None:
     cls = oracle.request_class(0, 9)
-    module = __import__(cls.__module__, fromlist=["TopicProduceData"])
+    module = importlib.import_module(cls.__module__)
     batch = module.PartitionProduceData(index=0, records=b"records")
     topic = module.TopicProduceData(name="t", partition_data=(batch,))
     frame = bytearray(oracle.encoded(cls(acks=1, timeout=datetime.timedelta(0), topic_data=(topic,))))
