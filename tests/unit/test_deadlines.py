@@ -110,6 +110,20 @@ def test_what_is_popped_leaves_no_stale_entries_behind() -> None:
     assert len(deadlines._heap) <= 64
 
 
+def test_what_is_cancelled_leaves_no_stale_entries_behind() -> None:
+    deadlines: Deadlines[int] = Deadlines()
+    deadlines.schedule(-1, 0.0)  # in front of them all, so that nothing else clears them away
+    for key in range(1000):
+        deadlines.schedule(key, 1.0)
+        deadlines.cancel(key)
+    assert len(deadlines._heap) <= 2 + 64
+    for key in range(1000):
+        deadlines.schedule(key, 1.0)
+    for key in range(1000):
+        deadlines.cancel(key)
+    assert len(deadlines._heap) <= 2 + 64
+
+
 def test_scheduling_the_same_instant_again_is_nothing() -> None:
     deadlines: Deadlines[str] = Deadlines()
     deadlines.schedule("first", 1.0)
