@@ -34,6 +34,7 @@ cclass = _unchanged
 cfunc = _unchanged
 ccall = _unchanged
 final = _unchanged
+no_gc = _unchanged
 inline = _unchanged
 
 

@@ -259,6 +259,10 @@ class BatchResult:
             self._runtime.unobserved_failure(self._topic, self._partition, self._error, self._unobserved)
 
 
+# Without the collector: a million live deliveries would cost each of its passes. No cycle outlives the record: what
+# a delivery refers to (waiters, callbacks) it drops when it is settled, which `delivery.timeout.ms` bounds.
+@cython.no_gc
+@cython.final
 @cython.cclass
 class DeliveryFuture:
     """The outcome of one accepted record: awaitable, any number of times, by any number of tasks.

@@ -157,6 +157,8 @@ class RecordInput:
     ) -> tuple[str, bytes | None, bytes | None, Sequence[Header] | None, int | None, int]:
         """Topic, key, value, headers, partition, and the timestamp: its own, or now (ms since the epoch)."""
         topic = record.topic
+        if topic.__class__ is not str:
+            check_topic(topic)
         return (
             topic,
             None if record.key is None else self.key(topic, record.key),

@@ -1,0 +1,48 @@
+"""The command line: `aioproduce send`, `dev`, `config` and `check`.
+
+`main` is the console script. It needs the extra `aioproduce[cli]` (typer and rich), which are imported when it
+runs and not before: the package can be imported without them, and says what to install when they are missing.
+
+| module | what is there |
+|---|---|
+| `app` | the commands and their options |
+| `settings` | options, environment and files into a `ProducerConfig` |
+| `inputs` | the files and standard input, read by a thread and cut into lines |
+| `line_format` | a line into key and value |
+| `send` | the run of `aioproduce send` |
+| `tally` | what became of each record; latency; the summary |
+| `display` | progress bar, summary, messages |
+| `dev` | `aioproduce dev` |
+| `exit_codes` | what each exit code means |
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+_NEEDED = frozenset({"typer", "rich"})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; ends by `SystemExit` with one of `exit_codes.ExitCode`.
+
+    Args:
+        arguments: What follows the program's name; `sys.argv` by default.
+    """
+    try:
+        from aioproduce.cli.app import run
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _NEEDED:
+            raise
+        print(
+            f"error: the command line needs {error.name}, which is not installed: pip install 'aioproduce[cli]'",
+            file=sys.stderr,
+        )
+        raise SystemExit(2) from None
+    run(arguments)

@@ -1,0 +1,5 @@
+"""`python -m aioproduce.cli`: the same as the console script `aioproduce`."""
+
+from aioproduce.cli import main
+
+main()

@@ -1,0 +1,115 @@
+"""What a line is: key and value of a record.
+
+Called by `send` once per line, in its hot loop. A line that is not what it was said to be raises `BadLineError`;
+the value is always the line as it is, or what follows the key separator.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+# Line -> (key, value).
+LineParser = Callable[[bytes], "tuple[bytes | None, bytes]"]
+
+_UNESCAPED_DOT: Final = re.compile(r"(?<!\\)\.")
+_BYTE_ORDER_MARK: Final = "\ufeff"
+
+
+class BadLineError(Exception):
+    """A line that cannot become a record; the message completes "line 7 ..."."""
+
+
+class BlankLineError(BadLineError):
+    """A blank line among JSON lines: passed over, as the NDJSON specification allows."""
+
+
+class _Number(str):
+    """A number as the line spells it: as a key `1.50` must not become `1.5`, nor a long integer an error."""
+
+    __slots__ = ()
+
+
+def keyed_lines(separator: bytes) -> LineParser:
+    """Lines whose key stands before the first separator; the value is what follows it."""
+
+    def parse(line: bytes) -> tuple[bytes | None, bytes]:
+        key, found, value = line.partition(separator)
+        if not found:
+            raise BadLineError(f"has no key separator {separator.decode(errors='backslashreplace')!r}")
+        return key, value
+
+    return parse
+
+
+def json_lines(key_field: str | None) -> LineParser:
+    r"""Lines that are JSON objects (RFC 8259, UTF-8); the value is the line as it is.
+
+    Args:
+        key_field: The field whose content is the key: `a.b` is field `b` of the object in field `a`, `a\.b` the
+            field `a.b`. A string gives its UTF-8 text, a number or boolean its JSON spelling, null no key.
+    """
+    decoder = json.JSONDecoder(parse_float=_Number, parse_int=_Number, parse_constant=_refuse_constant)
+    path = () if key_field is None else tuple(_field_path(key_field))
+
+    def parse(line: bytes) -> tuple[bytes | None, bytes]:
+        try:
+            value = decoder.decode(line.decode())
+        except UnicodeDecodeError as error:
+            raise BadLineError(f"is not UTF-8 (byte {error.start + 1}), and JSON must be") from None
+        except ValueError as error:
+            raise _why_not_json(line.decode(), error) from None
+        except RecursionError:
+            raise BadLineError("is JSON nested too deeply to be checked") from None
+        if type(value) is not dict:
+            raise BadLineError(f"is JSON, but not an object: {_shortened(line)}")
+        return (_key(value, path, key_field) if path else None), line
+
+    return parse
+
+
+def _field_path(key_field: str) -> list[str]:
+    fields = [field.replace("\\.", ".") for field in _UNESCAPED_DOT.split(key_field)]
+    if not all(fields):
+        raise ValueError(f"{key_field!r} has an empty part: write it as a.b, and a dot that belongs to a name as \\.")
+    return fields
+
+
+def _key(value: dict[str, Any], path: tuple[str, ...], key_field: str | None) -> bytes | None:
+    found: Any = value
+    for field in path:
+        if type(found) is not dict or field not in found:
+            raise BadLineError(f"has no field {key_field!r} to take the key from")
+        found = found[field]
+    if isinstance(found, str):
+        try:
+            return found.encode()
+        except UnicodeEncodeError:
+            raise BadLineError(f"has text in {key_field!r} that is not Unicode (a lone surrogate)") from None
+    if found is None:
+        return None
+    if isinstance(found, bool):
+        return b"true" if found else b"false"
+    kind = "an object" if isinstance(found, dict) else "an array"
+    raise BadLineError(f"has {kind} in {key_field!r}: a key is a string, number, boolean or null")
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _why_not_json(text: str, error: ValueError) -> BadLineError:
+    if not text.strip():
+        return BlankLineError("is blank")
+    if text.startswith(_BYTE_ORDER_MARK):
+        return BadLineError("begins with a byte order mark: save the file as UTF-8 without one")
+    if isinstance(error, json.JSONDecodeError):
+        return BadLineError(f"is not JSON: {error.msg} at column {error.colno}: {_shortened(text.encode())}")
+    return BadLineError(f"is not JSON: {error}")
+
+
+def _shortened(line: bytes, length: int = 60) -> str:
+    text = line.decode(errors="replace").strip()
+    return repr(text if len(text) <= length else text[:length] + "...")

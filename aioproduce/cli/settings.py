@@ -1,0 +1,93 @@
+"""From options, environment and a properties file to a `ProducerConfig`.
+
+Called by the commands. What is more specific wins: `-X`, then an option of its own (`--acks`), then the file of
+`--config`. `--bootstrap-server`, from the command line or the environment, goes before the file too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Final
+
+from aioproduce.config import ProducerConfig, load_properties
+from aioproduce.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+ENVIRONMENT: Final = "AIOPRODUCE_BOOTSTRAP_SERVERS"
+
+
+def build_config(
+    *,
+    bootstrap: str | None,
+    file: str | None,
+    overrides: Sequence[str],
+    options: Mapping[str, str | None],
+    client_id: str,
+) -> ProducerConfig:
+    """The configuration of a command's producer.
+
+    Serializers that are configured are checked, and not used: keys and values are bytes from the input.
+
+    Args:
+        bootstrap: `--bootstrap-server`.
+        file: `--config`.
+        overrides: Each `-X key=value`.
+        options: Kafka's key -> the value of an option of its own, `None` where it was not given.
+        client_id: `client.id` where nothing sets it.
+
+    Raises:
+        ConfigError: a key or value is wrong, or nothing says where the cluster is.
+    """
+    settings: dict[str, object] = {"client.id": client_id}
+    if file is not None:
+        settings.update(load_properties(file))
+    if bootstrap is not None:
+        settings["bootstrap.servers"] = bootstrap
+    settings.update({key: value for key, value in options.items() if value is not None})
+    for override in overrides:
+        key, found, value = override.partition("=")
+        if not found or not key.strip():
+            raise ConfigError(f"-X takes key=value, e.g. -X linger.ms=20, not {key!r}")
+        settings[key.strip()] = value
+    if "bootstrap.servers" not in settings:
+        raise ConfigError(
+            f"nothing says where the cluster is: give --bootstrap-server host:port, set {ENVIRONMENT}, or put "
+            "bootstrap.servers into the file of --config (without a cluster: `aioproduce dev` starts one)",
+            key="bootstrap.servers",
+        )
+    config = ProducerConfig.from_mapping(settings)
+    return dataclasses.replace(config, key_serializer=None, value_serializer=None)
+
+
+def parse_headers(headers: Sequence[str]) -> list[tuple[str, bytes | None]]:
+    """Each `--header name=value`.
+
+    Raises:
+        ConfigError: one has no `=`, or a name that is not Unicode.
+    """
+    parsed: list[tuple[str, bytes | None]] = []
+    for header in headers:
+        name, found, value = header.partition("=")
+        if not found:
+            raise ConfigError(f"--header takes name=value, not {header!r}")
+        try:
+            name.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"the name of header {header!r} is not UTF-8") from error
+        # What was not UTF-8 on the command line comes out as the same bytes.
+        parsed.append((name, value.encode(errors="surrogateescape")))
+    return parsed
+
+
+def parse_separator(text: str) -> bytes:
+    r"""The bytes of `--key-separator`; `\t` is a tab.
+
+    Raises:
+        ConfigError: it is empty.
+    """
+    separator = text.replace("\\t", "\t").encode(errors="surrogateescape")
+    if not separator or b"\n" in separator:
+        raise ConfigError("--key-separator takes one or more characters, and no newline")
+    return separator
