@@ -51,6 +51,8 @@ unit: $(NATIVE)
 	$(PY) -m pytest
 
 # The second try at a venv is for distributions that ship pip but split ensurepip off into a package of its own.
+# Without build isolation the extensions are compiled once, by the Cython that rebuilds them later: an isolated one
+# leaves newer timestamps behind, and everything is compiled again.
 $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "aioproduce needs Python 3.11 or later, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
@@ -58,7 +60,10 @@ $(INSTALLED): pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
 	  && $(PYTHON) -m pip --python $(PY) install --quiet pip; }
 	$(PY) -m pip install --quiet --upgrade pip
-	$(PY) -m pip install --quiet --editable '.[dev]'
+	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  > $(VENV)/build-requirements.txt
+	$(PY) -m pip install --quiet --requirement $(VENV)/build-requirements.txt
+	$(PY) -m pip install --quiet --quiet --no-build-isolation --editable '.[dev]'
 	@touch $@
 
 # An import prefers an extension to the .py beside it, however old: an edited module must be rebuilt before any run.
