@@ -339,6 +339,14 @@ def test_an_api_that_the_broker_lacks_is_refused_and_nothing_else_harmed() -> No
     assert peer.drain() == []
 
 
+@pytest.mark.parametrize(("max_version", "used"), [(None, 4), (9, 4), (4, 4), (3, 3)])
+def test_the_caller_may_want_an_older_version(max_version: int | None, used: int) -> None:
+    peer = Peer().ready()
+    peer.connection.send(ApiKey.INIT_PRODUCER_ID, encode, "a", 1.0, timeout=30.0, max_version=max_version)
+    assert request_header(peer.sent().buffers).version == used
+    assert peer.connection.in_flight[0].version == used
+
+
 def test_correlation_ids_stay_within_an_int32() -> None:
     peer = Peer().ready()
     peer.connection._correlation_id = 0x7FFF_FFFF
