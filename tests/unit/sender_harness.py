@@ -1,0 +1,602 @@
+"""A Sender on a virtual clock, and the brokers that it talks to, played by hand at the level of the wire.
+
+For the tests of the core: no event loop, no socket, no sleep. What the core sends is decoded as a broker reads
+it and waits in `requests` until the test answers, loses its connection or lets time pass; what is not the point
+of a test (version negotiation, metadata, producer ids) is answered at once unless the API is `held`.
+
+Checked after every step, whatever the test is about:
+
+1. Rest is rest: when `next_effect()` gives None nothing is left to be done, also if asked again (no lost wake-up).
+2. The core comes to rest in a bounded number of effects, and `handle_timer()` leaves no timer that is due.
+3. A delivery callback is called once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from aioproduce.config import ProducerConfig
+from aioproduce.core.effects import Connect, Send
+from aioproduce.core.sender import Sender
+from aioproduce.records import TopicPartition
+from aioproduce.testing.fake_cluster.encoding import encode_response
+from aioproduce.testing.fake_cluster.record_batch import decode_records, read_header
+from aioproduce.wire.api import ApiKey
+from aioproduce.wire.reader import decode_request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Mapping, Sequence
+    from uuid import UUID
+
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.compression import Codec
+    from aioproduce.core.effects import Effect
+    from aioproduce.records import RecordMetadata
+
+PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
+TOPIC = "test"
+PRODUCER_ID = 343434
+
+_MAX_STEPS = 2000
+"""Effects of one instant, and timers of one `advance()`: beyond lies a livelock."""
+
+
+class NoRandom:
+    """Jitter that changes nothing (a factor of 1), and always the first of equals."""
+
+    def random(self) -> float:
+        return 0.5
+
+    def randrange(self, stop: int, /) -> int:
+        return 0
+
+
+class FakeRuntime:
+    """An event loop's side of a delivery, without a loop."""
+
+    def __init__(self) -> None:
+        self.unobserved: list[tuple[str, int, BaseException, int]] = []
+
+    def get_loop(self) -> NoReturn:
+        raise NotImplementedError
+
+    def make_waiter(self) -> NoReturn:
+        raise NotImplementedError
+
+    def park(self, waiter: Any) -> Generator[Any, None, Any]:
+        raise NotImplementedError
+
+    def wake(self, waiter: Any) -> None:
+        raise NotImplementedError
+
+    def call_soon(self, callback: Callable[..., object], argument: Any, context: Any) -> None:
+        callback(argument)
+
+    def cancelled_error(self, message: object) -> BaseException:
+        return KeyboardInterrupt(message)
+
+    def invalid_state_error(self, message: str) -> BaseException:
+        return LookupError(message)
+
+    def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
+        self.unobserved.append((topic, partition, error, count))
+
+
+@dataclass(frozen=True)
+class SentBatch:
+    """One record batch of a Produce request, as a broker reads it."""
+
+    content: bytes
+    producer_id: int
+    epoch: int
+    sequence: int
+    values: tuple[bytes | None, ...]
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands in the idempotent protocol: (epoch, base sequence)."""
+        return self.epoch, self.sequence
+
+
+@dataclass(eq=False)
+class Request:
+    """One request that reached a broker and is not answered."""
+
+    connection_id: int
+    node_id: int
+    api: int
+    version: int
+    correlation_id: int
+    body: dict[str, Any]
+    sent_at: float
+    batches: dict[TopicPartition, SentBatch] = field(default_factory=dict)
+
+    def batch(self, partition: int = 0, topic: str = TOPIC) -> SentBatch:
+        return self.batches[TopicPartition(topic, partition)]
+
+    @property
+    def partitions(self) -> list[int]:
+        return [partition for _, partition in self.batches]
+
+
+@dataclass(eq=False)
+class Record:
+    """A record that was accepted, and what was reported of it."""
+
+    delivery: DeliveryFuture
+    accepted_at: float
+    outcomes: list[tuple[RecordMetadata, BaseException | None]] = field(default_factory=list)
+    settled_at: float = -1.0
+
+    @property
+    def is_done(self) -> bool:
+        assert self.delivery.done() == bool(self.outcomes)
+        return self.delivery.done()
+
+    @property
+    def offset(self) -> int:
+        return self.delivery.result().offset
+
+    @property
+    def error(self) -> Any:
+        """Why it failed; an attribute test on it is a test of its type, too."""
+        return self.delivery.exception()
+
+
+@dataclass(eq=False)
+class Topic:
+    """A topic as the brokers have it: per partition the leader's node id and epoch."""
+
+    topic_id: UUID | None
+    leaders: list[tuple[int, int]]
+    code: int = 0
+
+
+class SenderHarness:
+    """One Sender, bootstrapped: it knows `TOPIC` and, if idempotent, has a producer id.
+
+    Args:
+        partitions: Partitions of `TOPIC`, all led by node 0 until `move()`.
+        brokers: How many brokers there are, node ids from 0.
+        produce_versions: What the brokers offer.
+        is_bootstrapped: Whether to come to know the topic and the producer id at once.
+        codec: Compression.
+        **settings: The producer's, over `linger_ms=0`, `delivery_timeout_ms=1500`, `request_timeout_ms=1000` and
+            `retry_backoff_ms=50`.
+    """
+
+    def __init__(
+        self,
+        *,
+        partitions: int = 2,
+        brokers: int = 1,
+        produce_versions: tuple[int, int] = (3, 13),
+        is_bootstrapped: bool = True,
+        codec: Codec | None = None,
+        **settings: Any,
+    ) -> None:
+        self.now = 1000.0
+        self.config = ProducerConfig.from_keywords(
+            **{
+                "bootstrap_servers": "b0:9092",
+                "linger_ms": 0,
+                "delivery_timeout_ms": 1500,
+                "request_timeout_ms": 1000,
+                "retry_backoff_ms": 50,
+                "retry_backoff_max_ms": 50,
+                "reconnect_backoff_ms": 10,
+                "reconnect_backoff_max_ms": 10,
+                **settings,
+            }
+        )
+        self.runtime = FakeRuntime()
+        self.produce_versions = produce_versions
+        self.brokers = {node: (f"b{node}", 9092) for node in range(brokers)}
+        self.topics = {TOPIC: Topic(_topic_id(1), [(0, 0)] * partitions)}
+        self.producer_ids = iter([(PRODUCER_ID + n, 0) for n in range(100)])
+        self.requests: list[Request] = []
+        self.history: list[Request] = []
+        self.held: set[int] = set()
+        self.down: set[int] = set()
+        self.holds_closes = False
+        self.holds_writable = False
+        self.closing: list[int] = []
+        self.unwritten: list[int] = []
+        self.connections: dict[int, int] = {}
+        self.records: list[Record] = []
+        self.sender = Sender(self.config, codec=codec, runtime=self.runtime, random=NoRandom(), now=self.now)
+        if is_bootstrapped:
+            self.want(TOPIC)
+            self.run()
+            assert self.sender.metadata.topic(TOPIC) is not None
+
+    # -- what a producer does ---
+
+    def want(self, topic: str) -> list[str]:
+        """Wait for a topic; the list gets the topic's name when there is news of it."""
+        news: list[str] = []
+        self.sender.await_topic(topic, lambda: news.append(topic), self.now)
+        return news
+
+    def append(
+        self,
+        partition: int | None = 0,
+        value: bytes | None = b"v",
+        *,
+        topic: str = TOPIC,
+        key: bytes | None = None,
+    ) -> Record:
+        """Accept one record; nothing is sent before `run()`."""
+        view = self.sender.metadata.topic(topic)
+        assert view is not None, f"{topic} is not known"
+        accumulator = self.sender.accumulator
+        delivery = accumulator.append(view, partition, 0, key, value, None)
+        if delivery is None:
+            lease = self.sender.pool.try_allocate(accumulator.size_of(key, value, None))
+            assert lease is not None, "the buffer is full"
+            delivery = accumulator.append_new_batch(lease, view, partition, 0, key, value, None, self.now)
+        record = Record(delivery, self.now)
+        delivery.add_delivery_callback(lambda metadata, error: self._settled(record, metadata, error))
+        self.records.append(record)
+        return record
+
+    def send(self, partition: int | None = 0, value: bytes | None = b"v", **more: Any) -> Record:
+        """Accept one record and send what can be sent: with `linger_ms=0` a batch of its own."""
+        record = self.append(partition, value, **more)
+        self.run()
+        return record
+
+    def send_acknowledged(self, partition: int = 0, *, offset: int = 0) -> Record:
+        """Send one record and have it acknowledged."""
+        record = self.send(partition)
+        self.acknowledge(offset=offset)
+        assert record.offset == offset
+        return record
+
+    def _settled(self, record: Record, metadata: RecordMetadata, error: BaseException | None) -> None:
+        record.outcomes.append((metadata, error))
+        record.settled_at = self.now
+        assert len(record.outcomes) == 1, "a delivery callback was called twice"
+
+    # -- time ---
+
+    def run(self) -> None:
+        """Carry out effects until the core is at rest."""
+        self._come_to_rest()
+        # A fact about nothing makes the core look again: at rest it finds nothing.
+        self.sender.writable(-1, self.now)
+        assert self._come_to_rest() == 0, "the core had more to do and nobody would have woken it"
+        timer = self.sender.next_timer()
+        assert timer is None or timer > self.now or self.sender.is_closed, (
+            "a timer is due and was not handled"
+        )
+
+    def _come_to_rest(self) -> int:
+        self.sender.handle_timer(self.now)
+        for steps in range(_MAX_STEPS):
+            effect = self.sender.next_effect(self.now)
+            while self.sender.settled:
+                assert self.sender.settled.popleft().run_callbacks() == []
+            if effect is not None:
+                self._carry_out(effect)
+            elif not self.sender.has_work:
+                return steps
+        raise AssertionError("the core does not come to rest")
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, waking the core when it asked to be woken."""
+        until = self.now + seconds
+        for _ in range(_MAX_STEPS):
+            timer = self.sender.next_timer()
+            if timer is None or timer > until:
+                self.now = until
+                self.run()
+                return
+            self.now = max(self.now, timer)
+            self.run()
+        raise AssertionError("timers without end")
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass without the core being woken: what comes next comes first."""
+        self.now += seconds
+
+    # -- the driver ---
+
+    def _carry_out(self, effect: Effect) -> None:
+        connection_id = effect.connection_id
+        if isinstance(effect, Connect):
+            node_id = next(
+                (n for n, address in self.brokers.items() if address == (effect.host, effect.port)), -1
+            )
+            if node_id in self.down or node_id == -1:
+                self.sender.connection_lost(connection_id, ConnectionRefusedError("refused"), self.now)
+                return
+            self.connections[connection_id] = node_id
+            self.sender.connection_made(connection_id, self.now)
+        elif isinstance(effect, Send):
+            assert connection_id in self.connections, "sent on a connection that is gone"
+            self._receive(connection_id, b"".join(effect.buffers))
+        elif self.holds_closes:
+            self.closing.append(connection_id)
+        else:
+            self._lose(connection_id, None)
+
+    def _receive(self, connection_id: int, data: bytes) -> None:
+        assert int.from_bytes(data[:4], "big") == len(data) - 4
+        decoded = decode_request(memoryview(data)[4:])
+        request = Request(
+            connection_id,
+            self.connections[connection_id],
+            decoded.api_key,
+            decoded.api_version,
+            decoded.correlation_id,
+            decoded.body,
+            self.now,
+        )
+        if request.api == PRODUCE:
+            request.batches = self._read_batches(decoded.body)
+        self.requests.append(request)
+        self.history.append(request)
+        if self.holds_writable:
+            self.unwritten.append(connection_id)
+        else:
+            self.sender.writable(connection_id, self.now)
+        if request.api == PRODUCE and decoded.body["acks"] == 0:
+            self.requests.remove(request)
+        elif request.api != PRODUCE and request.api not in self.held:
+            self._answer_by_itself(request)
+
+    def _read_batches(self, body: Mapping[str, Any]) -> dict[TopicPartition, SentBatch]:
+        batches: dict[TopicPartition, SentBatch] = {}
+        for topic in body["topic_data"]:
+            name = topic.get("name") or self._name_of(topic["topic_id"])
+            for entry in topic["partition_data"]:
+                content = bytes(entry["records"])
+                header = read_header(content)
+                values = tuple(record.value for record in decode_records(header, content))
+                topic_partition = TopicPartition(name, entry["index"])
+                assert topic_partition not in batches, "two batches of one partition in one request"
+                batches[topic_partition] = SentBatch(
+                    content, header.producer_id, header.producer_epoch, header.base_sequence, values
+                )
+        return batches
+
+    def _name_of(self, topic_id: UUID) -> str:
+        return next(
+            (name for name, topic in self.topics.items() if topic.topic_id == topic_id), str(topic_id)
+        )
+
+    # -- the brokers ---
+
+    @property
+    def produces(self) -> list[Request]:
+        """The Produce requests that wait for an answer, oldest first."""
+        return [request for request in self.requests if request.api == PRODUCE]
+
+    def waiting(self, api: int) -> list[Request]:
+        """The requests of another API that wait for an answer."""
+        return [request for request in self.requests if request.api == api]
+
+    def count(self, api: int) -> int:
+        """How many requests of an API were ever sent."""
+        return sum(request.api == api for request in self.history)
+
+    def produce(self) -> Request:
+        """The one Produce request that waits for an answer."""
+        (request,) = self.produces
+        return request
+
+    def reply(self, request: Request, body: Mapping[str, Any], *, run: bool = True) -> None:
+        """Answer with any body."""
+        self.requests.remove(request)
+        frame = encode_response(request.api, request.version, request.correlation_id, body)
+        self.sender.receive_data(request.connection_id, len(frame).to_bytes(4, "big") + frame, self.now)
+        if run:
+            self.run()
+
+    def acknowledge(self, request: Request | None = None, *, offset: int = 0, run: bool = True) -> None:
+        """Answer a Produce request (the oldest): every batch was appended at `offset`."""
+        self.answer(request, 0, offset=offset, run=run)
+
+    def answer(
+        self,
+        request: Request | None = None,
+        code: int = 0,
+        *,
+        run: bool = True,
+        codes: Mapping[int, int] | None = None,
+        throttle: float = 0.0,
+        leaders: Mapping[int, tuple[int, int]] | None = None,
+        endpoints: Sequence[int] = (),
+        **fields: Any,
+    ) -> None:
+        """Answer a Produce request (the oldest).
+
+        Args:
+            request: Which.
+            code: The error code of every partition.
+            run: Whether to carry out what follows from it.
+            codes: Error codes by partition, over `code`.
+            throttle: Seconds of `throttle_time_ms`.
+            leaders: KIP-951's hint by partition: (leader's node id, its epoch).
+            endpoints: Nodes whose address goes with the hint.
+            **fields: `offset`, `log_append_time`, `log_start_offset`, `error_message`, `record_errors`.
+        """
+        request = self.produces[0] if request is None else request
+        responses = []
+        for topic in request.body["topic_data"]:
+            partitions = []
+            for entry in topic["partition_data"]:
+                index = entry["index"]
+                answered = (codes or {}).get(index, code)
+                partitions.append(partition_answer(index, answered, (leaders or {}).get(index), **fields))
+            responses.append(
+                {
+                    "name": topic.get("name"),
+                    "topic_id": topic.get("topic_id"),
+                    "partition_responses": partitions,
+                }
+            )
+        body = {
+            "responses": responses,
+            "throttle_time": throttle,
+            "node_endpoints": [
+                {"node_id": node, "host": self.brokers[node][0], "port": self.brokers[node][1], "rack": None}
+                for node in endpoints
+            ],
+        }
+        self.reply(request, body, run=run)
+
+    def _answer_by_itself(self, request: Request) -> None:
+        body: Mapping[str, Any]
+        if request.api == API_VERSIONS:
+            body = self._api_versions()
+        elif request.api == METADATA:
+            body = self.metadata_body(request)
+        else:
+            producer_id, epoch = next(self.producer_ids)
+            body = {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}
+        self.reply(request, body, run=False)
+
+    def answer_metadata(self) -> None:
+        """Answer the Metadata request that waits, with what the brokers are like now."""
+        (request,) = self.waiting(METADATA)
+        self.reply(request, self.metadata_body(request))
+
+    def answer_init(self, code: int = 0, producer: tuple[int, int] = (PRODUCER_ID, 0)) -> None:
+        """Answer the InitProducerId request that waits."""
+        (request,) = self.waiting(INIT_PRODUCER_ID)
+        producer_id, epoch = producer if code == 0 else (-1, -1)
+        self.reply(request, {"error_code": code, "producer_id": producer_id, "producer_epoch": epoch})
+
+    def _api_versions(self) -> dict[str, Any]:
+        offered = {
+            ApiKey.PRODUCE: self.produce_versions,
+            ApiKey.METADATA: (0, 12),
+            ApiKey.API_VERSIONS: (0, 4),
+            ApiKey.INIT_PRODUCER_ID: (0, 4),
+        }
+        return {
+            "error_code": 0,
+            "api_keys": [
+                {"api_key": int(api), "min_version": lowest, "max_version": highest}
+                for api, (lowest, highest) in offered.items()
+            ],
+            "supported_features": [],
+            "finalized_features": [],
+        }
+
+    def metadata_body(self, request: Request) -> dict[str, Any]:
+        """What a Metadata request is answered by itself."""
+        asked = request.body["topics"]
+        names = list(self.topics) if asked is None else [topic["name"] for topic in asked]
+        return {
+            "brokers": [
+                {"node_id": node, "host": host, "port": port, "rack": None}
+                for node, (host, port) in self.brokers.items()
+            ],
+            "cluster_id": "harness",
+            "controller_id": 0,
+            "topics": [self._topic_body(name) for name in names],
+            "error_code": 0,
+        }
+
+    def _topic_body(self, name: str) -> dict[str, Any]:
+        topic = self.topics.get(name, Topic(None, [], code=3))
+        return {
+            "error_code": topic.code,
+            "name": name,
+            "topic_id": topic.topic_id,
+            "is_internal": False,
+            "partitions": [
+                {
+                    "error_code": 0 if leader >= 0 else 5,
+                    "partition_index": index,
+                    "leader_id": leader,
+                    "leader_epoch": epoch,
+                    "replica_nodes": (),
+                    "isr_nodes": (),
+                    "offline_replicas": (),
+                }
+                for index, (leader, epoch) in enumerate(topic.leaders)
+            ],
+        }
+
+    def move(self, partition: int, node: int, topic: str = TOPIC) -> None:
+        """Another broker (-1: none) leads a partition; the core does not know yet."""
+        leaders = self.topics[topic].leaders
+        leaders[partition] = (node, leaders[partition][1] + 1)
+
+    def recreate(self, topic: str = TOPIC) -> None:
+        """Delete a topic and create it again: another id, epochs from 0."""
+        old = self.topics[topic]
+        number = 1 if old.topic_id is None else old.topic_id.int + 1
+        self.topics[topic] = Topic(_topic_id(number), [(leader, 0) for leader, _ in old.leaders])
+
+    # -- connections ---
+
+    def connection_to(self, node_id: int = 0) -> int:
+        """The newest connection to a node."""
+        return max(number for number, node in self.connections.items() if node == node_id)
+
+    def lose(self, node_id: int = 0, *, run: bool = True) -> None:
+        """Reset every connection to a node; requests that waited there are never answered."""
+        for connection_id in [number for number, node in self.connections.items() if node == node_id]:
+            self._lose(connection_id, ConnectionResetError("reset"))
+        if run:
+            self.run()
+
+    def finish_closes(self) -> None:
+        """With `holds_closes`: the transports that were to be aborted are gone now."""
+        self.holds_closes = False
+        closing, self.closing = self.closing, []
+        for connection_id in closing:
+            self._lose(connection_id, None)
+        self.run()
+
+    def finish_writes(self) -> None:
+        """With `holds_writable`: the transports hold no bytes any more."""
+        self.holds_writable = False
+        unwritten, self.unwritten = self.unwritten, []
+        for connection_id in unwritten:
+            self.sender.writable(connection_id, self.now)
+        self.run()
+
+    def _lose(self, connection_id: int, error: BaseException | None) -> None:
+        self.connections.pop(connection_id, None)
+        self.requests = [request for request in self.requests if request.connection_id != connection_id]
+        self.sender.connection_lost(connection_id, error, self.now)
+
+    # -- what holds in the end ---
+
+    @property
+    def outstanding(self) -> int:
+        """Bytes of the pool that batches hold."""
+        return self.sender.pool.outstanding
+
+
+def partition_answer(
+    index: int, code: int = 0, leader: tuple[int, int] | None = None, **fields: Any
+) -> dict[str, Any]:
+    """One partition of a Produce answer."""
+    offset = fields.pop("offset", 0)
+    answer: dict[str, Any] = {
+        "index": index,
+        "error_code": code,
+        "base_offset": offset if code == 0 else -1,
+        "log_append_time": -1,
+        "log_start_offset": 0 if code == 0 else -1,
+        "record_errors": (),
+        "error_message": None,
+        **fields,
+    }
+    if leader is not None:
+        answer["current_leader"] = {"leader_id": leader[0], "leader_epoch": leader[1]}
+    return answer
+
+
+def _topic_id(number: int) -> UUID:
+    from uuid import UUID
+
+    return UUID(int=number)
