@@ -148,7 +148,7 @@ class KafkaTools:
         Raises:
             KafkaToolError: Fewer records came within ``timeout`` seconds.
         """
-        field_end, record_end, header_end, null = (f"<{name}-{secrets.token_hex(8)}>" for name in "frhn")
+        field_end, record_end, header_end, null = (f"{name}{secrets.token_hex(6)}" for name in "FRHN")
         formatter = {
             "print.timestamp": "true",
             "print.partition": "true",
