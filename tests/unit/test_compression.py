@@ -198,6 +198,16 @@ def test_a_hostile_snappy_length_is_refused_before_memory_is_taken() -> None:
             decompress(CODECS["snappy"], header + struct.pack(">i", size) + b"abc")
 
 
+def test_snappy_blocks_are_bounded_together() -> None:
+    block = bytes(cramjam.snappy.compress_raw(bytes(600_000)))
+    header = java_batch("snappy")[OVERHEAD : OVERHEAD + 16]
+    framed = struct.pack(">i", len(block)) + block
+    # The broken block at the end is never reached: the second is refused before it is decompressed.
+    hostile = header + framed + framed + struct.pack(">i", 4) + b"\xff\xff\xff\xff"
+    with pytest.raises(ProtocolError, match="more than 1000000 bytes"):
+        decompress(CODECS["snappy"], hostile, max_size=1_000_000)
+
+
 @settings(max_examples=300)
 @given(
     codec_id=st.sampled_from([1, 2, 3, 4]),

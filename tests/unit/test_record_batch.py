@@ -211,6 +211,18 @@ class Text(bytes):
     """A subclass of bytes, as some serializers return."""
 
 
+def test_record_size_upper_bound_has_room_for_the_widest_deltas(native: ModuleType) -> None:
+    # By the protocol's widths: length 5, attributes 1, timestamp delta 10, offset delta 5, lengths 5 each, and
+    # the number of headers.
+    assert native.record_size_upper_bound(bytes(1000), bytes(2000)) >= 3000 + 5 + 1 + 10 + 5 + 5 + 5 + 1
+    batch = native.RecordBatchBuffer(bytearray(200_000))
+    for _ in range(9000):
+        batch.try_append(0, None, None, None)
+    before = batch.size
+    assert batch.try_append(2**63 - 1, None, None, None) == 9000
+    assert batch.size - before == 1 + 1 + 10 + 3 + 3 <= native.record_size_upper_bound(None, None)
+
+
 class Name(str):
     """A subclass of str, as an enum's members are."""
 
