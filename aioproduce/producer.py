@@ -44,6 +44,7 @@ from aioproduce.errors import (
 )
 from aioproduce.interceptors import Interceptors
 from aioproduce.records import ClusterInfo, PartitionInfo, ProducerRecord, RecordMetadata
+from aioproduce.wire.preload import preload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,6 +152,9 @@ class Producer:
         if self._state is not _State.NEW:
             raise ProducerStateError(f"a producer is started once; this one is {self._state.name.lower()}")
         from aioproduce.drivers.asyncio import AsyncioDriver
+
+        # Once per process, about 60 ms: later it would stall the loop at the first request.
+        preload()
 
         driver = AsyncioDriver(self.config, self._reports.unobserved_failure)
         self._driver = driver

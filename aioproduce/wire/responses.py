@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _MILLISECONDS: Final = 1000.0
+# Brokers before 2.4 fill in leader epochs that may lag behind (KAFKA-9212): they must not outweigh newer ones.
+_FIRST_METADATA_WITH_RELIABLE_EPOCHS: Final = 9
 
 
 def correlation_id_of(frame: memoryview) -> int:
@@ -92,6 +94,8 @@ def _decoder(
 ) -> tuple[type[Any], bool, Callable[[Mapping[str, Any]], Message]]:
     cls = response_class(api_key, api_version)
     convert = _CONVERTERS.get(api_key)
+    if api_key == ApiKey.METADATA and api_version < _FIRST_METADATA_WITH_RELIABLE_EPOCHS:
+        convert = _metadata_without_epochs
     if convert is None:
         raise ProtocolError(f"responses of API key {api_key} are not read by a producer")
     return cls, cls.__header_schema__.__flexible__, convert
@@ -119,6 +123,13 @@ def _metadata(body: Mapping[str, Any]) -> MetadataResponse:
         controller_id=body.get("controller_id", -1),
         topics=tuple(map(_topic_metadata, body["topics"])),
     )
+
+
+def _metadata_without_epochs(body: Mapping[str, Any]) -> MetadataResponse:
+    for topic in body["topics"]:
+        for partition in topic["partitions"]:
+            partition.pop("leader_epoch", None)
+    return _metadata(body)
 
 
 def _broker(broker: Mapping[str, Any]) -> BrokerAddress:
