@@ -258,8 +258,6 @@ class AsyncioDriver:
             else:
                 # A callback sent again, say. The loop gets its turn all the same.
                 await asyncio.sleep(0)
-        if self._attempts:
-            await asyncio.wait(list(self._attempts.values()))
 
     async def _sleep(self, until: float | None) -> None:
         if self._is_woken:
@@ -303,6 +301,7 @@ class AsyncioDriver:
                 self._connect(effect), name=f"aioproduce connect {effect.host}:{effect.port}"
             )
             self._attempts[effect.connection_id] = task
+            task.add_done_callback(partial(self._attempt_done, effect))
         else:
             attempt = self._attempts.get(effect.connection_id)
             connection = self._connections.get(effect.connection_id)
@@ -314,24 +313,23 @@ class AsyncioDriver:
     # -- connections ---
 
     async def _connect(self, effect: Connect) -> None:
-        connection_id = effect.connection_id
-        error: BaseException | None = None
-        try:
-            # Resolves the name anew each time and tries its addresses in turn (KIP-302).
-            await self._loop.create_connection(
-                lambda: _Connection(self, connection_id), effect.host, effect.port
-            )
-        except asyncio.CancelledError as cancelled:
-            error = cancelled
-        except Exception as failure:
-            error = BrokerConnectionError(
-                f"{effect.host}:{effect.port}: {failure}", host=effect.host, port=effect.port
-            )
-            error.__cause__ = failure
-        del self._attempts[connection_id]
-        if error is not None and connection_id not in self._connections:
-            self._sender.connection_lost(connection_id, error, self._loop.time())
-            self.wake()
+        # Resolves the name anew each time and tries its addresses in turn (KIP-302).
+        await self._loop.create_connection(
+            lambda: _Connection(self, effect.connection_id), effect.host, effect.port
+        )
+
+    def _attempt_done(self, effect: Connect, attempt: asyncio.Task[None]) -> None:
+        # A callback, not the end of `_connect()`: a task that is cancelled before its first step runs no line.
+        del self._attempts[effect.connection_id]
+        failure = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
+        if failure is None or effect.connection_id in self._connections:
+            return
+        error = BrokerConnectionError(
+            f"{effect.host}:{effect.port}: {failure or 'given up'}", host=effect.host, port=effect.port
+        )
+        error.__cause__ = failure
+        self._sender.connection_lost(effect.connection_id, error, self._loop.time())
+        self.wake()
 
     def _set_options(self, transport: asyncio.Transport) -> None:
         sock = transport.get_extra_info("socket")
