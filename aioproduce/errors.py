@@ -41,10 +41,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Mapping, Sequence
 
-    from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce.records import TopicPartition
+    from aioproduce.records import RecordMetadata, TopicPartition
 
 
 class ProducerError(Exception):
@@ -207,7 +206,7 @@ class PartialSendError(ProducerError):
         index: Which record was not, counted from 0. The reason is the `__cause__`.
     """
 
-    def __init__(self, message: str, *, deliveries: Sequence[DeliveryFuture], index: int) -> None:
+    def __init__(self, message: str, *, deliveries: Sequence[Awaitable[RecordMetadata]], index: int) -> None:
         super().__init__(message)
         self.deliveries = deliveries
         self.index = index
