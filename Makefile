@@ -44,7 +44,7 @@ types: $(NATIVE)
 
 # tests/conftest.py keeps the .so files out of sight when AIOPRODUCE_PURE is set: the same modules, interpreted.
 unit-interpreted: $(NATIVE)
-	AIOPRODUCE_PURE=1 $(PY) -m pytest tests/unit tests/property
+	AIOPRODUCE_PURE=1 $(PY) -m pytest tests/unit tests/property tests/package/test_native_build.py
 
 unit: $(NATIVE)
 	$(PY) -m tests.kafka_install
