@@ -12,7 +12,7 @@ class ExitCode(IntEnum):
     """
 
     DONE = 0
-    """Every record that was to be sent is acknowledged (lines skipped by `--on-error skip` are counted, not sent)."""
+    """Every record is acknowledged; lines that `--on-error skip` passed over are not records."""
     NOT_ACKNOWLEDGED = 1
     """A record was not acknowledged, or no broker or topic could be reached."""
     BAD_INPUT = 2

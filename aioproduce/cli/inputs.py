@@ -182,19 +182,19 @@ def _widen_pipe(descriptor: int) -> None:
 
 @final
 class LineSplitter:
-    """Cuts the chunks of one input into lines.
+    r"""Cuts the chunks of one input into lines.
 
     Args:
         limit: A line longer than this is dropped instead of kept, and reported by `overlong_size`: it could
             not be sent, and without its newline it could be as long as the input.
 
     Attributes:
-        overlong_size: Set by the last `feed()` or `finish()` if a dropped line ended there: its size. That line comes
-            before all that were returned. Else 0.
+        overlong_size: The size of the dropped line that ended in the last `feed()` or `finish()`, before all lines
+            that it returned; else 0.
 
     Example:
         >>> splitter = LineSplitter(limit=100)
-        >>> splitter.feed(b"one\\ntw"), splitter.feed(b"o\\n"), splitter.finish()
+        >>> splitter.feed(b"one\ntw"), splitter.feed(b"o\n"), splitter.finish()
         ([b'one'], [b'two'], [])
     """
 

@@ -73,7 +73,9 @@ def json_lines(key_field: str | None) -> LineParser:
 def _field_path(key_field: str) -> list[str]:
     fields = [field.replace("\\.", ".") for field in _UNESCAPED_DOT.split(key_field)]
     if not all(fields):
-        raise ValueError(f"{key_field!r} has an empty part: write it as a.b, and a dot that belongs to a name as \\.")
+        raise ValueError(
+            f"{key_field!r} has an empty part: write it as a.b, and a dot that belongs to a name as \\."
+        )
     return fields
 
 

@@ -1,0 +1,362 @@
+"""The commands and their options: what the user typed becomes a job, or an error that says what to type.
+
+Called by `aioproduce.cli.main`. Imports typer; what a single command needs is imported when it runs.
+
+Invariants:
+
+1. Standard output has the result and nothing else, standard error has everything for people.
+2. No expected error shows a traceback; an unexpected one does, since it is a bug.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import math
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from aioproduce import __version__
+from aioproduce.cli.display import (
+    SendProgress,
+    as_json_line,
+    complain,
+    rendered,
+    summary,
+    summary_table,
+    tell_problems,
+    write_output,
+)
+from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.inputs import STDIN_NAME, InputError, find_inputs
+from aioproduce.cli.line_format import LineParser, json_lines, keyed_lines
+from aioproduce.cli.settings import ENVIRONMENT, build_config, parse_headers, parse_separator
+from aioproduce.errors import ConfigError, ProducerError
+
+if TYPE_CHECKING:
+    from aioproduce.cli.send import SendJob, SendRun
+    from aioproduce.config import Key, ProducerConfig
+
+app = typer.Typer(
+    name="aioproduce",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Send records to Kafka, and what helps with it.",
+)
+
+_EXIT_CODES = """
+Exit codes: 0 every record is acknowledged; 1 one was not, or no broker or topic could be reached; 2 wrong usage,
+configuration or input (what was sent before the bad line is acknowledged); 130 ended by Ctrl-C and 143 by SIGTERM,
+with everything sent until then acknowledged.
+"""
+
+
+class LineFormat(StrEnum):
+    """What the lines of the input are."""
+
+    LINES = "lines"
+    JSON = "json"
+
+
+class OnError(StrEnum):
+    """What a line that cannot be sent, or a record that is not acknowledged, leads to."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a number of anything")
+    return value
+
+
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server", "-b", envvar=ENVIRONMENT, metavar="HOST:PORT,...", help="Brokers to ask first."
+    ),
+]
+ConfigFile = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="A Java .properties file with producer keys.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("-X", metavar="KEY=VALUE", help="Any producer key, e.g. -X linger.ms=20 (see `config`)."),
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.0,
+        callback=_finite,
+        metavar="SECONDS",
+        help="Wait so long for cluster and topic at the start, and for what is outstanding after Ctrl-C.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The result as one JSON object, for programs.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Log to standard error; twice for more.")
+    ] = 0,
+) -> None:
+    """Send records to Kafka, and what helps with it."""
+    if verbose:
+        logging.basicConfig(level=logging.INFO if verbose == 1 else logging.DEBUG)
+    if version:
+        write_output(f"aioproduce {__version__}\n")
+        raise typer.Exit(ExitCode.DONE)
+
+
+@app.command(epilog=_EXIT_CODES)
+def send(
+    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(help="Files to send line by line; - or none is standard input.", show_default=False),
+    ] = None,
+    bootstrap: Bootstrap = None,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    line_format: Annotated[
+        LineFormat,
+        typer.Option("--format", help="json: each line must be a JSON object, and is sent as it is."),
+    ] = LineFormat.LINES,
+    key_field: Annotated[
+        str | None,
+        typer.Option(metavar="A.B", help="Take the key from this field of each object (with --format json)."),
+    ] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option(
+            "--key-separator", "-K", metavar="TEXT", help="The key stands before the first TEXT of each line."
+        ),
+    ] = None,
+    headers: Annotated[
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", "-p", min=0, help="Send all records to this partition.")
+    ] = None,
+    compression: Annotated[
+        str | None,
+        typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+    ] = None,
+    acks: Annotated[
+        str | None, typer.Option(metavar="ACKS", help="Who must have a record: all, 1 or 0.")
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(metavar="N", min=0.001, callback=_finite, help="At most N records per second."),
+    ] = None,
+    on_error: Annotated[
+        OnError,
+        typer.Option(
+            "--on-error",
+            help="At a line that cannot be sent or a record that fails: stop, or skip and count.",
+        ),
+    ] = OnError.STOP,
+    timeout: Timeout = 10.0,
+    progress: Annotated[
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress", help="The bar; by default on a terminal.", show_default=False
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send the lines of files, or of standard input, as records.
+
+    A line is what stands between newlines, as bytes, unchanged. Nothing is sent before files, cluster and topic
+    are known to be there. Ctrl-C stops reading, waits (--timeout) for what was sent, and reports; a second one
+    does not wait.
+    """
+    from aioproduce.cli.send import SendJob
+
+    try:
+        job = SendJob(
+            topic=topic,
+            parse=_line_parser(line_format, key_field, key_separator),
+            headers=parse_headers(headers or []) or None,
+            config=build_config(
+                bootstrap=bootstrap,
+                file=config_file,
+                overrides=overrides or [],
+                options={"compression.type": compression, "acks": acks},
+                client_id="aioproduce-send",
+            ),
+            inputs=find_inputs(files or []),
+            partition=partition,
+            skips=on_error is OnError.SKIP,
+            rate=rate,
+            timeout=timeout,
+        )
+    except (ConfigError, InputError) as error:
+        complain(f"error: {error}")
+        raise typer.Exit(ExitCode.BAD_INPUT) from None
+    if any(item.path is None for item in job.inputs) and sys.stdin.isatty():
+        complain(f"reading {STDIN_NAME} from the terminal: one record per line, Ctrl-D ends")
+    run = asyncio.run(_send(job, shows_progress=progress))
+    tell_problems(run)
+    values = summary(run, topic, job.config.acks)
+    write_output(as_json_line(values) if as_json else rendered(summary_table(values)))
+    raise typer.Exit(run.exit_code)
+
+
+async def _send(job: SendJob, *, shows_progress: bool | None) -> SendRun:
+    from aioproduce.cli.send import SendRun
+
+    run = SendRun(job, complain)
+    is_shown = shows_progress
+    if is_shown is None:
+        # A bar over what is being typed would be in the way.
+        is_typed = any(item.path is None for item in job.inputs) and sys.stdin.isatty()
+        is_shown = sys.stderr is not None and sys.stderr.isatty() and not is_typed
+    if not is_shown:
+        await run.run()
+        return run
+    bar = SendProgress(job.inputs, run.tally, is_forced=shows_progress is True)
+    drawing = asyncio.create_task(bar.draw(), name="aioproduce progress bar")
+    try:
+        await run.run()
+    finally:
+        drawing.cancel()
+        await asyncio.wait([drawing])
+    return run
+
+
+def _line_parser(
+    line_format: LineFormat, key_field: str | None, key_separator: str | None
+) -> LineParser | None:
+    if line_format is LineFormat.JSON:
+        if key_separator is not None:
+            raise ConfigError("--key-separator is for --format lines; with --format json use --key-field")
+        try:
+            return json_lines(key_field)
+        except ValueError as error:
+            raise ConfigError(f"--key-field: {error}") from error
+    if key_field is not None:
+        raise ConfigError("--key-field needs --format json; for plain lines there is --key-separator")
+    return None if key_separator is None else keyed_lines(parse_separator(key_separator))
+
+
+@app.command()
+def check(
+    bootstrap: Bootstrap = None,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    timeout: Timeout = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Ask the cluster who it is: can it be reached, and if not, why."""
+    try:
+        config = build_config(
+            bootstrap=bootstrap,
+            file=config_file,
+            overrides=overrides or [],
+            options={},
+            client_id="aioproduce-check",
+        )
+        answer = asyncio.run(_check(config, timeout))
+    except ConfigError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(ExitCode.BAD_INPUT) from None
+    except ProducerError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(ExitCode.NOT_ACKNOWLEDGED) from None
+    if as_json:
+        text = as_json_line(answer)
+    else:
+        brokers = "".join(f"  {node}: {address}\n" for node, address in answer["brokers"].items())
+        name = answer["cluster_id"] or "(without an id)"
+        text = f"cluster {name} answers, {len(answer['brokers'])} broker(s):\n{brokers}"
+    raise typer.Exit(ExitCode.DONE if write_output(text) else ExitCode.NOT_ACKNOWLEDGED)
+
+
+async def _check(config: ProducerConfig, timeout: float) -> dict[str, Any]:
+    from aioproduce.producer import Producer
+
+    producer = Producer(config)
+    await producer.start()
+    try:
+        cluster = await producer.check(timeout)
+    finally:
+        await producer.close(0)
+    return {
+        "cluster_id": cluster.cluster_id,
+        "brokers": {str(node): cluster.brokers[node] for node in sorted(cluster.brokers)},
+    }
+
+
+@app.command()
+def config(as_json: AsJson = False) -> None:
+    """Show every producer key: type, default, values, and what it does."""
+    from aioproduce.config import KEYS, markdown_page
+
+    text = as_json_line([_key_row(key) for key in KEYS.values()]) if as_json else markdown_page()
+    raise typer.Exit(ExitCode.DONE if write_output(text) else ExitCode.NOT_ACKNOWLEDGED)
+
+
+def _key_row(key: Key) -> dict[str, Any]:
+    has_default = key.default is None or isinstance(key.default, (str, int, float))
+    return {
+        "key": key.name,
+        "type": key.kind.label,
+        "default": key.default if has_default else None,
+        "allowed": key.kind.allowed,
+        "is_refused": key.is_refused,
+        "text": key.text,
+    }
+
+
+@app.command()
+def dev(
+    brokers: Annotated[int, typer.Option(min=1, max=100, help="How many.")] = 3,
+    host: Annotated[str, typer.Option(help="Where to listen.")] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(min=0, max=65_435, help="Of the first broker, the others follow; 0 takes free ones."),
+    ] = 9092,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Created at the start; repeatable."),
+    ] = None,
+    partitions: Annotated[int, typer.Option(min=1, help="Of topics that do not say how many.")] = 6,
+    as_json: AsJson = False,
+) -> None:
+    """Run a Kafka cluster in memory on loopback, until Ctrl-C. For development: all is lost at the end."""
+    from aioproduce.cli.dev import DevJob, parse_topics, run_dev
+
+    try:
+        job = DevJob(
+            brokers=brokers,
+            host=host,
+            port=port,
+            topics=parse_topics(topics or [], partitions),
+            default_partitions=partitions,
+            as_json=as_json,
+        )
+    except ValueError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(ExitCode.BAD_INPUT) from None
+    raise typer.Exit(asyncio.run(run_dev(job)))
+
+
+def run(arguments: Sequence[str] | None) -> None:
+    """Run a command; ends by `SystemExit`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the terminal's encoding lacks must not end a run in a traceback.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    app(args=None if arguments is None else list(arguments), prog_name="aioproduce")

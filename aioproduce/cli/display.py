@@ -1,0 +1,207 @@
+"""What the user sees: messages, the progress bar, the summary.
+
+Called by the commands. Standard output carries the result (the summary, or one JSON object) and nothing else;
+messages and the progress bar go to standard error.
+
+Invariants:
+
+1. A standard output that cannot be written to (closed pipe, full disk) costs a message, never a traceback, and
+   never the exit code that says what became of the records.
+2. The bar is drawn on a terminal only, or when asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Final, final
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import RenderableType
+
+    from aioproduce.cli.inputs import Input
+    from aioproduce.cli.send import SendRun
+    from aioproduce.cli.tally import Tally
+
+# Seconds between two pictures of the bar: drawing one takes about 2 ms of the loop that sends.
+_PICTURE: Final = 0.1
+
+
+def complain(message: str) -> None:
+    """A line for the user on standard error."""
+    if sys.stderr is not None:
+        print(message, file=sys.stderr, flush=True)
+
+
+def write_output(text: str) -> bool:
+    """Write to standard output, now.
+
+    Returns:
+        Whether that was possible; if not, standard error has the reason.
+    """
+    if sys.stdout is None:
+        complain("error: standard output is closed")
+        return False
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left in Python's buffer would be written once more at exit, and fail again.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+        complain(f"error: cannot write to standard output: {error.strerror or error}")
+        return False
+    return True
+
+
+def rendered(content: RenderableType) -> str:
+    """A rich object as text for standard output, with colour if that is a terminal."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    buffer = io.StringIO()
+    console = Console(file=buffer, force_terminal=is_terminal, width=None if is_terminal else 100)
+    console.print(content)
+    return buffer.getvalue()
+
+
+@final
+class SendProgress:
+    """The progress bar of `aioproduce send`.
+
+    Args:
+        inputs: What is read.
+        tally: The counts, which it also brings up to date.
+        is_forced: Draw it even where standard error is no terminal.
+    """
+
+    def __init__(self, inputs: Sequence[Input], tally: Tally, *, is_forced: bool = False) -> None:
+        self._tally = tally
+        sizes = [item.size for item in inputs]
+        known = [size for size in sizes if size is not None]
+        self._total = sum(known) if len(known) == len(sizes) else None
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            DownloadColumn(),
+            TextColumn("{task.fields[acknowledged]:,} acknowledged, {task.fields[rate]:,.0f}/s"),
+            TextColumn("[red]{task.fields[trouble]}"),
+            TimeElapsedColumn(),
+            console=Console(stderr=True, force_terminal=True if is_forced else None),
+            auto_refresh=False,
+        )
+        name = inputs[0].name if len(inputs) == 1 else f"{len(inputs)} inputs"
+        self._task = self._progress.add_task(
+            os.path.basename(name), total=self._total, acknowledged=0, rate=0.0, trouble=""
+        )
+
+    async def draw(self) -> None:
+        """Draw until cancelled, then once more."""
+        with self._progress:
+            try:
+                while True:
+                    self._picture()
+                    await asyncio.sleep(_PICTURE)
+            finally:
+                self._picture()
+
+    def _picture(self) -> None:
+        tally = self._tally
+        tally.settle()
+        trouble = tally.failed + tally.rejected
+        self._progress.update(
+            self._task,
+            completed=tally.read_bytes,
+            acknowledged=tally.acknowledged,
+            rate=tally.rate,
+            trouble=f"{trouble:,} not sent" if trouble else "",
+            refresh=True,
+        )
+
+
+def summary(run: SendRun, topic: str, acks: int) -> dict[str, Any]:
+    """The summary as a mapping: what `--json` prints. Its keys are part of the interface."""
+    tally = run.tally
+    return {
+        "topic": topic,
+        "acks": acks,
+        "sent": tally.sent,
+        "acknowledged": tally.acknowledged,
+        "failed": tally.failed,
+        "possibly_written": tally.possibly_written,
+        "rejected_lines": tally.rejected,
+        "bytes": tally.sent_bytes,
+        "seconds": round(tally.seconds, 6),
+        "records_per_second": round(tally.rate, 1),
+        "latency_ms": tally.latency.summary(),
+        "errors": dict(tally.errors),
+        "problems": [problem.as_json() for problem in tally.problems],
+        "stopped_by": None if run.problem is None else run.problem.as_json(),
+        "signal": None if run.signal is None else run.signal.name,
+        "exit_code": int(run.exit_code),
+    }
+
+
+def summary_table(values: dict[str, Any]) -> Table:
+    """The same for people."""
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    table.add_row("sent", f"{values['sent']:,}", f"to {values['topic']}, {_size(values['bytes'])}")
+    without = "acks=0: written to a connection, no broker confirms" if values["acks"] == 0 else ""
+    table.add_row("acknowledged", f"{values['acknowledged']:,}", without)
+    maybe = values["possibly_written"]
+    table.add_row("failed", f"{values['failed']:,}", f"{maybe:,} of them possibly written" if maybe else "")
+    if values["rejected_lines"]:
+        table.add_row("rejected lines", f"{values['rejected_lines']:,}", "not sent at all")
+    table.add_row("records/s", f"{values['records_per_second']:,.0f}", f"in {values['seconds']:.3f} s")
+    latency = values["latency_ms"]
+    if latency is not None:
+        how = f"from send() to acknowledgement, {latency['samples']:,} records measured"
+        table.add_row("p50 latency", f"{latency['p50']:,.1f} ms", how)
+        table.add_row("p99 latency", f"{latency['p99']:,.1f} ms", f"at most {latency['max']:,.1f} ms")
+    return table
+
+
+def tell_problems(run: SendRun) -> None:
+    """What went wrong, on standard error: the first lines one by one, the rest as a number."""
+    tally = run.tally
+    told = list(tally.problems)
+    if run.problem is not None and run.problem not in told:
+        told.append(run.problem)
+    for problem in told:
+        complain(f"error: {problem}")
+    more = tally.failed + tally.rejected - len(tally.problems)
+    if more:
+        kinds = ", ".join(f"{count:,} {name}" for name, count in tally.errors.most_common())
+        complain(f"error: and {more:,} more (altogether {kinds})")
+
+
+def as_json_line(values: object) -> str:
+    """One line of JSON."""
+    return json.dumps(values) + "\n"
+
+
+def _size(count: int) -> str:
+    for limit, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= limit:
+            return f"{count / limit:,.1f} {unit}"
+    return f"{count} bytes"

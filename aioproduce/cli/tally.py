@@ -1,0 +1,244 @@
+"""What became of each record of a run, and how long its acknowledgement took.
+
+Called by `send` while it sends and by the progress bar. Counting is exact, and per record as cheap as it can be:
+the deliveries of some hundred lines lie in one group, and whole groups are asked at once whether they are settled.
+Latency is measured on a sample, since a callback per record would cost more than sending it.
+
+Invariants:
+
+1. `sent == acknowledged + failed + outstanding`, always; each sent record is counted once.
+2. A failed record is known by its input and line.
+3. The latency sample is systematic over the whole run: the records 0, s, 2s, 3s, ... with one stride s, which
+   doubles when the sample is full. Up to `SAMPLE_SIZE` records that is every record.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from functools import partial
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce.errors import DeliveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce import DeliveryFuture, RecordMetadata
+
+# Half of it is always there once it was full: 4096 records, 40 of them above the 99th percentile.
+SAMPLE_SIZE: Final = 8192
+# Failures that are told one by one, with their lines; all are counted.
+FAILURES_SHOWN: Final = 5
+
+_is_done: Final = methodcaller("done")
+_error_of: Final = methodcaller("exception")
+
+
+@final
+class LatencySample:
+    """Seconds from the call of `send()` to the acknowledgement, for a systematic sample of the records.
+
+    Attributes:
+        stride: One record in so many is measured.
+    """
+
+    __slots__ = ("_measured", "stride")
+
+    def __init__(self) -> None:
+        self.stride = 1
+        self._measured: list[tuple[int, float]] = []
+
+    def measure(self, number: int) -> Callable[[RecordMetadata, BaseException | None], None]:
+        """The `on_delivery` of record `number`, which is about to be sent."""
+        return partial(self._settled, number, time.monotonic())
+
+    def _settled(
+        self, number: int, sent_at: float, _metadata: RecordMetadata, error: BaseException | None
+    ) -> None:
+        # One that was sent before the stride doubled may not belong to the sample any more.
+        if error is not None or number % self.stride:
+            return
+        self._measured.append((number, time.monotonic() - sent_at))
+        if len(self._measured) > SAMPLE_SIZE:
+            self.stride *= 2
+            self._measured = [measured for measured in self._measured if measured[0] % self.stride == 0]
+
+    def summary(self) -> dict[str, float | int] | None:
+        """Percentiles in milliseconds (nearest rank), `None` if nothing was measured."""
+        latencies = sorted(latency * 1000 for _number, latency in self._measured)
+        if not latencies:
+            return None
+        count = len(latencies)
+        return {
+            "p50": round(latencies[-(-count * 50 // 100) - 1], 3),
+            "p99": round(latencies[-(-count * 99 // 100) - 1], 3),
+            "max": round(latencies[-1], 3),
+            "samples": count,
+        }
+
+
+@final
+@dataclass(slots=True)
+class Group:
+    """The deliveries of consecutive lines of one input.
+
+    Attributes:
+        source: The input's name.
+        first_line: The number of the first record's line, from 1.
+        deliveries: In the order of the lines.
+        settled: How many of them, from the front, are counted.
+    """
+
+    source: str
+    first_line: int
+    deliveries: list[DeliveryFuture] = field(default_factory=list)
+    settled: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One line that could not be sent, or a record that was not acknowledged."""
+
+    source: str | None
+    line: int | None
+    error: str
+    message: str
+
+    def __str__(self) -> str:
+        place = "" if self.source is None else f"{self.source}, line {self.line}: "
+        return f"{place}{self.message}"
+
+    def as_json(self) -> dict[str, Any]:
+        """As the summary for programs has it."""
+        return {"file": self.source, "line": self.line, "error": self.error, "message": self.message}
+
+
+@final
+class Tally:
+    """The counts of one run.
+
+    Attributes:
+        acknowledged: Records that were acknowledged (with acks=0: written to a connection).
+        failed: Records that were sent and not acknowledged.
+        possibly_written: Of `failed`, those that may be in the log in spite of it.
+        rejected: Lines that could not be sent at all.
+        sent_bytes: Of the lines sent, without their newlines.
+        read_bytes: Of the input.
+        errors: Class of the error -> how many records or lines.
+        problems: The first of them.
+        latency: Of acknowledgements.
+    """
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+        self.failed = 0
+        self.possibly_written = 0
+        self.rejected = 0
+        self.sent_bytes = 0
+        self.read_bytes = 0
+        self.errors: Counter[str] = Counter()
+        self.problems: list[Problem] = []
+        self.latency = LatencySample()
+        self._groups: deque[Group] = deque()
+        self._sent_in_closed_groups = 0
+        self._open: Group | None = None
+        self._started_at: float | None = None
+        self._ended_at: float | None = None
+
+    # -- while sending ---
+
+    def open_group(self, source: str, first_line: int) -> Group:
+        """The group that the next deliveries are appended to; the one before is complete."""
+        if self._started_at is None:
+            self._started_at = time.monotonic()
+        if self._open is not None:
+            self._sent_in_closed_groups += len(self._open.deliveries)
+        self._open = Group(source, first_line)
+        self._groups.append(self._open)
+        return self._open
+
+    @property
+    def sent(self) -> int:
+        """Records that the producer accepted."""
+        return self._sent_in_closed_groups + (0 if self._open is None else len(self._open.deliveries))
+
+    def reject(self, source: str, line: int, error: Exception) -> Problem:
+        """A line could not be sent."""
+        self.rejected += 1
+        problem = Problem(source, line, type(error).__name__, f"{error}")
+        self._add_problem(problem)
+        return problem
+
+    def settle(self) -> None:
+        """Count what was settled meanwhile, in the order of sending."""
+        groups = self._groups
+        while groups:
+            group = groups[0]
+            deliveries = group.deliveries
+            if group.settled == 0 and all(map(_is_done, deliveries)):
+                self._count(group, len(deliveries))
+            else:
+                settled = group.settled
+                while settled < len(deliveries) and deliveries[settled].done():
+                    settled += 1
+                self._count(group, settled)
+            if group.settled < len(deliveries) or group is self._open:
+                return
+            groups.popleft()
+
+    def end(self) -> None:
+        """Nothing more will be sent, and everything is settled."""
+        self._close_group()
+        self.settle()
+        self._ended_at = time.monotonic()
+        if self._groups:
+            raise RuntimeError(f"{self.sent - self.acknowledged - self.failed} records were left unsettled")
+
+    def _close_group(self) -> None:
+        if self._open is not None:
+            self._sent_in_closed_groups += len(self._open.deliveries)
+            self._open = None
+
+    def _count(self, group: Group, settled: int) -> None:
+        new = group.deliveries[group.settled : settled]
+        if any(map(_error_of, new)):
+            for index, delivery in enumerate(new, group.settled):
+                error = delivery.exception()
+                if error is None:
+                    self.acknowledged += 1
+                else:
+                    self._fail(group.source, group.first_line + index, error)
+        else:
+            self.acknowledged += len(new)
+        group.settled = settled
+
+    def _fail(self, source: str, line: int, error: BaseException) -> None:
+        self.failed += 1
+        if isinstance(error, DeliveryError) and error.possibly_written:
+            self.possibly_written += 1
+        self._add_problem(Problem(source, line, type(error).__name__, f"{error}"))
+
+    def _add_problem(self, problem: Problem) -> None:
+        self.errors[problem.error] += 1
+        if len(self.problems) < FAILURES_SHOWN:
+            self.problems.append(problem)
+
+    # -- what came of it ---
+
+    @property
+    def seconds(self) -> float:
+        """From the first record to now, or to the end."""
+        if self._started_at is None:
+            return 0.0
+        ended_at = time.monotonic() if self._ended_at is None else self._ended_at
+        return ended_at - self._started_at
+
+    @property
+    def rate(self) -> float:
+        """Acknowledged records per second."""
+        seconds = self.seconds
+        return self.acknowledged / seconds if seconds > 0 else 0.0
