@@ -63,6 +63,35 @@ class RecordAccumulator:
         ignore_keys: Whether keys have no say in the choice of the partition (`partitioner.ignore.keys`).
     """
 
+    __slots__ = (
+        "_backoff",
+        "_batch_size",
+        "_blocked",
+        "_codec",
+        "_deadlines",
+        "_delivery_timeout",
+        "_flush_before",
+        "_ignore_keys",
+        "_incomplete",
+        "_is_closing",
+        "_leaderless",
+        "_linger",
+        "_lingering",
+        "_max_request_size",
+        "_measure_each",
+        "_metadata",
+        "_next_batch_id",
+        "_pool",
+        "_random",
+        "_ready",
+        "_runtime",
+        "_topics",
+        "_transactions",
+        "appenders",
+        "has_new_leaderless",
+        "has_news",
+    )
+
     def __init__(
         self,
         *,

@@ -112,6 +112,24 @@ class Sender:
         now: The current instant.
     """
 
+    __slots__ = (
+        "_bounded_log",
+        "_completion",
+        "_config",
+        "_flushes",
+        "_has_work",
+        "_init_failures",
+        "_retry",
+        "_state",
+        "_timers",
+        "_topic_waiters",
+        "accumulator",
+        "connections",
+        "metadata",
+        "pool",
+        "transactions",
+    )
+
     def __init__(
         self,
         config: ProducerConfig,

@@ -115,6 +115,14 @@ class _PartitionSequences:
 class TransactionManager:
     """Gives sequences out and decides what the broker's answers mean for them."""
 
+    __slots__ = (
+        "_partitions",
+        "_producer",
+        "_state",
+        "_to_rewrite",
+        "_unresolved",
+    )
+
     def __init__(self) -> None:
         self._state = TransactionManagerState.UNINITIALIZED
         self._producer = NO_PRODUCER_ID

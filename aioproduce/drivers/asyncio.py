@@ -18,7 +18,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from aioproduce.core.effects import Connect, Send
 from aioproduce.errors import BrokerConnectionError
@@ -127,9 +127,9 @@ class _Connection(asyncio.Protocol):
         self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        transport.set_write_buffer_limits(high=0)
-        self.transport = transport
+        # Not asserted: uvloop's transports are no subclasses.
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=0)
         self._driver.connected(self._connection_id, self)
 
     def data_received(self, data: bytes) -> None:

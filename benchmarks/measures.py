@@ -1,0 +1,159 @@
+"""Each measurement, as a coroutine that gives its figures. Only what was acknowledged is counted."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from typing import TYPE_CHECKING, Any
+
+from aioproduce import Producer, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.broker import BrokerProcess
+
+TOPIC = "bench"
+VALUE = b"x" * 100
+Figures = dict[str, float]
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process now."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+async def send_with_aioproduce(broker: BrokerProcess, records: int, **settings: Any) -> Figures:
+    """`await send()` in a loop, then await each delivery."""
+    async with Producer(broker.bootstrap_servers, **settings) as producer:
+        await producer.send_and_wait(TOPIC, VALUE)
+        started, cpu = time.perf_counter(), time.process_time()
+        deliveries = [await producer.send(TOPIC, VALUE) for _ in range(records)]
+        acknowledged = [await delivery for delivery in deliveries]
+        return _rates(acknowledged, started, cpu)
+
+
+async def send_with_aiokafka(broker: BrokerProcess, records: int, batch_size: int) -> Figures:
+    """The same with aiokafka."""
+    from aiokafka import AIOKafkaProducer
+
+    producer = AIOKafkaProducer(
+        bootstrap_servers=broker.bootstrap_servers,
+        enable_idempotence=True,
+        max_batch_size=batch_size,
+        linger_ms=5,
+    )
+    await producer.start()
+    try:
+        await producer.send_and_wait(TOPIC, VALUE)
+        started, cpu = time.perf_counter(), time.process_time()
+        deliveries = [await producer.send(TOPIC, VALUE) for _ in range(records)]
+        acknowledged = [await delivery for delivery in deliveries]
+        return _rates(acknowledged, started, cpu)
+    finally:
+        await producer.stop()
+
+
+def _rates(acknowledged: Sequence[Any], started: float, cpu: float) -> Figures:
+    elapsed, burnt = time.perf_counter() - started, time.process_time() - cpu
+    # Each acknowledged record lies at a place of its own in the log, or it was not acknowledged.
+    records = len({(metadata.partition, metadata.offset) for metadata in acknowledged})
+    return {"records_per_second": records / elapsed, "cpu_seconds_per_million": burnt / records * 1e6}
+
+
+async def stalled_broker(broker: BrokerProcess, seconds: float) -> Figures:
+    """Send at full rate to a broker that takes nothing in, and see that memory stays within its bound."""
+    settings = {
+        "linger_ms": 5,
+        "max_block_ms": 100,
+        "request_timeout_ms": 600_000,
+        "delivery_timeout_ms": 900_000,
+    }
+    async with Producer(broker.bootstrap_servers, **settings) as producer:
+        await producer.send_and_wait(TOPIC, VALUE)
+        at_start = resident_bytes()
+        await asyncio.get_running_loop().run_in_executor(None, broker.stall)
+        until = time.perf_counter() + seconds
+        accepted = refused = most_outstanding = most_resident = 0
+        while time.perf_counter() < until:
+            for _ in range(1000):
+                try:
+                    await producer.send(TOPIC, VALUE)
+                    accepted += 1
+                except TimeoutError:
+                    refused += 1
+                    break
+            most_outstanding = max(most_outstanding, producer.outstanding_bytes)
+            most_resident = max(most_resident, resident_bytes())
+        bound = producer.config.buffer_memory
+        await producer.close(0)
+        return {
+            "seconds": seconds,
+            "accepted": accepted,
+            "refused": refused,
+            "most_outstanding_bytes": most_outstanding,
+            "buffer_memory": bound,
+            "resident_growth_mib": (most_resident - at_start) / 2**20,
+            "resident_allowed_mib": 64 + bound / 2**20,
+            "outstanding_after_close": producer.outstanding_bytes,
+        }
+
+
+async def waiting_tasks(broker: BrokerProcess, tasks: int) -> Figures:
+    """Tasks that wait in `send()` on a full buffer are served first come, first served; the cost of each."""
+    settings = {
+        "batch_size": 16384,
+        "buffer_memory": 16384 * 4,
+        "linger_ms": 0,
+        "acks": 1,
+        "max_block_ms": 300_000,
+    }
+    served: list[int] = []
+    async with Producer(broker.bootstrap_servers, **settings) as producer:
+        await producer.send_and_wait(TOPIC, VALUE)
+        await asyncio.get_running_loop().run_in_executor(None, broker.stall)
+        fill = [await producer.send(TOPIC, b"y" * 16000, partition=0) for _ in range(4)]
+
+        async def one(number: int) -> None:
+            # A record that fills a batch: each of these needs memory of its own.
+            delivery = await producer.send(TOPIC, b"z" * 16000, partition=0)
+            served.append(number)
+            await delivery
+
+        waiting = [asyncio.ensure_future(one(number)) for number in range(tasks)]
+        await asyncio.sleep(0)
+        assert len(served) == 0
+        await asyncio.get_running_loop().run_in_executor(None, broker.resume)
+        cpu = time.process_time()
+        await asyncio.gather(*fill, *waiting)
+        burnt = time.process_time() - cpu
+        return {
+            "tasks": tasks,
+            "in_fifo_order": float(served == sorted(served)),
+            "cpu_microseconds_per_task": burnt / tasks * 1e6,
+            "outstanding_after": producer.outstanding_bytes,
+        }
+
+
+async def idle(broker: BrokerProcess, seconds: float) -> Figures:
+    """The CPU that a connected producer with nothing to do takes."""
+    async with Producer(broker.bootstrap_servers) as producer:
+        await producer.send_and_wait(TOPIC, VALUE)
+        cpu = time.process_time()
+        await asyncio.sleep(seconds)
+        return {"seconds": seconds, "cpu_percent": (time.process_time() - cpu) / seconds * 100}
+
+
+async def order_of_keys(broker: BrokerProcess, records: int) -> Figures:
+    """Keyed records: how many partitions saw their offsets ascend in the order of sending."""
+    async with Producer(broker.bootstrap_servers) as producer:
+        deliveries = [await producer.send(TOPIC, VALUE, key=b"%d" % (n % 100)) for n in range(records)]
+        last: dict[TopicPartition, int] = {}
+        ascending = 0
+        for delivery in deliveries:
+            metadata = await delivery
+            ascending += metadata.offset > last.get(metadata.topic_partition, -1)
+            last[metadata.topic_partition] = metadata.offset
+        return {"records": records, "in_order": ascending}
