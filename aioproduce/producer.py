@@ -433,7 +433,7 @@ class Producer:
         return Deliveries(futures)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send everything accepted so far without lingering, and wait until it is settled.
+        """Send everything accepted so far without lingering, and wait until it is settled and called back for.
 
         Args:
             timeout: Seconds; `None` waits for all, which `delivery.timeout.ms` bounds.
@@ -453,6 +453,8 @@ class Producer:
                 f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
                 "their futures"
             )
+        # What is flushed has had its callbacks, as in Java; the sender task may not have come to them yet.
+        self._run_callbacks()
         if self._death is not None:
             self._check_running()
 
@@ -562,6 +564,9 @@ class Producer:
         self._death = error
         _log.critical("the sender task died: nothing more can be sent", exc_info=error)
         self._sender.die(error)
+        self._run_callbacks()
+
+    def _run_callbacks(self) -> None:
         while self._sender.settled:
             self._reports.run_callbacks(self._sender.settled.popleft())
 
