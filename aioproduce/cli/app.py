@@ -211,7 +211,10 @@ def send(
     run = asyncio.run(_send(job, shows_progress=progress))
     tell_problems(run)
     values = summary(run, topic, job.config.acks)
-    write_output(as_json_line(values) if as_json else rendered(summary_table(values)))
+    if as_json:
+        write_output(as_json_line(values))
+    elif run.tally.sent or run.problem is None:
+        write_output(rendered(summary_table(values)))
     raise typer.Exit(run.exit_code)
 
 

@@ -247,6 +247,8 @@ class SendRun:
                 raise _StoppedError
             if rate is not None:
                 await self._pace(rate)
+            else:
+                await asyncio.sleep(0)  # send() gives the loop its turns, but lines that are rejected do not
 
     async def _send_slice(self, source: str, first_line: int, lines: list[bytes]) -> None:
         """Send some lines, in a new group after each that is rejected."""

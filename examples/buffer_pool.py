@@ -1,0 +1,110 @@
+"""The buffer pool in three textbook cases, with the same parts that `await producer.send()` waits with.
+
+    python examples/buffer_pool.py
+
+A pool of 10 MB hands out 1 MB at a time: ten requests fit, the eleventh has to wait. Either nothing comes back in
+time, or something does. Ends with exit code 1 if a case does not come out as said.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from aioproduce.core.buffer_pool import BufferLease, BufferPool
+from aioproduce.drivers.asyncio import AsyncioWaiter
+from aioproduce.errors import BufferExhaustedError
+
+MB = 1_000_000
+
+
+async def allocate(pool: BufferPool, size: int, max_block: float) -> BufferLease:
+    """What `send()` does for memory: take it if it is there, else wait in line, at most `max_block` seconds."""
+    lease = pool.try_allocate(size)
+    if lease is not None:
+        return lease
+    loop = asyncio.get_running_loop()
+    started_at = loop.time()
+    waiter = AsyncioWaiter()
+    ticket = pool.enqueue(size, waiter.notify)
+    try:
+        if await waiter.wait(started_at + max_block):
+            return pool.claim(ticket)
+    finally:
+        pool.abandon(ticket)  # without effect once claimed; else the place in line and all that was gathered
+    raise BufferExhaustedError(
+        f"no {size} bytes came free within {max_block} s",
+        waited=loop.time() - started_at,
+        needed=size,
+        available=pool.available,
+    )
+
+
+def show(pool: BufferPool, what: str) -> None:
+    print(f"  {what:<58} out {pool.outstanding / MB:4.0f} MB, free {pool.available / MB:4.0f} MB")
+
+
+async def ten_fit() -> None:
+    print("1. Ten requests of 1 MB fit into a pool of 10 MB.")
+    pool = BufferPool(total=10 * MB, poolable_size=MB)
+    leases = [await allocate(pool, MB, max_block=0) for _ in range(10)]
+    show(pool, "ten leases, none of them waited")
+    assert pool.outstanding == 10 * MB
+    assert pool.available == 0
+    for lease in leases:
+        lease.release()
+    show(pool, "all released")
+    assert pool.outstanding == 0
+    assert pool.available == 10 * MB
+
+
+async def eleventh_times_out() -> None:
+    print("2. The eleventh waits, and nothing comes back in time.")
+    pool = BufferPool(total=10 * MB, poolable_size=MB)
+    leases = [await allocate(pool, MB, max_block=0) for _ in range(10)]
+    waited = 0.0
+    try:
+        await allocate(pool, MB, max_block=0.2)
+    except BufferExhaustedError as error:
+        waited = error.waited
+    show(pool, f"BufferExhaustedError after {waited:.1f} s")
+    assert waited >= 0.2
+    # It left no trace: nobody waits, and all comes back.
+    assert pool.waiting == 0
+    for lease in leases:
+        lease.release()
+    show(pool, "all released")
+    assert pool.available == 10 * MB
+
+
+async def eleventh_is_served() -> None:
+    print("3. The eleventh waits, and one of the ten is returned in time.")
+    pool = BufferPool(total=10 * MB, poolable_size=MB)
+    leases = [await allocate(pool, MB, max_block=0) for _ in range(10)]
+    eleventh = asyncio.create_task(allocate(pool, MB, max_block=5))
+    await asyncio.sleep(0.1)
+    show(pool, f"{pool.waiting} waits")
+    assert pool.waiting == 1
+    assert not eleventh.done()
+    leases.pop().release()
+    leases.append(await eleventh)
+    show(pool, "one was released, and the eleventh has it")
+    assert pool.outstanding == 10 * MB
+    assert pool.waiting == 0
+    for lease in leases:
+        lease.release()
+    show(pool, "all released")
+    assert pool.available == 10 * MB
+
+
+async def main() -> None:
+    await ten_fit()
+    await eleventh_times_out()
+    await eleventh_is_served()
+    print("All three came out as they should.")
+
+
+if __name__ == "__main__":
+    if not __debug__:
+        sys.exit("this example checks itself with assert: run it without -O")
+    asyncio.run(main())
