@@ -1,0 +1,188 @@
+"""Records on their way while something happens to the brokers, and the judgement of what became of them.
+
+Used by the integration tests of the producer. Every value is the record's number in send order, so a log that
+somebody else read back says by itself what is lost, duplicated or out of order (the oracle of the fault tests:
+L, A, D, O and X).
+
+1. The number of a record is its place in send order; its key, where it has one, is that number modulo ``keys``.
+2. An outcome is taken from ``on_delivery``. No outcome at all, and a second one, fail the test at the end.
+3. Nothing here waits for time to pass but the pace of the traffic itself: what a test waits for is
+   acknowledgements, ``await traffic.acknowledged(100)``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from aioproduce.errors import DeliveryError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+
+    from aioproduce import Producer, RecordMetadata
+    from tests.kafka_tools import ConsumedRecord
+
+# Some 1,500 records a second: several batches in flight at any moment, and a log that is quickly read back.
+BURST = 15
+PAUSE = 0.01
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What is wrong with a log, by the numbers of the records; nothing, if all are empty.
+
+    Attributes:
+        lost: Acknowledged, and not in the log.
+        misplaced: Acknowledged at an offset at which the log has something else.
+        unplaced: Acknowledged without an offset.
+        duplicated: More than once in the log.
+        disordered: Behind a record of their partition that was sent later.
+        undead: In the log, although they were reported as certainly not written.
+        foreign: In the log, and never sent.
+    """
+
+    lost: list[int] = field(default_factory=list)
+    misplaced: list[int] = field(default_factory=list)
+    unplaced: list[int] = field(default_factory=list)
+    duplicated: list[int] = field(default_factory=list)
+    disordered: list[int] = field(default_factory=list)
+    undead: list[int] = field(default_factory=list)
+    foreign: list[bytes | None] = field(default_factory=list)
+
+
+class Traffic:
+    """Sends numbered records until its block ends, whatever happens meanwhile; then all have their outcome.
+
+    Without the block it sends what ``send()`` is told to, and ``settle()`` ends it.
+
+    Args:
+        producer: A running producer.
+        topic: The topic.
+        keys: How many different keys; 0 for records without.
+        partition: The partition of all records, or ``None``.
+    """
+
+    def __init__(
+        self, producer: Producer, topic: str, *, keys: int = 20, partition: int | None = None
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._keys = keys
+        self._partition = partition
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._watchers: list[tuple[int, asyncio.Future[None]]] = []
+        self.sent = 0
+        self.acked: dict[int, RecordMetadata] = {}
+        self.failed: dict[int, BaseException] = {}
+        self._settled_again: list[int] = []
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run(), name=f"traffic to {self._topic}")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        self._stopping.set()
+        if kind is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+            return
+        await self._task
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Flush, and check that every record has got exactly one outcome and all memory is back."""
+        await self._producer.flush()
+        assert len(self.acked) + len(self.failed) == self.sent
+        assert self._settled_again == []
+        assert self._producer.outstanding_bytes == 0
+
+    async def send(self, count: int, *, size: int = 0) -> None:
+        """Send the next records, each value filled up to ``size`` bytes, without waiting for their outcome."""
+        for _ in range(count):
+            number = self.sent
+            key = b"key-%d" % (number % self._keys) if self._keys else None
+            value = b"%d" % number if not size else (b"%d " % number).ljust(size, b".")
+            await self._producer.send(
+                self._topic,
+                value,
+                key,
+                partition=self._partition,
+                on_delivery=functools.partial(self._settled, number),
+            )
+            self.sent += 1
+
+    async def acknowledged(self, count: int) -> None:
+        """Wait until so many records more than now are acknowledged."""
+        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._watchers.append((len(self.acked) + count, watcher))
+        assert self._task is not None
+        # A traffic that died would acknowledge nothing more: its error is the test's.
+        await asyncio.wait([watcher, self._task], return_when=asyncio.FIRST_COMPLETED)
+        if not watcher.done():
+            await self._task
+            raise AssertionError("the traffic ended before that many records were acknowledged")
+
+    async def _run(self) -> None:
+        while not self._stopping.is_set():
+            await self.send(BURST)
+            await asyncio.sleep(PAUSE)
+
+    def _settled(self, number: int, metadata: RecordMetadata, error: BaseException | None) -> None:
+        if number in self.acked or number in self.failed:
+            self._settled_again.append(number)  # an assertion would be logged by the producer, and pass
+            return
+        if error is not None:
+            self.failed[number] = error
+            return
+        self.acked[number] = metadata
+        for target, watcher in self._watchers:
+            if len(self.acked) >= target and not watcher.done():
+                watcher.set_result(None)
+        self._watchers = [watched for watched in self._watchers if not watched[1].done()]
+
+    def judge(self, records: Iterable[ConsumedRecord]) -> Verdict:
+        """Compare the outcomes with a log, whose records come in the order of their offsets."""
+        verdict = Verdict()
+        places: dict[int, list[tuple[int, int]]] = {}
+        latest: dict[int, int] = {}
+        for record in records:
+            number = _number(record.value)
+            if number is None or number >= self.sent:
+                verdict.foreign.append(record.value)
+                continue
+            if number in places:
+                verdict.duplicated.append(number)
+            elif number < latest.get(record.partition, -1):
+                verdict.disordered.append(number)
+            latest[record.partition] = max(number, latest.get(record.partition, -1))
+            places.setdefault(number, []).append((record.partition, record.offset))
+        for number, metadata in self.acked.items():
+            if number not in places:
+                verdict.lost.append(number)
+            elif metadata.offset < 0:
+                verdict.unplaced.append(number)
+            elif (metadata.partition, metadata.offset) not in places[number]:
+                verdict.misplaced.append(number)
+        for number, error in self.failed.items():
+            if isinstance(error, DeliveryError) and not error.possibly_written and number in places:
+                verdict.undead.append(number)
+        return verdict
+
+    def errors(self) -> Sequence[str]:
+        """The different errors, for an assertion that there are none."""
+        return sorted({f"{type(error).__name__}: {error}" for error in self.failed.values()})
+
+
+def _number(value: bytes | None) -> int | None:
+    if value is None:
+        return None
+    digits = value.rstrip(b".").rstrip()
+    return int(digits) if digits.isdigit() else None
