@@ -26,6 +26,7 @@ from aioproduce.cli.display import (
     SendProgress,
     as_json_line,
     complain,
+    hushed_warnings,
     rendered,
     summary,
     summary_table,
@@ -272,7 +273,8 @@ def check(
             options={},
             client_id="aioproduce-check",
         )
-        answer = asyncio.run(_check(config, timeout))
+        with hushed_warnings():
+            answer = asyncio.run(_check(config, timeout))
     except ConfigError as error:
         complain(f"error: {error}")
         raise typer.Exit(ExitCode.BAD_INPUT) from None

@@ -13,8 +13,10 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any, Final, final
@@ -25,14 +27,13 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
-    TaskProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -48,6 +49,19 @@ def complain(message: str) -> None:
     """A line for the user on standard error."""
     if sys.stderr is not None:
         print(message, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def hushed_warnings() -> Iterator[None]:
+    """Keep the library's warnings to itself, for a call whose error names the cause anyway; not with --verbose."""
+    logger = logging.getLogger("aioproduce")
+    level = logger.level
+    if not logging.getLogger().handlers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def write_output(text: str) -> bool:
@@ -81,6 +95,11 @@ def rendered(content: RenderableType) -> str:
     return buffer.getvalue()
 
 
+def _unwrapped() -> Column:
+    """A column of the bar: on a narrow terminal it is cut, since a second line would leave traces."""
+    return Column(no_wrap=True)
+
+
 @final
 class SendProgress:
     """The progress bar of `aioproduce send`.
@@ -97,15 +116,17 @@ class SendProgress:
         known = [size for size in sizes if size is not None]
         self._total = sum(known) if len(known) == len(sizes) else None
         self._progress = Progress(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            DownloadColumn(),
-            TextColumn("{task.fields[acknowledged]:,} acknowledged, {task.fields[rate]:,.0f}/s"),
-            TextColumn("[red]{task.fields[trouble]}"),
-            TimeElapsedColumn(),
+            TextColumn("[bold]{task.description}", table_column=_unwrapped()),
+            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
+            DownloadColumn(table_column=_unwrapped()),
+            TextColumn(
+                "{task.fields[acknowledged]:,} acked {task.fields[rate]:,.0f}/s", table_column=_unwrapped()
+            ),
+            TextColumn("[red]{task.fields[trouble]}", table_column=_unwrapped()),
+            TimeElapsedColumn(table_column=_unwrapped()),
             console=Console(stderr=True, force_terminal=True if is_forced else None),
             auto_refresh=False,
+            expand=True,
         )
         name = inputs[0].name if len(inputs) == 1 else f"{len(inputs)} inputs"
         self._task = self._progress.add_task(

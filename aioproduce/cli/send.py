@@ -20,6 +20,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from aioproduce.cli.display import hushed_warnings
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.inputs import InputError, InputReader, LineSplitter
 from aioproduce.cli.line_format import BadLineError, BlankLineError
@@ -180,7 +181,8 @@ class SendRun:
 
     async def _work(self) -> None:
         try:
-            await self._check_destination()
+            with hushed_warnings():
+                await self._check_destination()
             await self._pump()
         except _StoppedError:
             pass
