@@ -85,8 +85,9 @@ class Admission:
                 delivery = accumulator.append_new_batch(
                     lease, view, partition, timestamp, key, value, headers, self._driver.now()
                 )
-            if sender.has_work:
-                self._driver.wake()
+        if sender.has_work:
+            # Also when an open batch took the record: another, left because it is full, may go now.
+            self._driver.wake()
         return delivery
 
     async def append_waiting(
