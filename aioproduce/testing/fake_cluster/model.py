@@ -118,6 +118,7 @@ class BrokerSideConnection:
     frames: deque[tuple[RequestHeader, memoryview]] = field(default_factory=deque)
     in_progress: Exchange | None = None
     is_serving: bool = False
+    unread: list[bytes] = field(default_factory=list)
     is_reading: bool = True
     throttled_until: float = 0.0
     outbox: deque[tuple[float, Send | Close]] = field(default_factory=deque)
@@ -174,6 +175,9 @@ class ClusterModel:
         self._now = now
         connection = self._connections.get(connection_id)
         if connection is None:
+            return
+        if self.faults.is_stalled(connection.broker_id):
+            connection.unread.append(data)
             return
         try:
             frames = connection.framer.feed(data)
@@ -451,6 +455,9 @@ class ClusterModel:
             self._update_reading(connection)
             self._flush(connection, now)
             self._serve_if_open(connection, now)
+            unread, connection.unread = connection.unread, []
+            for data in unread:
+                self.receive_data(connection.connection_id, data, now)
 
     def _update_reading(self, connection: BrokerSideConnection) -> None:
         is_reading = not self.faults.is_stalled(connection.broker_id)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, cast, final
 
 from aioproduce.testing.fake_cluster.effects import Close, Effect, Send
 
@@ -132,6 +132,10 @@ class ClusterServer:
             return
         self._arm()
 
+    def call_soon(self, action: Callable[[], None]) -> None:
+        """Run `action` in the loop's next turn."""
+        self._loop.call_soon(action)
+
     def opened(self, protocol: _BrokerProtocol, broker_id: int, now: float) -> int:
         """Register a new connection with the model."""
         connection_id = self._model.connection_opened(broker_id, now)
@@ -183,7 +187,15 @@ class ClusterServer:
 class _BrokerProtocol(asyncio.Protocol):
     """One connection, on the broker's side."""
 
-    __slots__ = ("_broker_id", "_connection_id", "_is_peer_slow", "_is_reading", "_server", "_transport")
+    __slots__ = (
+        "_broker_id",
+        "_connection_id",
+        "_is_made",
+        "_is_peer_slow",
+        "_is_reading",
+        "_server",
+        "_transport",
+    )
 
     def __init__(self, server: ClusterServer, broker_id: int) -> None:
         self._server = server
@@ -192,17 +204,22 @@ class _BrokerProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_reading = True
         self._is_peer_slow = False
+        self._is_made = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not checked by isinstance: uvloop's transports are not asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
 
         def open_connection(now: float) -> None:
             self._connection_id = self._server.opened(self, self._broker_id, now)
 
         self._server.feed(open_connection)
         if not self._connection_id:
-            transport.abort()
+            self._transport.abort()
+        elif not self._is_reading:
+            # uvloop starts to read when this method returns, and forgets a pause that was asked for in it.
+            self._server.call_soon(self._apply_reading)
+        self._is_made = True
 
     def data_received(self, data: bytes) -> None:
         self._server.received(self._connection_id, data)
@@ -227,7 +244,8 @@ class _BrokerProtocol(asyncio.Protocol):
     def set_reading(self, is_reading: bool) -> None:
         """Read from the socket, or leave what comes to the kernel."""
         self._is_reading = is_reading
-        self._apply_reading()
+        if self._is_made:
+            self._apply_reading()
 
     def close(self, *, is_reset: bool) -> None:
         """Close after what was written, or reset at once."""
