@@ -61,6 +61,8 @@ _log = logging.getLogger("aioproduce")
 # The clock is read once in so many sends (a power of 2), and the loop gets its turn when so much has passed.
 _SENDS_PER_CLOCK: Final = 16
 _TURN: Final = 0.001
+# Kafka's int32: larger ones would not fit the short way's C integer; the long way refuses them by name.
+_MAX_PARTITION: Final = 2**31 - 1
 
 OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
 
@@ -293,7 +295,7 @@ class Producer:
         if appender is not None:
             if partition is None:
                 delivery = appender.append(NO_PARTITION, created, key, value, headers)
-            elif partition.__class__ is int and partition >= 0:
+            elif partition.__class__ is int and 0 <= partition <= _MAX_PARTITION:
                 delivery = appender.append(partition, created, key, value, headers)
         if delivery is None:
             admission = self._admission
