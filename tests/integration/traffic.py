@@ -1,10 +1,11 @@
 """Records on their way while something happens to the brokers, and the judgement of what became of them.
 
-Used by the integration tests of the producer. Every value is the record's number in send order, so a log that
+Used by the integration tests of the producer. Every value tells the record's number in send order, so a log that
 somebody else read back says by itself what is lost, duplicated or out of order (the oracle of the fault tests:
 L, A, D, O and X).
 
 1. The number of a record is its place in send order; its key, where it has one, is that number modulo ``keys``.
+   Before the number stands the name of the traffic, so that several can share a topic.
 2. An outcome is taken from ``on_delivery``. No outcome at all, and a second one, fail the test at the end.
 3. Nothing here waits for time to pass but the pace of the traffic itself: what a test waits for is
    acknowledgements, ``await traffic.acknowledged(100)``.
@@ -63,16 +64,14 @@ class Traffic:
         producer: A running producer.
         topic: The topic.
         keys: How many different keys; 0 for records without.
-        partition: The partition of all records, or ``None``.
+        name: The first word of every value; without blanks.
     """
 
-    def __init__(
-        self, producer: Producer, topic: str, *, keys: int = 20, partition: int | None = None
-    ) -> None:
+    def __init__(self, producer: Producer, topic: str, *, keys: int = 20, name: str = "record") -> None:
         self._producer = producer
         self._topic = topic
         self._keys = keys
-        self._partition = partition
+        self._name = name.encode()
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._watchers: list[tuple[int, asyncio.Future[None]]] = []
@@ -109,12 +108,11 @@ class Traffic:
         for _ in range(count):
             number = self.sent
             key = b"key-%d" % (number % self._keys) if self._keys else None
-            value = b"%d" % number if not size else (b"%d " % number).ljust(size, b".")
+            value = b"%s %d " % (self._name, number)
             await self._producer.send(
                 self._topic,
-                value,
+                value.ljust(size, b"."),
                 key,
-                partition=self._partition,
                 on_delivery=functools.partial(self._settled, number),
             )
             self.sent += 1
@@ -149,13 +147,13 @@ class Traffic:
         self._watchers = [watched for watched in self._watchers if not watched[1].done()]
 
     def judge(self, records: Iterable[ConsumedRecord]) -> Verdict:
-        """Compare the outcomes with a log, whose records come in the order of their offsets."""
+        """Compare the outcomes with a log of this traffic alone; each partition's records are in order."""
         verdict = Verdict()
         places: dict[int, list[tuple[int, int]]] = {}
         latest: dict[int, int] = {}
         for record in records:
-            number = _number(record.value)
-            if number is None or number >= self.sent:
+            number = self._number(record.value)
+            if not 0 <= number < self.sent:
                 verdict.foreign.append(record.value)
                 continue
             if number in places:
@@ -180,9 +178,7 @@ class Traffic:
         """The different errors, for an assertion that there are none."""
         return sorted({f"{type(error).__name__}: {error}" for error in self.failed.values()})
 
-
-def _number(value: bytes | None) -> int | None:
-    if value is None:
-        return None
-    digits = value.rstrip(b".").rstrip()
-    return int(digits) if digits.isdigit() else None
+    def _number(self, value: bytes | None) -> int:
+        """The number in a value; -1 if it is none of this traffic's."""
+        name, number, _ = (b"" if value is None else value).split(b" ", 2)
+        return int(number) if name == self._name else -1
