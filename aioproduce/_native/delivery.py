@@ -11,6 +11,9 @@ Invariants:
 3. The shared `DeliveryFuture` is never yielded to an event loop: each waiter yields a waiter of its own, so that
    cancelling one wait disturbs neither the record nor the other waiters.
 4. `DeliveryFuture.cancel()` marks the handle cancelled and wakes all who wait on it; the record goes on.
+5. The error that a result keeps is never raised nor handed out: whoever asks gets a copy. The traceback of a
+   raised error holds the frames that it passed, and those hold futures of this very batch: kept here, it would
+   close a cycle through `DeliveryFuture`, which the garbage collector does not see.
 
 One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted. Nothing here knows an
 event loop: the `runtime` of a result (made by the driver) parks, wakes and schedules.
@@ -19,6 +22,7 @@ event loop: the `runtime` of a result (made by the driver) parks, wakes and sche
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aioproduce.records import RecordMetadata
@@ -67,6 +71,18 @@ class DeliveryRuntime(Protocol):
 
     def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
         """`count` records of a batch failed and nobody ever asked for them; may come from the collector."""
+
+
+@cython.cfunc
+def _copy_of(error: BaseException) -> BaseException:
+    kind = type(error)
+    copied: BaseException = kind.__new__(kind)  # its `__init__` may want more than `args`
+    copied.args = error.args
+    copied.__dict__.update(error.__dict__)
+    copied.__cause__ = error.__cause__
+    copied.__context__ = error.__context__
+    copied.__suppress_context__ = error.__suppress_context__
+    return copied
 
 
 @cython.cclass
@@ -222,7 +238,7 @@ class BatchResult:
                 if self._status == SUCCEEDED:
                     callback(future._metadata(), None)
                 else:
-                    callback(future._metadata(), self._error_at(future._index))
+                    callback(future._metadata(), _copy_of(self._error_at(future._index)))
             except Exception as error:
                 raised.append(error)
         return raised
@@ -233,7 +249,8 @@ class BatchResult:
             raise RuntimeError(f"the batch of {self._topic}-{self._partition} was settled twice")
 
     @cython.cfunc
-    def _error_at(self, index: cython.int) -> BaseException | None:
+    def _error_at(self, index: cython.int) -> BaseException:
+        assert self._error is not None
         if self._record_errors is None:
             return self._error
         return self._record_errors.get(index, self._error)
@@ -280,7 +297,7 @@ class DeliveryFuture:
     """
 
     __slots__ = (
-        "_cancel_message",
+        "_cancelled_with",
         "_done_callbacks",
         "_index",
         "_is_cancelled",
@@ -303,7 +320,7 @@ class DeliveryFuture:
     _is_watched: cython.bint
     _is_cancelled: cython.bint
     _is_observed: cython.bint
-    _cancel_message: object | None
+    _cancelled_with: object | None
 
     def __init__(
         self, result: BatchResult, index: int, timestamp: int, key_size: int, value_size: int
@@ -318,7 +335,7 @@ class DeliveryFuture:
         self._is_watched = False
         self._is_cancelled = False
         self._is_observed = False
-        self._cancel_message = None
+        self._cancelled_with = None
 
     # -- what asyncio asks of a future ---
 
@@ -326,6 +343,15 @@ class DeliveryFuture:
     def _asyncio_future_blocking(self) -> bool:
         """Tells `asyncio.isfuture()` that this is one; never True, as it is never yielded to a task."""
         return False
+
+    @property
+    def _cancel_message(self) -> object:
+        """What `asyncio.gather()` reads of a cancelled future."""
+        return self._cancelled_with
+
+    def _make_cancelled_error(self) -> BaseException:
+        """What `asyncio.gather()` raises for a cancelled future; without it, it would never end."""
+        return self._result._runtime.cancelled_error(self._cancelled_with)
 
     def get_loop(self) -> Any:
         """The event loop that the producer runs on."""
@@ -352,7 +378,7 @@ class DeliveryFuture:
         if self.done():
             return False
         self._is_cancelled = True
-        self._cancel_message = msg
+        self._cancelled_with = msg
         self._fire()
         return True
 
@@ -367,7 +393,10 @@ class DeliveryFuture:
         error = self._outcome()
         if error is None:
             return self._metadata()
-        raise error.with_traceback(None)
+        try:
+            raise error
+        finally:
+            error = None  # its traceback holds this frame
 
     def exception(self) -> BaseException | None:
         """Why the record was not acknowledged, or `None` if it was.
@@ -376,11 +405,7 @@ class DeliveryFuture:
             asyncio.CancelledError: this handle was cancelled.
             asyncio.InvalidStateError: the outcome is not there yet.
         """
-        error = self._outcome()
-        if self._is_cancelled:
-            assert error is not None
-            raise error
-        return error
+        return self._outcome()
 
     def add_done_callback(
         self, callback: Callable[[DeliveryFuture], object], *, context: Context | None = None
@@ -389,6 +414,9 @@ class DeliveryFuture:
         if self.done():
             self._result._runtime.call_soon(callback, self, context)
             return
+        if context is None:
+            # As asyncio's futures: the context of who asks, not of who will settle the record.
+            context = copy_context()
         if self._done_callbacks is None:
             self._done_callbacks = []
         self._done_callbacks.append((callback, context))
@@ -508,16 +536,15 @@ class DeliveryFuture:
 
     @cython.cfunc
     def _outcome(self) -> BaseException | None:
-        """The error to raise, `None` on success."""
+        """The error of the record, a copy; `None` on success."""
         if self._is_cancelled:
-            message = self._cancel_message
-            return self._result._runtime.cancelled_error(message)
+            raise self._make_cancelled_error()
         if not self.done():
-            return self._result._runtime.invalid_state_error("the record is not acknowledged yet")
+            raise self._result._runtime.invalid_state_error("the record is not acknowledged yet")
         if self._result._status == SUCCEEDED:
             return None
         self._observe()
-        return self._result._error_at(self._index)
+        return _copy_of(self._result._error_at(self._index))
 
     @cython.cfunc
     def _observe(self) -> None:

@@ -76,9 +76,9 @@ class AsyncioRuntime:
         return asyncio.InvalidStateError(message)
 
     def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
-        """Records failed that nobody asked for; the garbage collector may tell, at any point."""
+        """Records failed that nobody asked for; the garbage collector may tell, at any point, in any thread."""
         if not self._loop.is_closed():
-            self._loop.call_soon(self._on_unobserved, topic, partition, error, count)
+            self._loop.call_soon_threadsafe(self._on_unobserved, topic, partition, error, count)
 
 
 @final
