@@ -1,12 +1,16 @@
-"""The oracle of the broker model: a real broker answers the same hand-built requests in the same way."""
+"""The oracle of the broker model: real brokers answer the same requests alike, and Kafka's consumer reads it."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import struct
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiokafka import AIOKafkaProducer
+
+from aioproduce.testing import FakeCluster
 
 from tests.unit.fake_broker_peer import (
     SCRIPTS,
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.kafka_cluster import KafkaCluster
+    from tests.kafka_tools import KafkaTools
 
 
 class RealPeer:
@@ -113,3 +118,31 @@ def test_a_duplicate_is_answered_with_a_log_append_time(
 
     assert first.log_append_time is None
     assert second.log_append_time is not None
+
+
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+async def test_kafkas_own_consumer_reads_a_fake_cluster(
+    kafka_tools: KafkaTools, isolation_level: str
+) -> None:
+    async with FakeCluster(3, topics={"t": 3}) as cluster:
+        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, compression_type="lz4")
+        await producer.start()
+        for n in range(200):
+            await producer.send("t", b"%d" % n, key=b"%d" % (n % 7), headers=[("n", b"%d" % n)])
+        await producer.stop()
+
+        consumed = await asyncio.to_thread(
+            kafka_tools.console_consume,
+            cluster.bootstrap_servers,
+            "t",
+            max_messages=200,
+            isolation_level=isolation_level,
+        )
+
+    assert sorted(
+        (record.partition, record.offset, record.timestamp, record.key, record.value, record.headers)
+        for record in consumed
+    ) == [
+        (record.partition, record.offset, record.timestamp, record.key, record.value, record.headers)
+        for record in cluster.records("t")
+    ]

@@ -358,8 +358,9 @@ class ClusterModel:
 
     def _answer(self, exchange: Exchange, body: Body, now: float) -> None:
         connection = self._connections.get(exchange.connection_id)
-        if connection is None or connection.in_progress is not exchange:
+        if connection is None:
             return
+        assert connection.in_progress is exchange, "a handler answers once"
         connection.in_progress = None
         if exchange.throttle > 0:
             body = {**body, "throttle_time": exchange.throttle}
@@ -406,8 +407,7 @@ class ClusterModel:
         self._enqueue(connection, Send(connection.connection_id, data), now + delay)
 
     def _enqueue(self, connection: BrokerSideConnection, effect: Send | Close, due_at: float) -> None:
-        if connection.outbox:
-            due_at = max(due_at, connection.outbox[-1][0])
+        # One that is due earlier than the one before it waits for that one: answers stay in order.
         connection.outbox.append((due_at, effect))
         if due_at > self._now:
             self._timers.call_at(due_at, lambda at: self._flush(connection, at))
