@@ -11,7 +11,6 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from aioproduce.testing import FakeCluster
-
 from tests.unit.fake_broker_peer import (
     SCRIPTS,
     TRANSACTIONAL_ANSWERS,
