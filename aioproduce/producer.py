@@ -190,8 +190,7 @@ class Producer:
         Raises:
             ValueError: the timeout is negative.
         """
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
+        _check_timeout(timeout)
         if self._state is _State.NEW:
             self._move_to(_State.CLOSED)
             return
@@ -405,7 +404,9 @@ class Producer:
         Raises:
             PartialSendError: a record could not be accepted, or there were not as many keys as values; those
                 before it are accepted and are in the error's `deliveries`.
+            ProducerStateError: as in `send()`; of a call that was never allowed, there is no first part.
         """
+        self._check_callable()
         headers = None if headers is None else header_list(headers)
         futures: list[DeliveryFuture] = []
         paired: Iterable[tuple[Any, Any]] = (
@@ -442,9 +443,11 @@ class Producer:
 
         Raises:
             FlushTimeoutError: not all was settled in time; it goes on.
+            ValueError: the timeout is negative.
             ProducerStateError: as in `send()`. A record that failed raises from its own future, not from here.
         """
         self._check_callable()
+        _check_timeout(timeout)
         driver = self._driver
         now = driver.now()
         waiter = driver.make_waiter()
@@ -493,6 +496,7 @@ class Producer:
             UnsupportedVersionError: a broker that this client cannot work with.
         """
         self._check_callable()
+        _check_timeout(timeout)
         return await self._admission.check(timeout)
 
     @property
@@ -617,6 +621,11 @@ class Producer:
     def _check_callable(self) -> None:
         self._check_running()
         self._check_place()
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
 
 
 def _no_loop() -> None:

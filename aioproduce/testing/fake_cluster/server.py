@@ -38,6 +38,7 @@ class ClusterServer:
 
     __slots__ = (
         "_connections",
+        "_due",
         "_failure",
         "_host",
         "_idle",
@@ -58,6 +59,7 @@ class ClusterServer:
         self._reserved: dict[int, socket.socket] = {}
         self._connections: dict[int, _BrokerProtocol] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._due = 0.0
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self._failure: BaseException | None = None
@@ -168,18 +170,18 @@ class ClusterServer:
     def _arm(self) -> None:
         at = self._model.next_timer()
         if self._timer is not None:
-            if at is not None and self._timer.when() == at and not self._timer.cancelled():
+            if at is not None and self._due == at and not self._timer.cancelled():
                 return
             self._timer.cancel()
             self._timer = None
         if at is not None:
+            # Not asked of the handle: for an instant that is now, uvloop gives one that does not know it.
+            self._due = at
             self._timer = self._loop.call_at(at, self._fire)
 
     def _fire(self) -> None:
         # The loop may call a hair before `at`: its clock's resolution is added on its side.
-        planned, self._timer = self._timer, None
-        assert planned is not None, "only the timer itself calls this"
-        due = planned.when()
+        self._timer, due = None, self._due
         self.feed(lambda now: self._model.handle_timer(max(now, due)))
 
 
