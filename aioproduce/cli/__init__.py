@@ -5,7 +5,8 @@ runs and not before: the package can be imported without them, and says what to 
 
 | module | what is there |
 |---|---|
-| `app` | the commands and their options |
+| `app` | the commands |
+| `options` | their options |
 | `settings` | options, environment and files into a `ProducerConfig` |
 | `inputs` | the files and standard input, read by a thread and cut into lines |
 | `line_format` | a line into key and value |

@@ -13,10 +13,8 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import math
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,7 +34,28 @@ from aioproduce.cli.display import (
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.inputs import STDIN_NAME, InputError, find_inputs
 from aioproduce.cli.line_format import LineParser, json_lines, keyed_lines
-from aioproduce.cli.settings import ENVIRONMENT, build_config, parse_headers, parse_separator
+from aioproduce.cli.options import (
+    Acks,
+    AsJson,
+    Bootstrap,
+    Compression,
+    ConfigFile,
+    Files,
+    Format,
+    Headers,
+    KeyField,
+    KeySeparator,
+    LineFormat,
+    OnError,
+    OnErrorOption,
+    Overrides,
+    Partition,
+    ProgressFlag,
+    Rate,
+    Timeout,
+    Topic,
+)
+from aioproduce.cli.settings import build_config, parse_headers, parse_separator
 from aioproduce.errors import ConfigError, ProducerError
 
 if TYPE_CHECKING:
@@ -59,52 +78,6 @@ with everything sent until then acknowledged.
 """
 
 
-class LineFormat(StrEnum):
-    """What the lines of the input are."""
-
-    LINES = "lines"
-    JSON = "json"
-
-
-class OnError(StrEnum):
-    """What a line that cannot be sent, or a record that is not acknowledged, leads to."""
-
-    STOP = "stop"
-    SKIP = "skip"
-
-
-def _finite(value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter(f"{value} is not a number of anything")
-    return value
-
-
-Bootstrap = Annotated[
-    str | None,
-    typer.Option(
-        "--bootstrap-server", "-b", envvar=ENVIRONMENT, metavar="HOST:PORT,...", help="Brokers to ask first."
-    ),
-]
-ConfigFile = Annotated[
-    str | None, typer.Option("--config", metavar="FILE", help="A Java .properties file with producer keys.")
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("-X", metavar="KEY=VALUE", help="Any producer key, e.g. -X linger.ms=20 (see `config`)."),
-]
-Timeout = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        min=0.0,
-        callback=_finite,
-        metavar="SECONDS",
-        help="Wait so long for cluster and topic at the start, and for what is outstanding after Ctrl-C.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="The result as one JSON object, for programs.")]
-
-
 @app.callback(invoke_without_command=True)
 def root(
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
@@ -122,60 +95,22 @@ def root(
 
 @app.command(epilog=_EXIT_CODES)
 def send(
-    topic: Annotated[str, typer.Argument(help="The topic.", show_default=False)],
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(help="Files to send line by line; - or none is standard input.", show_default=False),
-    ] = None,
+    topic: Topic,
+    files: Files = None,
     bootstrap: Bootstrap = None,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
-    line_format: Annotated[
-        LineFormat,
-        typer.Option("--format", help="json: each line must be a JSON object, and is sent as it is."),
-    ] = LineFormat.LINES,
-    key_field: Annotated[
-        str | None,
-        typer.Option(metavar="A.B", help="Take the key from this field of each object (with --format json)."),
-    ] = None,
-    key_separator: Annotated[
-        str | None,
-        typer.Option(
-            "--key-separator", "-K", metavar="TEXT", help="The key stands before the first TEXT of each line."
-        ),
-    ] = None,
-    headers: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Send all records to this partition.")
-    ] = None,
-    compression: Annotated[
-        str | None,
-        typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
-    ] = None,
-    acks: Annotated[
-        str | None, typer.Option(metavar="ACKS", help="Who must have a record: all, 1 or 0.")
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(metavar="N", min=0.001, callback=_finite, help="At most N records per second."),
-    ] = None,
-    on_error: Annotated[
-        OnError,
-        typer.Option(
-            "--on-error",
-            help="At a line that cannot be sent or a record that fails: stop, or skip and count.",
-        ),
-    ] = OnError.STOP,
+    line_format: Format = LineFormat.LINES,
+    key_field: KeyField = None,
+    key_separator: KeySeparator = None,
+    headers: Headers = None,
+    partition: Partition = None,
+    compression: Compression = None,
+    acks: Acks = None,
+    rate: Rate = None,
+    on_error: OnErrorOption = OnError.STOP,
     timeout: Timeout = 10.0,
-    progress: Annotated[
-        bool | None,
-        typer.Option(
-            "--progress/--no-progress", help="The bar; by default on a terminal.", show_default=False
-        ),
-    ] = None,
+    progress: ProgressFlag = None,
     as_json: AsJson = False,
 ) -> None:
     """Send the lines of files, or of standard input, as records.

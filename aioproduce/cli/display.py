@@ -19,7 +19,7 @@ import json
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TextIO, final
 
 from rich import box
 from rich.console import Console
@@ -43,12 +43,24 @@ if TYPE_CHECKING:
 
 # Seconds between two pictures of the bar: drawing one takes about 2 ms of the loop that sends.
 _PICTURE: Final = 0.1
+_PICTURES_PER_COUNT: Final = 10
 
 
 def complain(message: str) -> None:
-    """A line for the user on standard error."""
-    if sys.stderr is not None:
+    """A line for the user on standard error; where that is gone too, there is nobody to tell."""
+    if sys.stderr is None:
+        return
+    try:
         print(message, file=sys.stderr, flush=True)
+    except OSError:
+        _abandon(sys.stderr)
+
+
+def _abandon(stream: TextIO) -> None:
+    """Let what is left in a stream's buffer go nowhere: at exit Python would write it once more, and fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 @contextlib.contextmanager
@@ -77,10 +89,7 @@ def write_output(text: str) -> bool:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # What is left in Python's buffer would be written once more at exit, and fail again.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+        _abandon(sys.stdout)
         complain(f"error: cannot write to standard output: {error.strerror or error}")
         return False
     return True
@@ -101,6 +110,15 @@ def _unwrapped() -> Column:
 
 
 @final
+class _BarConsole(Console):
+    """A console whose end does not end the run, as rich's own would."""
+
+    def on_broken_pipe(self) -> None:
+        """Draw nothing any more."""
+        self.quiet = True
+
+
+@final
 class SendProgress:
     """The progress bar of `aioproduce send`.
 
@@ -112,6 +130,8 @@ class SendProgress:
 
     def __init__(self, inputs: Sequence[Input], tally: Tally, *, is_forced: bool = False) -> None:
         self._tally = tally
+        self._pictures = 0
+        self._acknowledged = 0
         sizes = [item.size for item in inputs]
         known = [size for size in sizes if size is not None]
         self._total = sum(known) if len(known) == len(sizes) else None
@@ -124,7 +144,7 @@ class SendProgress:
             ),
             TextColumn("[red]{task.fields[trouble]}", table_column=_unwrapped()),
             TimeElapsedColumn(table_column=_unwrapped()),
-            console=Console(stderr=True, force_terminal=True if is_forced else None),
+            console=_BarConsole(stderr=True, force_terminal=True if is_forced else None),
             auto_refresh=False,
             expand=True,
         )
@@ -146,12 +166,18 @@ class SendProgress:
     def _picture(self) -> None:
         tally = self._tally
         tally.settle()
+        acknowledged = tally.acknowledged
+        if self._pictures % _PICTURES_PER_COUNT == 0:
+            # What lies behind a record that waits is settled too: too dear to look for each time.
+            acknowledged = tally.acknowledged_so_far
+        self._pictures += 1
+        self._acknowledged = max(self._acknowledged, acknowledged)
         trouble = tally.failed + tally.rejected
         self._progress.update(
             self._task,
             completed=tally.read_bytes,
-            acknowledged=tally.acknowledged,
-            rate=tally.rate,
+            acknowledged=self._acknowledged,
+            rate=self._acknowledged / tally.seconds if tally.seconds else 0.0,
             trouble=f"{trouble:,} not sent" if trouble else "",
             refresh=True,
         )

@@ -160,7 +160,7 @@ class SendRun:
 
     async def _wind_up(self) -> None:
         """After a signal: give what was accepted a bounded time to be acknowledged, or until a second signal."""
-        outstanding = self._outstanding()
+        outstanding = self.tally.outstanding
         if self.signal is None or not outstanding:
             return
         self._announce(
@@ -172,10 +172,6 @@ class SendRun:
             flush.cancel()
         with contextlib.suppress(asyncio.CancelledError, FlushTimeoutError, ProducerError):
             await flush  # records that are left fail in close(0), each with its reason
-
-    def _outstanding(self) -> int:
-        self.tally.settle()
-        return self.tally.sent - self.tally.acknowledged - self.tally.failed
 
     # -- the work ---
 

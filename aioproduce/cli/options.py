@@ -1,0 +1,106 @@
+"""The options of the commands: names, what they take, help texts.
+
+Imported by `app`, whose command functions have them as the types of their parameters, as typer wants it.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from aioproduce.cli.settings import ENVIRONMENT
+
+
+class LineFormat(StrEnum):
+    """What the lines of the input are."""
+
+    LINES = "lines"
+    JSON = "json"
+
+
+class OnError(StrEnum):
+    """What a line that cannot be sent, or a record that is not acknowledged, leads to."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a number of anything")
+    return value
+
+
+Bootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server", "-b", envvar=ENVIRONMENT, metavar="HOST:PORT,...", help="Brokers to ask first."
+    ),
+]
+ConfigFile = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="A Java .properties file with producer keys.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("-X", metavar="KEY=VALUE", help="Any producer key, e.g. -X linger.ms=20 (see `config`)."),
+]
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout",
+        min=0.0,
+        callback=_finite,
+        metavar="SECONDS",
+        help="Wait so long for cluster and topic at the start, and for what is outstanding after Ctrl-C.",
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="The result as one JSON object, for programs.")]
+Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(help="Files to send line by line; - or none is standard input.", show_default=False),
+]
+Format = Annotated[
+    LineFormat,
+    typer.Option("--format", help="json: each line must be a JSON object, and is sent as it is."),
+]
+KeyField = Annotated[
+    str | None,
+    typer.Option(metavar="A.B", help="Take the key from this field of each object (with --format json)."),
+]
+KeySeparator = Annotated[
+    str | None,
+    typer.Option(
+        "--key-separator", "-K", metavar="TEXT", help="The key stands before the first TEXT of each line."
+    ),
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header of every record; repeatable."),
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Send all records to this partition.")
+]
+Compression = Annotated[
+    str | None,
+    typer.Option("--compression", "-z", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd."),
+]
+Acks = Annotated[str | None, typer.Option(metavar="ACKS", help="Who must have a record: all, 1 or 0.")]
+Rate = Annotated[
+    float | None,
+    typer.Option(metavar="N", min=0.001, callback=_finite, help="At most N records per second."),
+]
+OnErrorOption = Annotated[
+    OnError,
+    typer.Option(
+        "--on-error",
+        help="At a line that cannot be sent or a record that fails: stop, or skip and count.",
+    ),
+]
+ProgressFlag = Annotated[
+    bool | None,
+    typer.Option("--progress/--no-progress", help="The bar; by default on a terminal.", show_default=False),
+]
