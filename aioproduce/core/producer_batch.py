@@ -105,7 +105,7 @@ class ProducerBatch:
         last_error: What went wrong with the latest attempt, in words.
         topic_id: The topic's id when it was last sent, for Produce v13 (KIP-516).
         buffers: What goes on the wire, once sealed.
-        size: Bytes of `buffers`, or the bytes written so far.
+        size: Bytes of `buffers`, once sealed; `records.size` tells what was written so far.
         sequence_has_been_reset: Whether its sequence was rewritten since it was last sent.
     """
 
@@ -352,7 +352,8 @@ def _cut_in_half(sizes: list[int]) -> int:
     half = sum(sizes) / 2
     passed = 0
     for index, size in enumerate(sizes):
+        if passed + size >= half:
+            cut = index if half - passed < passed + size - half else index + 1
+            return min(max(cut, 1), len(sizes) - 1)
         passed += size
-        if passed >= half:
-            return min(max(index, 1), len(sizes) - 1)
     return 1

@@ -286,16 +286,19 @@ class RecordAccumulator:
     def reconsider(self, queue: PartitionQueue, now: float) -> None:
         """Something about this partition changed: see whether, or when, its first batch can be sent."""
         at = self._sendable_at(queue)
-        if at is None:
+        if at is not None and at > now and at != _NOW:
             self._take_from_ready(queue)
-        elif at <= now or at == _NOW:
-            self._lingering.pop(queue, None)
-            self._mark_ready(queue)
-        else:
             if queue.batches[0].attempts == 0:
                 self._lingering[queue] = None
             self._deadlines.reschedule(queue, at)
             self.has_news = True
+            return
+        self._lingering.pop(queue, None)
+        self._deadlines.cancel(queue)
+        if at is None:
+            self._take_from_ready(queue)
+        else:
+            self._mark_ready(queue)
 
     def _sendable_at(self, queue: PartitionQueue) -> float | None:
         """When the first batch can be sent: an instant, `_NOW`, or `None` if no passing of time brings it."""
@@ -366,8 +369,8 @@ class RecordAccumulator:
 
     def memory_exhausted(self, now: float) -> None:
         """A `send()` began to wait for memory: no batch lingers any longer."""
-        while self._lingering:
-            queue, _ = self._lingering.popitem(last=False)
+        lingering, self._lingering = self._lingering, OrderedDict()
+        for queue in lingering:
             self.reconsider(queue, now)
 
     def mute(self, topic_partition: TopicPartition) -> None:
@@ -375,7 +378,7 @@ class RecordAccumulator:
         queue = self._find(topic_partition)
         if queue is not None:
             queue.is_muted = True
-            self._take_from_ready(queue)
+            self.reconsider(queue, _NOW)
 
     def unmute(self, topic_partition: TopicPartition, now: float) -> None:
         """End `mute()`."""
@@ -421,8 +424,7 @@ class RecordAccumulator:
             queue = next(iter(ready))
             at = self._sendable_at(queue)
             if at is None or at > now:
-                self._take_from_ready(queue)
-                self.reconsider(queue, now)
+                self.reconsider(queue, now)  # it was ready because someone waited for memory
                 continue
             batch = queue.batches[0]
             if drained and size + batch.records.size > self._max_request_size:
