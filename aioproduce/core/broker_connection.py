@@ -449,7 +449,12 @@ class BrokerConnection:
                 f"the broker answered request {correlation_id} where {request.correlation_id} "
                 f"({request.api.display_name}) is next"
             )
-        response = decode_body(request.api, request.version, frame)
+        try:
+            response = decode_body(request.api, request.version, frame)
+        except ProtocolError as error:
+            raise ProtocolError(
+                f"the answer to {request.api.display_name} v{request.version} cannot be read: {error}"
+            ) from error
         self.in_flight.popleft()
         self._throttle(request, response.throttle, now)
         if request.context is not _Negotiation.CONTEXT:

@@ -15,6 +15,7 @@ Invariants, beyond those of `drivers.base`:
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Callable, Generator
 from functools import partial
@@ -324,9 +325,7 @@ class AsyncioDriver:
         failure = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
         if failure is None or effect.connection_id in self._connections:
             return
-        error = BrokerConnectionError(
-            f"{effect.host}:{effect.port}: {failure or 'given up'}", host=effect.host, port=effect.port
-        )
+        error = BrokerConnectionError(_reason(failure), host=effect.host, port=effect.port)
         error.__cause__ = failure
         self._sender.connection_lost(effect.connection_id, error, self._loop.time())
         self.wake()
@@ -365,3 +364,10 @@ class AsyncioDriver:
         self._connections.pop(connection_id, None)
         self._sender.connection_lost(connection_id, error, self._loop.time())
         self.wake()
+
+
+def _reason(failure: BaseException) -> str:
+    """In the system's words: asyncio's own for a refused connection are "Connect call failed"."""
+    if isinstance(failure, OSError) and not isinstance(failure, socket.gaierror) and failure.errno:
+        return os.strerror(failure.errno)
+    return str(failure) or "given up"
