@@ -48,9 +48,14 @@ _AMBIGUOUS: Final = frozenset(
         codes.REQUEST_TIMED_OUT,
         codes.NETWORK_EXCEPTION,
         codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        codes.KAFKA_STORAGE_ERROR,
     }
 )
 """Codes after which the batch may be in the log. Codes that this client does not know are taken for such."""
+
+_AMBIGUOUS_FOR_ALL: Final = _AMBIGUOUS | {codes.NOT_LEADER_OR_FOLLOWER}
+"""Likewise with acks=all: a leader that has appended waits for its followers, and answers this if it is deposed
+meanwhile (Partition.checkEnoughReplicasReachOffset), while the next leader may have what it appended."""
 
 _log = logging.getLogger("aioproduce.sender")
 
@@ -58,6 +63,17 @@ _log = logging.getLogger("aioproduce.sender")
 @final
 class ProduceCompletion:
     """Turns answers into outcomes."""
+
+    __slots__ = (
+        "_accumulator",
+        "_ambiguous",
+        "_bounded_log",
+        "_config",
+        "_metadata",
+        "_transactions",
+        "keeps_order_by_muting",
+        "settled",
+    )
 
     def __init__(
         self,
@@ -71,6 +87,7 @@ class ProduceCompletion:
         self._metadata = metadata
         self._transactions = transactions
         self._bounded_log = BoundedLog(_log)
+        self._ambiguous = _AMBIGUOUS_FOR_ALL if config.acks == -1 else _AMBIGUOUS
         self.keeps_order_by_muting = config.max_in_flight == 1
         self.settled: deque[BatchResult] = deque()
 
@@ -124,7 +141,7 @@ class ProduceCompletion:
         was_answered: bool = True,
     ) -> None:
         code = answer.error_code
-        if code in _AMBIGUOUS or not codes.is_known(code):
+        if code in self._ambiguous or not codes.is_known(code):
             batch.possibly_written = True
         if code != codes.NONE:
             batch.last_error = _describe(answer)

@@ -570,6 +570,10 @@ class SenderHarness:
 
     # -- what holds in the end ---
 
+    def is_closed(self) -> bool:
+        """Whether the core is closed; a method, as a checker of types takes a property for constant."""
+        return self.sender.is_closed
+
     @property
     def outstanding(self) -> int:
         """Bytes of the pool that batches hold."""
