@@ -288,8 +288,7 @@ class RecordAccumulator:
         at = self._sendable_at(queue)
         if at is not None and at > now and at != _NOW:
             self._take_from_ready(queue)
-            if queue.batches[0].attempts == 0:
-                self._lingering[queue] = None
+            self._lingering[queue] = None
             self._deadlines.reschedule(queue, at)
             self.has_news = True
             return
@@ -309,8 +308,7 @@ class RecordAccumulator:
             # A newer leader than the one that refused it is worth an attempt at once (KIP-951).
             return _NOW if queue.leader_epoch > head.sent_leader_epoch else head.retry_at
         if (
-            len(queue.batches) > 1
-            or not head.is_open
+            not head.is_open
             or head.batch_id < self._flush_before
             or self._is_closing
             or self._pool.is_exhausted

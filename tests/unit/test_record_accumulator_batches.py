@@ -280,6 +280,10 @@ def test_without_a_producer_id_nothing_is_drained() -> None:
     harness.append(0)
     assert harness.drain() == []
     assert harness.ready() == set(), "blocked, until the protocol moves"
+    # Also when there is more to send, or time passes.
+    harness.append(0, value=bytes(2000))
+    harness.advance(1.0)
+    assert harness.ready() == set()
     transactions.init_begun()
     transactions.init_succeeded(1, 0)
     harness.accumulator.unblock_all(harness.now)
@@ -352,6 +356,16 @@ def test_a_batch_that_falls_short_of_its_size_is_followed_by_another_one() -> No
     harness = AccumulatorHarness(batch_size=OVERHEAD + 50 * 12 + 11, linger=FOREVER)
     chosen = [harness.append(key=None).partition for _ in range(200)]
     assert chosen == [0] * 100 + [1] * 100
+
+
+def test_the_next_partitions_open_batch_is_used_before_new_memory() -> None:
+    harness = AccumulatorHarness((0, 0), batch_size=OVERHEAD + 50 * 12, linger=FOREVER)
+    harness.append(1)
+    for _ in range(50):
+        assert harness.append(key=None).partition == 0
+    outstanding = harness.pool.outstanding
+    assert harness.append(key=None).partition == 1
+    assert harness.pool.outstanding == outstanding
 
 
 def test_large_keyless_records_are_spread_uniformly() -> None:
@@ -430,13 +444,13 @@ def test_an_empty_key_is_a_key() -> None:
 
 
 def test_new_partitions_are_used_when_metadata_tells_of_them() -> None:
-    harness = AccumulatorHarness((0,), batch_size=128)
+    harness = AccumulatorHarness((0,), batch_size=1024)
     assert {harness.append(key=None, value=bytes(64)).partition for _ in range(5)} == {0}
     harness.leaders[TOPIC] = [(0, 1), (0, 1)]
     harness.refresh()
     keys = [b"%d" % number for number in range(20)]
     assert [harness.append(key=key).partition for key in keys] == [partition_for_key(key, 2) for key in keys]
-    assert {harness.append(key=None, value=bytes(64)).partition for _ in range(10)} == {0, 1}
+    assert {harness.append(key=None, value=bytes(64)).partition for _ in range(40)} == {0, 1}
     assert harness.append(1).partition == 1
 
 
