@@ -70,15 +70,14 @@ def decode_body(api_key: int, api_version: int, frame: memoryview) -> Message:
     Raises:
         ProtocolError: If the bytes are not that answer.
     """
-    at = _INT32.size
     if api_key == ApiKey.API_VERSIONS and api_version > 0 and _is_refused_version(frame):
         # Not every broker keeps to KIP-511: what is no answer in version 0 may be one in the version asked.
-        with suppress(ProtocolError):
-            return _api_versions(decode_entity(response_class(api_key, 0), frame, at))
-    cls, has_header_tags, convert = _decoder(api_key, api_version)
-    if has_header_tags:
-        at = skip_tags(frame, at)
-    return convert(decode_entity(cls, frame, at))
+        for version in (0, api_version):
+            with suppress(ProtocolError):
+                return _decode(api_key, version, frame)
+        # librdkafka's mock writes a list that is neither. That it refuses is all that needs to be known.
+        return ApiVersionsResponse(UNSUPPORTED_VERSION, {})
+    return _decode(api_key, api_version, frame)
 
 
 def _is_refused_version(frame: memoryview) -> bool:
@@ -86,6 +85,12 @@ def _is_refused_version(frame: memoryview) -> bool:
         len(frame) >= _INT32.size + _INT16.size
         and _INT16.unpack_from(frame, _INT32.size)[0] == UNSUPPORTED_VERSION
     )
+
+
+def _decode(api_key: int, api_version: int, frame: memoryview) -> Message:
+    cls, has_header_tags, convert = _decoder(api_key, api_version)
+    at = skip_tags(frame, _INT32.size) if has_header_tags else _INT32.size
+    return convert(decode_entity(cls, frame, at))
 
 
 @cache
