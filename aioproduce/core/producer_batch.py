@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, final
 
 from aioproduce._native.delivery import BatchResult, DeliveryFuture
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer, record_size_upper_bound
@@ -257,7 +257,7 @@ class ProducerBatch:
 
     def succeed(self, base_offset: int, log_append_time: int) -> None:
         """Acknowledged: settle the futures and give the memory back."""
-        self._move(BatchState.DONE)
+        self._settle(BatchState.DONE)
         try:
             self.result.succeed(base_offset, log_append_time)
         finally:
@@ -266,7 +266,7 @@ class ProducerBatch:
     def fail(self, error: BaseException, record_errors: dict[int, BaseException] | None = None) -> None:
         """Settle the futures with an error; the memory goes back now, or, in flight, with `release_abandoned()`."""
         in_flight = self.state is BatchState.IN_FLIGHT
-        self._move(BatchState.ABANDONED if in_flight else BatchState.DONE)
+        self._settle(BatchState.ABANDONED if in_flight else BatchState.DONE)
         self.is_open = False
         try:
             self.result.fail(error, self.record_count, record_errors)
@@ -278,7 +278,7 @@ class ProducerBatch:
         self, error: BaseException, record_errors: dict[int, BaseException] | None = None
     ) -> None:
         """Settle the futures with the error that the broker answered, and give the memory back."""
-        self._move(BatchState.DONE)
+        self._settle(BatchState.DONE)
         try:
             self.result.fail(error, self.record_count, record_errors)
         finally:
@@ -330,12 +330,21 @@ class ProducerBatch:
         self._drop_bytes()
         return parts
 
+    def _settle(self, state: BatchState) -> None:
+        # An abandoned batch goes to DONE too, but not again with an outcome: its bytes may be on the wire.
+        if self.is_settled:
+            self._refuse(state)
+        self._move(state)
+
     def _move(self, state: BatchState) -> None:
         if state not in _MOVES[self.state]:
-            raise RuntimeError(
-                f"the batch of {self.topic_partition} cannot go from {self.state.name} to {state.name}"
-            )
+            self._refuse(state)
         self.state = state
+
+    def _refuse(self, state: BatchState) -> NoReturn:
+        raise RuntimeError(
+            f"the batch of {self.topic_partition} cannot go from {self.state.name} to {state.name}"
+        )
 
     def _release(self) -> None:
         self._drop_bytes()
