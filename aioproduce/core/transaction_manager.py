@@ -8,12 +8,15 @@ Invariants:
 1. Sequences of one partition ascend without gaps within one producer id and epoch; a new epoch starts at 0.
 2. A retried batch keeps its sequence, and only the first of a partition's unanswered batches is retried, so
    the broker can tell a repetition from a new batch.
-3. Sequences are rewritten only where it is certain that none of the batches concerned was written: the batch
-   before them failed definitely, or the broker reported the gap. A batch whose fate is unknown makes its
-   partition *unresolved* instead: no new sequence is given out there until every batch in flight was
-   answered. (Java rewrites in more cases and can duplicate a batch whose answer was lost.)
-4. A partition moves to a new epoch only when nothing of it is in flight under the old one.
-5. An epoch that cannot grow any more (32767) is exchanged for a new producer id; the rewriting waits for that id.
+3. Sequences are rewritten only where it is certain that none of the batches concerned was written: the broker
+   reported the gap before them. A batch that is given up with others behind it, or whose fate is unknown,
+   makes its partition *unresolved* instead: no new sequence is given out there until every batch in flight
+   was answered. (Java rewrites in more cases and can duplicate a batch whose answer was lost.)
+4. Until a partition has acknowledged a batch under the producer id and epoch, one batch of it is on its way at
+   a time. A broker that does not know the producer takes any sequence (KIP-360), so it could refuse the first
+   batch, take the second, and call the first's repetition a gap: then 3 would not hold.
+5. A partition moves to a new epoch only when nothing of it is in flight under the old one.
+6. An epoch that cannot grow any more (32767) is exchanged for a new producer id; the rewriting waits for that id.
 """
 
 from __future__ import annotations
@@ -180,7 +183,9 @@ class TransactionManager:
         partition = self._partition(batch.topic_partition)
         if batch.has_sequence:
             return partition.in_flight[0] is batch
-        if partition.in_flight and partition.producer != self._producer:
+        if partition.in_flight and (
+            partition.producer != self._producer or partition.last_acked == NO_SEQUENCE
+        ):
             return False
         return partition.unresolved_until is None
 
@@ -243,13 +248,13 @@ class TransactionManager:
         self._remove(partition, batch)
         if self._state is TransactionManagerState.FATAL or batch.producer != partition.producer:
             return
-        if batch.possibly_written:
+        if batch.possibly_written or partition.in_flight:
             after = next_sequence(batch.base_sequence, batch.record_count)
             if partition.unresolved_until is None or is_later(after, partition.unresolved_until):
                 partition.unresolved_until = after
             self._unresolved[batch.topic_partition] = None
         else:
-            # It is not in the log, so neither is any batch behind it: they can start anew under a new epoch.
+            # It is not in the log, and there is no batch behind it: a new epoch closes the gap.
             self._request_rewrite(batch.topic_partition)
 
     def may_retry(self, batch: ProducerBatch, code: int, log_start_offset: int) -> bool:

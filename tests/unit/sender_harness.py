@@ -160,6 +160,7 @@ class SenderHarness:
         partitions: Partitions of `TOPIC`, all led by node 0 until `move()`.
         brokers: How many brokers there are, node ids from 0.
         produce_versions: What the brokers offer.
+        producer_ids: What InitProducerId is answered, in turn: (producer id, epoch).
         is_bootstrapped: Whether to come to know the topic and the producer id at once.
         codec: Compression.
         **settings: The producer's, over `linger_ms=0`, `delivery_timeout_ms=1500`, `request_timeout_ms=1000` and
@@ -172,6 +173,11 @@ class SenderHarness:
         partitions: int = 2,
         brokers: int = 1,
         produce_versions: tuple[int, int] = (3, 13),
+        producer_ids: Sequence[tuple[int, int]] = (
+            (PRODUCER_ID, 0),
+            (PRODUCER_ID + 1, 0),
+            (PRODUCER_ID + 2, 0),
+        ),
         is_bootstrapped: bool = True,
         codec: Codec | None = None,
         **settings: Any,
@@ -194,7 +200,7 @@ class SenderHarness:
         self.produce_versions = produce_versions
         self.brokers = {node: (f"b{node}", 9092) for node in range(brokers)}
         self.topics = {TOPIC: Topic(_topic_id(1), [(0, 0)] * partitions)}
-        self.producer_ids = iter([(PRODUCER_ID + n, 0) for n in range(100)])
+        self.producer_ids = iter(producer_ids)
         self.requests: list[Request] = []
         self.history: list[Request] = []
         self.held: set[int] = set()
@@ -253,6 +259,15 @@ class SenderHarness:
         self.acknowledge(offset=offset)
         assert record.offset == offset
         return record
+
+    def send_each(self, count: int, partition: int = 0) -> list[Record]:
+        """Send so many records, each as soon as it is appended."""
+        return [self.send(partition, b"%d" % number) for number in range(count)]
+
+    def refresh(self) -> None:
+        """Have metadata fetched anew: another metadata answer than the one before comes at most 0.1 s later."""
+        self.sender.request_metadata(self.now)
+        self.advance(0.1)
 
     def _settled(self, record: Record, metadata: RecordMetadata, error: BaseException | None) -> None:
         record.outcomes.append((metadata, error))
@@ -344,8 +359,7 @@ class SenderHarness:
             self.sender.writable(connection_id, self.now)
         if request.api == PRODUCE and decoded.body["acks"] == 0:
             self.requests.remove(request)
-        elif request.api != PRODUCE and request.api not in self.held:
-            self._answer_by_itself(request)
+        self._answer_by_itself(connection_id)
 
     def _read_batches(self, body: Mapping[str, Any]) -> dict[TopicPartition, SentBatch]:
         batches: dict[TopicPartition, SentBatch] = {}
@@ -374,6 +388,12 @@ class SenderHarness:
         """The Produce requests that wait for an answer, oldest first."""
         return [request for request in self.requests if request.api == PRODUCE]
 
+    def places(self, partition: int = 0) -> list[tuple[int, int]]:
+        """(epoch, base sequence) of a partition's batches that wait for an answer, oldest first."""
+        return [
+            request.batch(partition).place for request in self.produces if partition in request.partitions
+        ]
+
     def waiting(self, api: int) -> list[Request]:
         """The requests of another API that wait for an answer."""
         return [request for request in self.requests if request.api == api]
@@ -388,12 +408,17 @@ class SenderHarness:
         return request
 
     def reply(self, request: Request, body: Mapping[str, Any], *, run: bool = True) -> None:
-        """Answer with any body."""
+        """Answer with any body; a broker answers the requests of a connection in their order."""
+        assert request is self._first_of(request.connection_id), "another request is to be answered first"
         self.requests.remove(request)
         frame = encode_response(request.api, request.version, request.correlation_id, body)
         self.sender.receive_data(request.connection_id, len(frame).to_bytes(4, "big") + frame, self.now)
+        self._answer_by_itself(request.connection_id)
         if run:
             self.run()
+
+    def _first_of(self, connection_id: int) -> Request | None:
+        return next((request for request in self.requests if request.connection_id == connection_id), None)
 
     def acknowledge(self, request: Request | None = None, *, offset: int = 0, run: bool = True) -> None:
         """Answer a Produce request (the oldest): every batch was appended at `offset`."""
@@ -448,7 +473,11 @@ class SenderHarness:
         }
         self.reply(request, body, run=run)
 
-    def _answer_by_itself(self, request: Request) -> None:
+    def _answer_by_itself(self, connection_id: int) -> None:
+        """Answer the connection's first request if it is not for the test to answer."""
+        request = self._first_of(connection_id)
+        if request is None or request.api == PRODUCE or request.api in self.held:
+            return
         body: Mapping[str, Any]
         if request.api == API_VERSIONS:
             body = self._api_versions()
@@ -578,6 +607,14 @@ class SenderHarness:
     def outstanding(self) -> int:
         """Bytes of the pool that batches hold."""
         return self.sender.pool.outstanding
+
+
+def warm(**settings: Any) -> SenderHarness:
+    """A harness with two partitions that have acknowledged one record each: the next sequence is 1."""
+    h = SenderHarness(**settings)
+    for partition in (0, 1):
+        h.send_acknowledged(partition)
+    return h
 
 
 def partition_answer(
