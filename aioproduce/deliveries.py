@@ -54,7 +54,10 @@ class Deliveries(Sequence["DeliveryFuture"]):
         metadata: list[RecordMetadata] = []
         for outcome in outcomes:
             if isinstance(outcome, DeliveryError):
-                raise outcome
+                try:
+                    raise outcome
+                finally:
+                    del outcome, outcomes  # the traceback holds this frame: no cycle for the collector
             metadata.append(outcome)
         return metadata
 
@@ -69,7 +72,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
             try:
                 outcomes.append(await future)
             except DeliveryError as error:
-                outcomes.append(error)
+                outcomes.append(error.with_traceback(None))  # likewise
         return outcomes
 
     def __repr__(self) -> str:

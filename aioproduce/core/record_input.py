@@ -7,6 +7,7 @@ refused before anything was queued.
 from __future__ import annotations
 
 import re
+from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -53,8 +54,13 @@ def check_partition(partition: object) -> None:
         raise InvalidRecordError(f"partition is an int or None, not {type(partition).__name__}")
     if partition < 0:
         raise InvalidRecordError(
-            f"partition must be 0 or more, not {partition}; None lets the producer choose"
+            f"partition must be 0 or more, not {_shown(partition)}; None lets the producer choose"
         )
+
+
+def _shown(number: int) -> str:
+    # Python refuses to print a number of thousands of digits.
+    return str(number) if number.bit_length() < 128 else f"a number of {number.bit_length()} bits"
 
 
 def serialize(
@@ -72,10 +78,8 @@ def serialize(
         SerializationError: there is no serializer for this type, or it raised, or it did not give bytes.
     """
     if serializer is None:
-        if isinstance(value, bytes):
-            return value
-        if isinstance(value, bytearray | memoryview):
-            return bytes(value)
+        if isinstance(value, bytes | bytearray | memoryview):
+            return _exact_bytes(value)
         raise SerializationError(
             f"the {field} for topic {topic!r} is {type(value).__name__}, and the producer has no {field} "
             f"serializer: send bytes, or configure {field}_serializer"
@@ -91,15 +95,22 @@ def serialize(
             field=field,
         ) from error
     given: object = serialized  # what a serializer gives need not be what its type says
-    if given is None or isinstance(given, bytes):
-        return given
-    if isinstance(given, bytearray | memoryview):
-        return bytes(given)
+    if given is None:
+        return None
+    if isinstance(given, bytes | bytearray | memoryview):
+        return _exact_bytes(given)
+    if isinstance(given, Coroutine):
+        given.close()  # or Python warns on top that nobody awaited it
     raise SerializationError(
         f"the {field} serializer gave {type(given).__name__} for topic {topic!r}; it must give bytes or None"
-        + (": is it an async function?" if hasattr(given, "__await__") else ""),
+        + (": is it an async function?" if isinstance(given, Awaitable) else ""),
         field=field,
     )
+
+
+def _exact_bytes(value: bytes | bytearray | memoryview) -> bytes:
+    # The compiled hot path takes no subclass of bytes; by its buffer, as a subclass may define `__bytes__`.
+    return value if type(value) is bytes else bytes(memoryview(value))
 
 
 def timestamp_ms(timestamp: object) -> int:
@@ -125,7 +136,7 @@ def timestamp_ms(timestamp: object) -> int:
         )
     if not 0 <= milliseconds <= _MAX_TIMESTAMP:
         raise InvalidTimestampError(
-            f"timestamp must be from 0 to 2^63 - 1 ms since the epoch, not {milliseconds}"
+            f"timestamp must be from 0 to 2^63 - 1 ms since the epoch, not {_shown(milliseconds)}"
         )
     return milliseconds
 
@@ -173,12 +184,11 @@ def header_list(headers: object) -> Sequence[Header] | None:
     """Headers as a sequence; what is in it is checked where it is encoded."""
     if isinstance(headers, list | tuple):
         return headers or None
-    if isinstance(headers, str | bytes | dict):
-        hint = ": use headers.items()" if isinstance(headers, dict) else ""
+    if isinstance(headers, str | bytes | bytearray | memoryview | Mapping):
+        hint = ": use headers.items()" if isinstance(headers, Mapping) else ""
         raise InvalidHeadersError(f"headers are (name, value) pairs, not a {type(headers).__name__}{hint}")
-    try:
-        return list(headers) or None  # type: ignore[call-overload]
-    except TypeError:
+    if not isinstance(headers, Iterable):
         raise InvalidHeadersError(
             f"headers are an iterable of (name, value) pairs, not {type(headers).__name__}"
-        ) from None
+        )
+    return list(headers) or None
