@@ -29,8 +29,9 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.core.buffer_pool import BufferWaiter
 
-PARTITIONS = 4
-NODES = (0, 1, 2)
+PARTITIONS = 3
+NODES = (0, 1)
+LEADERS = (0, 0, 1, 1, -1)
 BATCH = 160
 BACKOFF = 2.0
 FOREVER = 1e9
@@ -71,7 +72,7 @@ def encoded_size(size: int) -> int:
 class RecordAccumulatorMachine(RuleBasedStateMachine):
     @initialize(
         mode=st.sampled_from(["idempotent", "muting", "free"]),
-        leaders=st.lists(st.sampled_from((-1, *NODES)), min_size=PARTITIONS, max_size=PARTITIONS),
+        leaders=st.lists(st.sampled_from(LEADERS), min_size=PARTITIONS, max_size=PARTITIONS),
         linger=st.sampled_from([0.0, 3.0, FOREVER]),
         timeout=st.sampled_from([10.0, FOREVER]),
         request=st.sampled_from([BATCH, 2 * BATCH + 40, 2**20]),
@@ -127,11 +128,17 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
         return [batch for queue in self.queues for batch in queue] + self.flying
 
     def is_blocked(self, batch: Batch) -> bool:
-        """A batch with a sequence goes again only when none before it is unanswered."""
-        return batch.sequence >= 0 and any(
-            other.partition == batch.partition and 0 <= other.sequence < batch.sequence
+        """With a sequence it goes when none before it is unanswered; the second of a partition, too."""
+        if self.mode != "idempotent":
+            return False
+        unanswered = [
+            other.sequence
             for other in self.incomplete()
-        )
+            if other.partition == batch.partition and other.sequence >= 0
+        ]
+        if batch.sequence < 0:
+            return bool(unanswered) and not self.log[batch.partition]
+        return min(unanswered) < batch.sequence
 
     def sendable_at(self, partition: int, *, is_exhausted: bool) -> float | None:
         """When the first batch may go; `None` if time alone does not bring it."""
@@ -247,6 +254,12 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
         self.accept(self.join_open(partition, size) or self.open(partition, size), delivery)
 
     # -- drain ---
+
+    @rule(number=st.integers(0, 100))
+    def drain_a_ready_node(self, number: int) -> None:
+        ready = sorted(self.harness.ready())
+        if ready:
+            self.drain(ready[number % len(ready)])
 
     @rule(node=st.sampled_from(NODES))
     def drain(self, node: int) -> None:
@@ -410,7 +423,7 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
 
     @rule(
         partition=st.integers(0, PARTITIONS - 1),
-        node=st.sampled_from((-1, *NODES)),
+        node=st.sampled_from(LEADERS),
         step=st.sampled_from([0, 1]),
     )
     def move_leader(self, partition: int, node: int, step: int) -> None:

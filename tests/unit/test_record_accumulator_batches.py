@@ -271,6 +271,14 @@ def idempotent(batch_size: int = 70) -> tuple[AccumulatorHarness, TransactionMan
     harness = AccumulatorHarness(
         (0,), batch_size=batch_size, delivery_timeout=FOREVER, transactions=transactions
     )
+    # A partition's first batch goes alone; with it acknowledged, several may be in flight.
+    harness.append(0)
+    harness.accumulator.begin_flush(harness.now)
+    [first] = harness.drain()
+    assert first.base_sequence == 0
+    transactions.batch_succeeded(first, 0)
+    harness.succeed(first, 0)
+    harness.accumulator.unblock(first.topic_partition, harness.now)
     return harness, transactions
 
 
@@ -298,7 +306,7 @@ def test_retried_batches_are_queued_in_the_order_of_their_sequences(order: tuple
     for _ in range(4):
         harness.append(0)
     flying = [harness.drain()[0] for _ in range(3)]
-    assert [batch.base_sequence for batch in flying] == [0, 1, 2]
+    assert [batch.base_sequence for batch in flying] == [1, 2, 3]
     for number in order:
         harness.accumulator.reenqueue(flying[number], harness.now)
     harness.advance(0.2)
@@ -311,7 +319,7 @@ def test_retried_batches_are_queued_in_the_order_of_their_sequences(order: tuple
         harness.succeed(batch, batch.base_sequence)
         harness.accumulator.unblock(batch.topic_partition, harness.now)
     [last] = harness.drain()
-    assert last.base_sequence == 3
+    assert last.base_sequence == 4
 
 
 def test_parts_of_a_split_batch_take_its_sequences_and_its_place() -> None:
@@ -322,18 +330,18 @@ def test_parts_of_a_split_batch_take_its_sequences_and_its_place() -> None:
     harness.append(0)
     harness.accumulator.begin_flush(harness.now)
     [behind] = harness.drain()
-    assert (whole.base_sequence, behind.base_sequence) == (0, 5)
+    assert (whole.base_sequence, behind.base_sequence) == (1, 6)
     harness.accumulator.reenqueue(behind, harness.now)
     harness.accumulator.split_and_reenqueue(whole, harness.now)
-    sequence = 0
-    while sequence < 5:
+    sequence = 1
+    while sequence < 6:
         [part] = harness.drain()
         assert part.base_sequence == sequence
         transactions.batch_succeeded(part, sequence)
         harness.succeed(part, sequence)
         harness.accumulator.unblock(part.topic_partition, harness.now)
         sequence += part.record_count
-    assert [delivery.result().offset for delivery in deliveries] == [0, 1, 2, 3, 4]
+    assert [delivery.result().offset for delivery in deliveries] == [1, 2, 3, 4, 5]
     harness.advance(0.2)
     assert harness.drain() == [behind]
 
