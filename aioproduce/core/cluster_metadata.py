@@ -404,7 +404,12 @@ class ClusterMetadata:
             if now - view.used_at >= self._max_idle and view.name not in first_answered
         ]
         for name in dropped:
-            self._drop(answered.pop(name))
+            view = answered.pop(name)
+            # Records may be on their way: whoever sends them has to learn that the leader is not known any more.
+            leaders.update(
+                (TopicPartition(name, p.partition), None) for p in view.partitions if p.leader_id >= 0
+            )
+            self._drop(view)
         for view in answered.values():
             if self._is_worth_asking_again(view):
                 self._ask_again(view.name, now)

@@ -167,6 +167,9 @@ class SenderHarness:
             `retry_backoff_ms=50`.
     """
 
+    BOOTSTRAP = -1
+    """The node behind `bootstrap`, an address that is no broker's own."""
+
     def __init__(
         self,
         *,
@@ -203,6 +206,7 @@ class SenderHarness:
         self.producer_ids = iter(producer_ids)
         self.requests: list[Request] = []
         self.history: list[Request] = []
+        self.bootstrap: tuple[str, int] | None = None
         self.held: set[int] = set()
         self.down: set[int] = set()
         self.holds_closes = False
@@ -321,10 +325,8 @@ class SenderHarness:
     def _carry_out(self, effect: Effect) -> None:
         connection_id = effect.connection_id
         if isinstance(effect, Connect):
-            node_id = next(
-                (n for n, address in self.brokers.items() if address == (effect.host, effect.port)), -1
-            )
-            if node_id in self.down or node_id == -1:
+            node_id = self._node_at((effect.host, effect.port))
+            if node_id is None or node_id in self.down:
                 self.sender.connection_lost(connection_id, ConnectionRefusedError("refused"), self.now)
                 return
             self.connections[connection_id] = node_id
@@ -336,6 +338,11 @@ class SenderHarness:
             self.closing.append(connection_id)
         else:
             self._lose(connection_id, None)
+
+    def _node_at(self, address: tuple[str, int]) -> int | None:
+        if address == self.bootstrap:
+            return self.BOOTSTRAP
+        return next((node for node, its_address in self.brokers.items() if its_address == address), None)
 
     def _receive(self, connection_id: int, data: bytes) -> None:
         assert int.from_bytes(data[:4], "big") == len(data) - 4
