@@ -206,7 +206,8 @@ class Producer:
         try:
             self._sender.begin_close(now)
             driver.wake()
-            if not await driver.join(inf if timeout is None else now + timeout):
+            # With 0 not even what is ready may go: it would be reported failed and be in the log.
+            if timeout == 0 or not await driver.join(inf if timeout is None else now + timeout):
                 self._sender.abort(driver.now())
                 driver.wake()
                 await driver.join(inf)
@@ -565,6 +566,8 @@ class Producer:
 
     def _sender_died(self, error: BaseException) -> None:
         if self._state is _State.CLOSED:
+            # Cancelled together with the close() that had settled everything: the callbacks are still due.
+            self._run_callbacks()
             return
         self._move_to(_State.DIED)
         self._death = error

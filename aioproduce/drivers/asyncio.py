@@ -323,7 +323,14 @@ class AsyncioDriver:
         # A callback, not the end of `_connect()`: a task that is cancelled before its first step runs no line.
         del self._attempts[effect.connection_id]
         failure = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
-        if failure is None or effect.connection_id in self._connections:
+        if failure is None:
+            return
+        connection = self._connections.get(effect.connection_id)
+        if connection is not None:
+            # Given up between `connection_made` and the end of create_connection(): uvloop then closes the
+            # transport and never tells the protocol. asyncio tells it again, which the core ignores.
+            connection.abort()
+            self.disconnected(effect.connection_id, None)
             return
         error = BrokerConnectionError(_reason(failure), host=effect.host, port=effect.port)
         error.__cause__ = failure
