@@ -140,7 +140,7 @@ class Admission:
         view = sender.metadata.topic(topic)
         if view is None:
             sender.metadata.want_topic(topic, now)
-            sender.request_metadata(now)
+            sender.metadata_requests.request(now)
             self._driver.wake()
             self._raise_topic_error(topic)
             raise MetadataTimeoutError(
@@ -197,15 +197,15 @@ class Admission:
                 assert partition is not None
                 raise _out_of_range(topic, partition, view)
             waiter = driver.make_waiter()
-            ticket = sender.await_topic(topic, waiter.notify, driver.now())
+            ticket = sender.metadata_requests.await_topic(topic, waiter.notify, driver.now())
             if view is not None:
                 asked_again = True  # it may have grown since
-                sender.request_metadata(driver.now())
+                sender.metadata_requests.request(driver.now())
             driver.wake()
             try:
                 was_notified = await waiter.wait(deadline)
             finally:
-                sender.forget_topic_waiter(ticket)
+                sender.metadata_requests.forget(ticket)
             self._check_running()
             if sender.connections.fatal_error is not None and sender.metadata.version == 0:
                 raise sender.connections.fatal_error
@@ -270,12 +270,12 @@ class Admission:
         version = sender.metadata.version
         while sender.metadata.version == version:
             waiter = driver.make_waiter()
-            ticket = sender.await_metadata(waiter.notify, driver.now())
+            ticket = sender.metadata_requests.await_any(waiter.notify, driver.now())
             driver.wake()
             try:
                 was_notified = await waiter.wait(deadline)
             finally:
-                sender.forget_topic_waiter(ticket)
+                sender.metadata_requests.forget(ticket)
             self._check_running()
             if sender.connections.fatal_error is not None:
                 raise sender.connections.fatal_error

@@ -4,7 +4,7 @@ Called by a driver, which reports what happened on the sockets and carries out t
 which appends records and asks for flush and close.
 
     facts:    connection_made, receive_data, connection_lost, writable, handle_timer
-    requests: append, await_topic, begin_flush, begin_close, abort
+    requests: accumulator.append, metadata_requests.await_topic, begin_flush, begin_close, abort
     effects:  next_effect(now) -> Connect | Send | Close | None, and next_timer() -> instant | None
 
 Invariants:
@@ -30,16 +30,15 @@ from aioproduce.core.broker_connection import LossCause
 from aioproduce.core.broker_connections import BrokerConnections
 from aioproduce.core.buffer_pool import BufferPool
 from aioproduce.core.cluster_metadata import ClusterMetadata
-from aioproduce.core.deadlines import Deadlines
+from aioproduce.core.metadata_requests import MetadataRequests
 from aioproduce.core.produce_completion import ProduceCompletion
+from aioproduce.core.producer_id_requests import ProducerIdRequests
 from aioproduce.core.record_accumulator import RecordAccumulator
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.core.transaction_manager import TransactionManager
-from aioproduce.errors import ProducerFatalError, UnsupportedVersionError
-from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.messages import InitProducerIdResponse, MetadataResponse, ProduceResponse
-from aioproduce.wire.requests import encode_init_producer_id, encode_metadata, encode_produce
+from aioproduce.wire.requests import encode_produce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,11 +54,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce.sender")
 
-# Java gives the idempotent producer the largest time-out there is: it has no transaction to time out.
-_NO_TRANSACTION_TIMEOUT: Final = (2**31 - 1) / 1000
 _LAST_PRODUCE_VERSION_BY_NAME: Final = 12
-_ANY_TOPIC: Final = ""
-"""No topic has this name: those who wait for it wait for any metadata."""
 
 
 class Random(Protocol):
@@ -90,17 +85,6 @@ class SenderState(Enum):
 
 
 @final
-class TopicWaiter:
-    """Someone who waits for news of a topic."""
-
-    __slots__ = ("notify", "topic")
-
-    def __init__(self, topic: str, notify: Callable[[], None]) -> None:
-        self.topic = topic
-        self.notify = notify
-
-
-@final
 class Sender:
     """Owns the pool, the accumulator, the metadata and the connections, and makes them work together.
 
@@ -118,14 +102,12 @@ class Sender:
         "_config",
         "_flushes",
         "_has_work",
-        "_init_failures",
-        "_retry",
+        "_producer_id_requests",
         "_state",
-        "_timers",
-        "_topic_waiters",
         "accumulator",
         "connections",
         "metadata",
+        "metadata_requests",
         "pool",
         "transactions",
     )
@@ -141,7 +123,6 @@ class Sender:
     ) -> None:
         self._config = config
         retry = ExponentialBackoff(config.retry_backoff, config.retry_backoff_max, random=random.random)
-        self._retry = retry
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
         self.metadata = ClusterMetadata(
             bootstrap=config.bootstrap_servers,
@@ -185,10 +166,24 @@ class Sender:
         self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.transactions)
         self._bounded_log = BoundedLog(_log)
         self._state = SenderState.RUNNING
-        self._timers: Deadlines[_Request] = Deadlines()
-        self._topic_waiters: dict[str, dict[TopicWaiter, None]] = {}
+        self.metadata_requests = MetadataRequests(
+            config, self.metadata, self.accumulator, self.connections, self._bounded_log
+        )
+        self._producer_id_requests = (
+            None
+            if self.transactions is None
+            else ProducerIdRequests(
+                config,
+                self.transactions,
+                self.metadata,
+                self.accumulator,
+                self.connections,
+                self._completion,
+                retry,
+                self._bounded_log,
+            )
+        )
         self._flushes: deque[tuple[int, Callable[[], None]]] = deque()
-        self._init_failures = 0
         self._has_work = True
 
     # -- what the Producer asks ---
@@ -196,7 +191,12 @@ class Sender:
     @property
     def has_work(self) -> bool:
         """Whether `next_effect()` has something to look at: the driver shall be woken."""
-        return self._has_work or self.accumulator.has_news or bool(self.connections.effects)
+        return (
+            self._has_work
+            or self.accumulator.has_news
+            or self.metadata_requests.has_news
+            or bool(self.connections.effects)
+        )
 
     @property
     def is_closed(self) -> bool:
@@ -212,34 +212,6 @@ class Sender:
     def settled(self) -> deque[BatchResult]:
         """Results whose delivery callbacks the driver shall run, in order."""
         return self._completion.settled
-
-    def await_metadata(self, notify: Callable[[], None], now: float) -> TopicWaiter:
-        """Fetch metadata anew, and be told when any answer came (or the core closed)."""
-        waiter = TopicWaiter(_ANY_TOPIC, notify)
-        self._topic_waiters.setdefault(_ANY_TOPIC, {})[waiter] = None
-        self.request_metadata(now)
-        return waiter
-
-    def await_topic(self, topic: str, notify: Callable[[], None], now: float) -> TopicWaiter:
-        """Have metadata of a topic fetched, and be told when an answer about it came (or the core closed)."""
-        waiter = TopicWaiter(topic, notify)
-        self._topic_waiters.setdefault(topic, {})[waiter] = None
-        self.metadata.want_topic(topic, now)
-        self._has_work = True
-        return waiter
-
-    def forget_topic_waiter(self, waiter: TopicWaiter) -> None:
-        """The waiter waits no longer; nothing happens if it was told already."""
-        waiters = self._topic_waiters.get(waiter.topic)
-        if waiters is not None:
-            waiters.pop(waiter, None)
-            if not waiters:
-                del self._topic_waiters[waiter.topic]
-
-    def request_metadata(self, now: float) -> None:
-        """What is known may be out of date: fetch it again, within the back-off."""
-        self.metadata.request_update(now)
-        self._has_work = True
 
     def memory_exhausted(self, now: float) -> None:
         """Someone waits for memory: what lingers goes."""
@@ -257,7 +229,7 @@ class Sender:
         if self._state is not SenderState.RUNNING:
             return
         self._state = SenderState.CLOSING
-        self._wake_all_topic_waiters()
+        self.metadata_requests.wake_all()
         self.pool.close()
         self.accumulator.begin_close(now)
         self._has_work = True
@@ -283,7 +255,7 @@ class Sender:
                 batch.result.fail(self._completion.sender_died(batch, cause), batch.record_count)
                 if batch.result.has_callbacks:
                     self.settled.append(batch.result)
-        self._wake_all_topic_waiters()
+        self.metadata_requests.wake_all()
         flushes, self._flushes = self._flushes, deque()
         for _, notify in flushes:
             notify()
@@ -301,7 +273,7 @@ class Sender:
         for completed in self.connections.receive_data(connection_id, data, now):
             self._handle_answer(connection_id, completed, now)
         if self.connections.fatal_error is not None:
-            self._wake_all_topic_waiters()
+            self.metadata_requests.wake_all()
         self._check_flushes()
         self._has_work = True
 
@@ -320,7 +292,8 @@ class Sender:
             if request.context is _Request.METADATA:
                 self.metadata.update_failed(now)
             elif request.context is _Request.INIT_PRODUCER_ID:
-                self._init_failed(None, now)
+                assert self._producer_id_requests is not None
+                self._producer_id_requests.failed(None, now)
             else:
                 self._completion.unanswered(
                     _batches_of(request.context),
@@ -346,7 +319,9 @@ class Sender:
         self._completion.expire(now)
         self.accumulator.handle_timer(now)
         self.connections.handle_timer(now)
-        self._timers.pop_due(now)
+        requests = self._producer_id_requests
+        if requests is not None and requests.timer_at is not None and requests.timer_at <= now:
+            requests.timer_at = None
         self._check_flushes()
         self._has_work = True
 
@@ -355,7 +330,12 @@ class Sender:
     def next_timer(self) -> float | None:
         """The next instant at which `handle_timer()` has something to do."""
         first = self.accumulator.next_timer()
-        for at in (self.connections.next_timer(), self._timers.next_at()):
+        requests = self._producer_id_requests
+        for at in (
+            self.connections.next_timer(),
+            self.metadata_requests.timer_at,
+            None if requests is None else requests.timer_at,
+        ):
             if at is not None and (first is None or at < first):
                 first = at
         return first
@@ -375,8 +355,9 @@ class Sender:
         if self.transactions is not None:
             for topic_partition in self.transactions.settle_sequences():
                 self.accumulator.unblock(topic_partition, now)
-        self._update_metadata(now)
-        self._init_producer_id(now)
+        self.metadata_requests.advance(now, _Request.METADATA)
+        if self._producer_id_requests is not None:
+            self._producer_id_requests.advance(now, _Request.INIT_PRODUCER_ID)
         self._send_ready(now)
         if self._state is SenderState.CLOSING and not self.accumulator.has_incomplete:
             self._finish_close(now)
@@ -390,156 +371,6 @@ class Sender:
         oldest = self.accumulator.oldest_incomplete_id
         while self._flushes and self._flushes[0][0] <= oldest:
             self._flushes.popleft()[1]()
-
-    # -- metadata ---
-
-    def _update_metadata(self, now: float) -> None:
-        metadata = self.metadata
-        if self.accumulator.has_new_leaderless:
-            self.accumulator.has_new_leaderless = False
-            self._ask_for_leaders(now)
-        if metadata.needs_rebootstrap(now):
-            self._rebootstrap("no metadata for metadata.recovery.rebootstrap.trigger.ms", now)
-        due_at = metadata.next_update_at()
-        if due_at is None:
-            return
-        if due_at > now:
-            self._timers.reschedule(_Request.METADATA, due_at)
-            return
-        connection = self.connections.least_loaded(metadata.brokers, now)
-        if (
-            connection is None
-            and metadata.can_rebootstrap
-            and self.connections.all_unavailable(metadata.brokers, now)
-        ):
-            self._rebootstrap("none of the known brokers can be reached", now)
-            connection = self.connections.least_loaded(metadata.brokers, now)
-        if connection is None:
-            # The connections wake us when one is ready or may be tried; time alone may call for a re-bootstrap.
-            rebootstrap_at = metadata.rebootstrap_at()
-            if rebootstrap_at is not None:
-                self._timers.reschedule(_Request.METADATA, rebootstrap_at)
-            return
-        query = metadata.begin_update(now)
-        connection.send(
-            ApiKey.METADATA,
-            lambda version, correlation_id: [
-                encode_metadata(
-                    version,
-                    correlation_id,
-                    self._config.client_id,
-                    query.topics,
-                    allow_auto_topic_creation=True,
-                )
-            ],
-            _Request.METADATA,
-            now,
-            timeout=self._config.request_timeout,
-        )
-
-    def _ask_for_leaders(self, now: float) -> None:
-        topics = self.accumulator.leaderless_topics
-        for topic in topics:
-            self.metadata.want_topic(topic, now)
-        if topics:
-            self.metadata.request_update(now)
-
-    def _rebootstrap(self, reason: str, now: float) -> None:
-        self._bounded_log.warning("rebootstrap", now, "starting again from bootstrap.servers: %s", reason)
-        for broker in self.metadata.brokers:
-            connection = self.connections.connection(broker.node_id)
-            if connection is not None:
-                self.connections.close(connection.connection_id, reason, now)
-        for topic_partition in self.metadata.rebootstrap(now).leaders:
-            self.accumulator.leader_changed(topic_partition, now)
-
-    def _metadata_answered(self, response: MetadataResponse, now: float) -> None:
-        change = self.metadata.update(response, now)
-        for topic in (*change.topics, *change.dropped):
-            self.accumulator.topic_changed(topic)
-        for topic_partition in change.leaders:
-            self.accumulator.leader_changed(topic_partition, now)
-        if self.accumulator.leaderless_topics:
-            self._ask_for_leaders(now)
-        if not self.metadata.is_bootstrapping:
-            # Bootstrap connections go when idle; the brokers' own are used from here on.
-            self.connections.retain([broker.node_id for broker in self.metadata.brokers])
-        for topic in (*change.topics, _ANY_TOPIC):
-            for waiter in self._topic_waiters.pop(topic, ()):
-                waiter.notify()
-
-    def _wake_all_topic_waiters(self) -> None:
-        waiting, self._topic_waiters = self._topic_waiters, {}
-        for waiters in waiting.values():
-            for waiter in waiters:
-                waiter.notify()
-
-    # -- producer id ---
-
-    def _init_producer_id(self, now: float) -> None:
-        transactions = self.transactions
-        if transactions is None or not transactions.needs_producer_id:
-            return
-        if self._timers.at(_Request.INIT_PRODUCER_ID) is not None:
-            return  # backing off
-        connection = self.connections.least_loaded(self.metadata.brokers, now)
-        if connection is None:
-            return
-        try:
-            connection.send(
-                ApiKey.INIT_PRODUCER_ID,
-                lambda version, correlation_id: [
-                    encode_init_producer_id(
-                        version,
-                        correlation_id,
-                        self._config.client_id,
-                        transaction_timeout=_NO_TRANSACTION_TIMEOUT,
-                    )
-                ],
-                _Request.INIT_PRODUCER_ID,
-                now,
-                timeout=self._config.request_timeout,
-            )
-        except UnsupportedVersionError:
-            # Cannot happen with a broker that takes record batches v2; such a broker is refused when connecting.
-            self._init_failed(codes.UNSUPPORTED_VERSION, now)
-            return
-        transactions.init_begun()
-
-    def _init_answered(self, response: InitProducerIdResponse, now: float) -> None:
-        if response.error_code != codes.NONE:
-            self._init_failed(response.error_code, now)
-            return
-        assert self.transactions is not None
-        self._init_failures = 0
-        self.transactions.init_succeeded(response.producer_id, response.producer_epoch)
-        self.accumulator.unblock_all(now)
-
-    def _init_failed(self, code: int | None, now: float) -> None:
-        """`code` is the broker's answer, or `None` where none came."""
-        assert self.transactions is not None
-        if not self.transactions.needs_producer_id:
-            self.transactions.init_failed(is_fatal=False)
-        self._timers.reschedule(_Request.INIT_PRODUCER_ID, now + self._retry.backoff(self._init_failures))
-        self._init_failures += 1
-        if code is None or codes.is_retriable(code):
-            return
-        # Records that wait for the id cannot be sent; later ones try anew, as the right may be granted.
-        name, text = codes.name_of(code), codes.message_of(code)
-        self._bounded_log.warning(("init", code), now, "no producer id: %s: %s", name, text)
-        self._completion.fail_all(
-            lambda batch: ProducerFatalError(
-                f"the cluster gives this producer no id, which enable.idempotence=true needs: {name}: {text}. "
-                "Grant IdempotentWrite on the cluster (or Write on a topic), or set enable.idempotence=false",
-                code=code,
-                name=name,
-                topic_partition=batch.topic_partition,
-                possibly_written=batch.possibly_written,
-                attempts=batch.attempts,
-                retriable=False,
-            ),
-            now,
-        )
 
     # -- produce ---
 
@@ -595,9 +426,10 @@ class Sender:
             peer = "the broker" if connection is None else connection.peer
             self._completion.answered(_batches_of(completed.request.context), response, peer, now)
         elif isinstance(response, MetadataResponse):
-            self._metadata_answered(response, now)
+            self.metadata_requests.answered(response, now)
         elif isinstance(response, InitProducerIdResponse):
-            self._init_answered(response, now)
+            assert self._producer_id_requests is not None
+            self._producer_id_requests.answered(response, now)
         else:
             raise TypeError(f"no request of ours is answered by {type(response).__name__}")
 

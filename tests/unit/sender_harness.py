@@ -206,6 +206,7 @@ class SenderHarness:
         self.producer_ids = iter(producer_ids)
         self.requests: list[Request] = []
         self.history: list[Request] = []
+        self.unanswered: list[Request] = []
         self.bootstrap: tuple[str, int] | None = None
         self.held: set[int] = set()
         self.down: set[int] = set()
@@ -226,7 +227,7 @@ class SenderHarness:
     def want(self, topic: str) -> list[str]:
         """Wait for a topic; the list gets the topic's name when there is news of it."""
         news: list[str] = []
-        self.sender.await_topic(topic, lambda: news.append(topic), self.now)
+        self.sender.metadata_requests.await_topic(topic, lambda: news.append(topic), self.now)
         return news
 
     def append(
@@ -270,7 +271,7 @@ class SenderHarness:
 
     def refresh(self) -> None:
         """Have metadata fetched anew: another metadata answer than the one before comes at most 0.1 s later."""
-        self.sender.request_metadata(self.now)
+        self.sender.metadata_requests.request(self.now)
         self.advance(0.1)
 
     def _settled(self, record: Record, metadata: RecordMetadata, error: BaseException | None) -> None:
@@ -416,7 +417,7 @@ class SenderHarness:
 
     def reply(self, request: Request, body: Mapping[str, Any], *, run: bool = True) -> None:
         """Answer with any body; a broker answers the requests of a connection in their order."""
-        assert request is self._first_of(request.connection_id), "another request is to be answered first"
+        assert request is self.first_of(request.connection_id), "another request is to be answered first"
         self.requests.remove(request)
         frame = encode_response(request.api, request.version, request.correlation_id, body)
         self.sender.receive_data(request.connection_id, len(frame).to_bytes(4, "big") + frame, self.now)
@@ -424,7 +425,8 @@ class SenderHarness:
         if run:
             self.run()
 
-    def _first_of(self, connection_id: int) -> Request | None:
+    def first_of(self, connection_id: int) -> Request | None:
+        """The request that the broker answers next on a connection."""
         return next((request for request in self.requests if request.connection_id == connection_id), None)
 
     def acknowledge(self, request: Request | None = None, *, offset: int = 0, run: bool = True) -> None:
@@ -441,6 +443,7 @@ class SenderHarness:
         throttle: float = 0.0,
         leaders: Mapping[int, tuple[int, int]] | None = None,
         endpoints: Sequence[int] = (),
+        offsets: Mapping[int, int] | None = None,
         **fields: Any,
     ) -> None:
         """Answer a Produce request (the oldest).
@@ -453,6 +456,7 @@ class SenderHarness:
             throttle: Seconds of `throttle_time_ms`.
             leaders: KIP-951's hint by partition: (leader's node id, its epoch).
             endpoints: Nodes whose address goes with the hint.
+            offsets: Offsets by partition, over `offset`.
             **fields: `offset`, `log_append_time`, `log_start_offset`, `error_message`, `record_errors`.
         """
         request = self.produces[0] if request is None else request
@@ -462,7 +466,9 @@ class SenderHarness:
             for entry in topic["partition_data"]:
                 index = entry["index"]
                 answered = (codes or {}).get(index, code)
-                partitions.append(partition_answer(index, answered, (leaders or {}).get(index), **fields))
+                own = {"offset": offsets[index]} if offsets is not None and index in offsets else {}
+                hint = (leaders or {}).get(index)
+                partitions.append(partition_answer(index, answered, hint, **{**fields, **own}))
             responses.append(
                 {
                     "name": topic.get("name"),
@@ -482,7 +488,7 @@ class SenderHarness:
 
     def _answer_by_itself(self, connection_id: int) -> None:
         """Answer the connection's first request if it is not for the test to answer."""
-        request = self._first_of(connection_id)
+        request = self.first_of(connection_id)
         if request is None or request.api == PRODUCE or request.api in self.held:
             return
         body: Mapping[str, Any]
@@ -601,6 +607,7 @@ class SenderHarness:
 
     def _lose(self, connection_id: int, error: BaseException | None) -> None:
         self.connections.pop(connection_id, None)
+        self.unanswered += [request for request in self.requests if request.connection_id == connection_id]
         self.requests = [request for request in self.requests if request.connection_id != connection_id]
         self.sender.connection_lost(connection_id, error, self.now)
 

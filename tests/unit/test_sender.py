@@ -220,11 +220,11 @@ def test_a_partition_that_the_answer_leaves_out_is_tried_again() -> None:
 def test_a_partition_has_one_request_in_flight_where_that_keeps_the_order() -> None:
     h = in_order(brokers=2)
     h.move(1, 1)
-    h.sender.request_metadata(h.now)
+    h.sender.metadata_requests.request(h.now)
     h.advance(0.1)
     first, second = h.send(1, b"first"), None
     h.move(1, 0)  # the other broker leads now, and has a connection of its own
-    h.sender.request_metadata(h.now)
+    h.sender.metadata_requests.request(h.now)
     h.advance(0.1)
     second = h.send(1, b"second")
     assert h.produce().batch(1).values == (b"first",)

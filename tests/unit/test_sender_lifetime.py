@@ -245,7 +245,7 @@ def test_close_wakes_those_who_wait_for_a_topic_or_for_memory() -> None:
     h.send()
     woken: list[str] = []
     h.held.add(METADATA)
-    h.sender.await_topic("other", lambda: woken.append("topic"), h.now)
+    h.sender.metadata_requests.await_topic("other", lambda: woken.append("topic"), h.now)
     waiter = h.sender.pool.enqueue(BATCH, lambda: woken.append("memory"))
     h.sender.begin_close(h.now)
     assert sorted(woken) == ["memory", "topic"]
@@ -270,7 +270,7 @@ def test_when_the_senders_task_dies_every_waiter_is_told() -> None:
     h.advance(0.5)
     queued = h.send(1)
     told: list[str] = []
-    h.sender.await_topic("other", lambda: told.append("topic"), h.now)
+    h.sender.metadata_requests.await_topic("other", lambda: told.append("topic"), h.now)
     h.sender.begin_flush(lambda: told.append("flushed"), h.now)
     cause = ZeroDivisionError("a bug")
     h.sender.die(cause)

@@ -214,10 +214,10 @@ def test_who_gave_up_waiting_is_not_told() -> None:
     h.held.add(METADATA)
     told: list[str] = []
     kept = h.want("other")
-    waiter = h.sender.await_topic("other", lambda: told.append("gave up"), h.now)
+    waiter = h.sender.metadata_requests.await_topic("other", lambda: told.append("gave up"), h.now)
     h.run()
-    h.sender.forget_topic_waiter(waiter)
-    h.sender.forget_topic_waiter(waiter)
+    h.sender.metadata_requests.forget(waiter)
+    h.sender.metadata_requests.forget(waiter)
     h.answer_metadata()
     assert (told, kept) == ([], ["other"])
 
@@ -226,7 +226,7 @@ def test_any_answer_tells_those_who_wait_for_metadata_as_such() -> None:
     h = warm()
     h.advance(1)
     told: list[str] = []
-    h.sender.await_metadata(lambda: told.append("metadata"), h.now)
+    h.sender.metadata_requests.await_any(lambda: told.append("metadata"), h.now)
     h.advance(0.1)
     assert told == ["metadata"]
 
