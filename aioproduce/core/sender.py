@@ -124,15 +124,7 @@ class Sender:
         self._config = config
         retry = ExponentialBackoff(config.retry_backoff, config.retry_backoff_max, random=random.random)
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
-        self.metadata = ClusterMetadata(
-            bootstrap=config.bootstrap_servers,
-            max_age=config.metadata_max_age,
-            max_idle=config.metadata_max_idle,
-            backoff=retry,
-            recovery_strategy=config.metadata_recovery_strategy,
-            rebootstrap_trigger=config.metadata_rebootstrap_trigger,
-            now=now,
-        )
+        self.metadata = _cluster_metadata(config, retry, now)
         self.transactions = TransactionManager() if config.enable_idempotence else None
         self.accumulator = RecordAccumulator(
             pool=self.pool,
@@ -148,21 +140,7 @@ class Sender:
             random=random.randrange,
             ignore_keys=config.partitioner_ignore_keys,
         )
-        self.connections = BrokerConnections(
-            client_id=config.client_id,
-            max_in_flight=config.max_in_flight,
-            request_timeout=config.request_timeout,
-            connections_max_idle=config.connections_max_idle,
-            setup_backoff=ExponentialBackoff(
-                config.socket_connection_setup_timeout,
-                config.socket_connection_setup_timeout_max,
-                random=random.random,
-            ),
-            reconnect_backoff=ExponentialBackoff(
-                config.reconnect_backoff, config.reconnect_backoff_max, random=random.random
-            ),
-            random=random.randrange,
-        )
+        self.connections = _broker_connections(config, random)
         self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.transactions)
         self._bounded_log = BoundedLog(_log)
         self._state = SenderState.RUNNING
@@ -441,6 +419,36 @@ class Sender:
             if error is not None:
                 errors[f"{broker.host}:{broker.port}"] = error
         return errors
+
+
+def _cluster_metadata(config: ProducerConfig, retry: ExponentialBackoff, now: float) -> ClusterMetadata:
+    return ClusterMetadata(
+        bootstrap=config.bootstrap_servers,
+        max_age=config.metadata_max_age,
+        max_idle=config.metadata_max_idle,
+        backoff=retry,
+        recovery_strategy=config.metadata_recovery_strategy,
+        rebootstrap_trigger=config.metadata_rebootstrap_trigger,
+        now=now,
+    )
+
+
+def _broker_connections(config: ProducerConfig, random: Random) -> BrokerConnections:
+    return BrokerConnections(
+        client_id=config.client_id,
+        max_in_flight=config.max_in_flight,
+        request_timeout=config.request_timeout,
+        connections_max_idle=config.connections_max_idle,
+        setup_backoff=ExponentialBackoff(
+            config.socket_connection_setup_timeout,
+            config.socket_connection_setup_timeout_max,
+            random=random.random,
+        ),
+        reconnect_backoff=ExponentialBackoff(
+            config.reconnect_backoff, config.reconnect_backoff_max, random=random.random
+        ),
+        random=random.randrange,
+    )
 
 
 def _batches_of(context: object) -> Sequence[ProducerBatch]:
