@@ -362,7 +362,7 @@ def _cut_in_half(sizes: list[int]) -> int:
     passed = 0
     for index, size in enumerate(sizes):
         if passed + size >= half:
-            cut = index if half - passed < passed + size - half else index + 1
+            cut = index if half - passed <= passed + size - half else index + 1
             return min(max(cut, 1), len(sizes) - 1)
         passed += size
     return 1
