@@ -16,35 +16,24 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import time
-from collections.abc import Callable, Iterable, Mapping
-from enum import Enum, auto
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aioproduce._native.topic_appender import NO_PARTITION
-from aioproduce.admission import Admission
-from aioproduce.compression import codec_for
 from aioproduce.config import ProducerConfig, dotted_keys, load_properties
 from aioproduce.core.record_input import RecordInput, check_topic, header_list, timestamp_ms
-from aioproduce.core.sender import Sender
 from aioproduce.deliveries import Deliveries
-from aioproduce.delivery_reports import DeliveryReports
 from aioproduce.errors import (
     FlushTimeoutError,
-    ForkedProcessError,
-    NotStartedError,
     PartialSendError,
-    ProducerClosedError,
     ProducerError,
-    ProducerStateError,
-    SenderDiedError,
-    WrongEventLoopError,
 )
 from aioproduce.interceptors import Interceptors
+from aioproduce.producer_life import ProducerLife, ProducerState
 from aioproduce.records import ClusterInfo, PartitionInfo, ProducerRecord, RecordMetadata
-from aioproduce.wire.preload import preload
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,8 +41,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce._native.topic_appender import TopicAppender
-    from aioproduce.drivers.base import Driver
     from aioproduce.records import Headers
 
 _log = logging.getLogger("aioproduce")
@@ -65,14 +52,6 @@ _TURN: Final = 0.001
 _MAX_PARTITION: Final = 2**31 - 1
 
 OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
-
-
-class _State(Enum):
-    NEW = auto()
-    RUNNING = auto()
-    CLOSING = auto()
-    CLOSED = auto()
-    DIED = auto()
 
 
 @final
@@ -105,28 +84,12 @@ class Producer:
         **settings: object,
     ) -> None:
         self.config = _config(bootstrap_servers, settings)
-        self._codec = codec_for(
-            self.config.compression_type,
-            gzip_level=self.config.compression_gzip_level,
-            lz4_level=self.config.compression_lz4_level,
-            zstd_level=self.config.compression_zstd_level,
-        )
         self._interceptors = Interceptors(self.config.interceptors) if self.config.interceptors else None
         self._input = RecordInput(self.config)
         self._has_serializers = (
             self.config.key_serializer is not None or self.config.value_serializer is not None
         )
-        self._state = _State.NEW
-        self._pid = 0
-        self._driver: Driver
-        self._running_loop: Callable[[], object] = _no_loop
-        # The driver's loop while this runs, else a thing that no caller's loop is: one test per send() for both.
-        self._loop: object = self
-        self._sender: Sender
-        self._admission: Admission
-        self._appenders: dict[str, TopicAppender] = {}
-        self._death: BaseException | None = None
-        self._reports = DeliveryReports(self.config.on_delivery_error)
+        self._life = ProducerLife(self.config)
         self._sends = 0
         self._turn_began_at = 0.0
 
@@ -151,28 +114,7 @@ class Producer:
             ProducerStateError: it was started before.
             NoBrokerAvailableError: `require_broker` was asked and none answered in time.
         """
-        if self._state is not _State.NEW:
-            raise ProducerStateError(f"a producer is started once; this one is {self._state.name.lower()}")
-        from aioproduce.drivers.asyncio import AsyncioDriver
-
-        # Once per process, about 60 ms: later it would stall the loop at the first request.
-        preload()
-
-        driver = AsyncioDriver(self.config, self._reports.unobserved_failure)
-        self._driver = driver
-        self._pid = os.getpid()
-        self._sender = Sender(
-            self.config,
-            codec=self._codec,
-            runtime=driver.runtime,
-            random=random.Random(),
-            now=driver.now(),
-        )
-        self._appenders = self._sender.accumulator.appenders
-        self._admission = Admission(self.config, driver, self._sender, self._check_running)
-        self._running_loop = driver.running_loop
-        self._move_to(_State.RUNNING)
-        driver.start(self._sender, on_death=self._sender_died, on_settled=self._reports.run_callbacks)
+        self._life.start()
         if require_broker:
             try:
                 await self.check(self.config.max_block)
@@ -191,34 +133,7 @@ class Producer:
             ValueError: the timeout is negative.
         """
         _check_timeout(timeout)
-        if self._state is _State.NEW:
-            self._move_to(_State.CLOSED)
-            return
-        if self._state is _State.CLOSED:
-            return
-        self._check_place()
-        driver = self._driver
-        if self._state is _State.DIED:
-            await driver.kill()
-            return
-        self._move_to(_State.CLOSING)
-        now = driver.now()
-        try:
-            self._sender.begin_close(now)
-            driver.wake()
-            # With 0 not even what is ready may go: it would be reported failed and be in the log.
-            if timeout == 0 or not await driver.join(inf if timeout is None else now + timeout):
-                self._sender.abort(driver.now())
-                driver.wake()
-                await driver.join(inf)
-        except BaseException:
-            # Cancelled while closing: nothing may be left behind all the same.
-            self._sender.abort(driver.now())
-            driver.wake()
-            raise
-        finally:
-            if self._state is _State.CLOSING:
-                self._move_to(_State.CLOSED)
+        await self._life.close(timeout)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -234,7 +149,7 @@ class Producer:
 
     def __repr__(self) -> str:
         servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
-        return f"<Producer {self.config.client_id} -> {servers}, {self._state.name.lower()}>"
+        return f"<Producer {self.config.client_id} -> {servers}, {self._life.state.name.lower()}>"
 
     # -- sending ---
 
@@ -274,8 +189,9 @@ class Producer:
             ProducerStateError: not started, closed, or in the wrong place.
         """
         # The order of these lines, and what they do not call, is the cost of a record: measure before a change.
-        if self._running_loop() is not self._loop:
-            self._check_callable()
+        life = self._life
+        if life.running_loop() is not life.loop:
+            life.check_callable()
         if self._sends % _SENDS_PER_CLOCK == 0:
             await self._heed_turn()
         self._sends += 1
@@ -291,14 +207,14 @@ class Producer:
             headers = header_list(headers)
         created = int(time.time() * 1000) if timestamp is None else timestamp_ms(timestamp)
         delivery: DeliveryFuture | None = None
-        appender = self._appenders.get(topic)
+        appender = life.appenders.get(topic)
         if appender is not None:
             if partition is None:
                 delivery = appender.append(NO_PARTITION, created, key, value, headers)
             elif partition.__class__ is int and 0 <= partition <= _MAX_PARTITION:
                 delivery = appender.append(partition, created, key, value, headers)
         if delivery is None:
-            admission = self._admission
+            admission = life.admission
             delivery = admission.append_at_once(topic, key, value, headers, partition, created)
             if delivery is None:
                 delivery = await admission.append_waiting(
@@ -362,13 +278,13 @@ class Producer:
             InvalidRecordError: as in `send()`.
             ProducerStateError: as in `send()`.
         """
-        self._check_callable()
+        self._life.check_callable()
         record = self._as_record(topic, value, key, partition, timestamp, headers)
         try:
             serialized = self._input.read(record, int(time.time() * 1000))
-            delivery = self._admission.append_at_once(*serialized)
+            delivery = self._life.admission.append_at_once(*serialized)
             if delivery is None:
-                self._admission.refuse(*serialized)
+                self._life.admission.refuse(*serialized)
         except ProducerError as error:
             self._tell_refused(record, error)
             raise
@@ -407,12 +323,10 @@ class Producer:
                 before it are accepted and are in the error's `deliveries`.
             ProducerStateError: as in `send()`; of a call that was never allowed, there is no first part.
         """
-        self._check_callable()
+        self._life.check_callable()
         headers = None if headers is None else header_list(headers)
         futures: list[DeliveryFuture] = []
-        paired: Iterable[tuple[Any, Any]] = (
-            ((value, None) for value in values) if keys is None else zip(values, keys, strict=True)
-        )
+        paired = ((value, None) for value in values) if keys is None else _paired(iter(values), iter(keys))
         try:
             for value, key in paired:
                 futures.append(
@@ -447,12 +361,12 @@ class Producer:
             ValueError: the timeout is negative.
             ProducerStateError: as in `send()`. A record that failed raises from its own future, not from here.
         """
-        self._check_callable()
+        self._life.check_callable()
         _check_timeout(timeout)
-        driver = self._driver
+        driver = self._life.driver
         now = driver.now()
         waiter = driver.make_waiter()
-        self._sender.begin_flush(waiter.notify, now)
+        self._life.sender.begin_flush(waiter.notify, now)
         driver.wake()
         if not await waiter.wait(inf if timeout is None else now + timeout):
             raise FlushTimeoutError(
@@ -460,9 +374,9 @@ class Producer:
                 "their futures"
             )
         # What is flushed has had its callbacks, as in Java; the sender task may not have come to them yet.
-        self._run_callbacks()
-        if self._death is not None:
-            self._check_running()
+        self._life.run_callbacks()
+        if self._life.state is ProducerState.DIED:
+            self._life.check_running()
 
     # -- asking ---
 
@@ -476,10 +390,10 @@ class Producer:
         Raises:
             MetadataTimeoutError: the cluster did not tell in time; other errors as in `send()`.
         """
-        self._check_callable()
+        self._life.check_callable()
         check_topic(topic)
-        started_at = self._driver.now()
-        admission = self._admission
+        started_at = self._life.driver.now()
+        admission = self._life.admission
         view = await admission.topic(topic, None, started_at, admission.deadline(started_at, timeout))
         return [
             PartitionInfo(topic, partition.partition, partition.leader_id, partition.replicas, partition.isr)
@@ -496,19 +410,19 @@ class Producer:
             NoBrokerAvailableError: no broker answered in time; `causes` has the reason for each address.
             UnsupportedVersionError: a broker that this client cannot work with.
         """
-        self._check_callable()
+        self._life.check_callable()
         _check_timeout(timeout)
-        return await self._admission.check(timeout)
+        return await self._life.admission.check(timeout)
 
     @property
     def unobserved_failures(self) -> int:
         """Records that failed and that nobody awaited or was called back for."""
-        return self._reports.unobserved_failures
+        return self._life.reports.unobserved_failures
 
     @property
     def outstanding_bytes(self) -> int:
         """Bytes of `buffer.memory` in use: open batches, queued, in flight and awaiting a retry."""
-        return 0 if self._state is _State.NEW else self._sender.pool.outstanding
+        return 0 if self._life.state is ProducerState.NEW else self._life.sender.pool.outstanding
 
     # -- records as objects: interceptors, try_send ---
 
@@ -545,9 +459,9 @@ class Producer:
         record = self._as_record(topic, value, key, partition, timestamp, headers)
         try:
             serialized = self._input.read(record, int(time.time() * 1000))
-            delivery = self._admission.append_at_once(*serialized)
+            delivery = self._life.admission.append_at_once(*serialized)
             if delivery is None:
-                delivery = await self._admission.append_waiting(*serialized, timeout)
+                delivery = await self._life.admission.append_waiting(*serialized, timeout)
         except ProducerError as error:
             self._tell_refused(record, error)
             raise
@@ -564,31 +478,12 @@ class Producer:
         if on_delivery is not None:
             delivery.add_delivery_callback(on_delivery)
 
-    def _sender_died(self, error: BaseException) -> None:
-        if self._state is _State.CLOSED:
-            # Cancelled together with the close() that had settled everything: the callbacks are still due.
-            self._run_callbacks()
-            return
-        self._move_to(_State.DIED)
-        self._death = error
-        _log.critical("the sender task died: nothing more can be sent", exc_info=error)
-        self._sender.die(error)
-        self._run_callbacks()
-
-    def _run_callbacks(self) -> None:
-        while self._sender.settled:
-            self._reports.run_callbacks(self._sender.settled.popleft())
-
-    def _move_to(self, state: _State) -> None:
-        self._state = state
-        self._loop = self._driver.loop if state is _State.RUNNING else self
-
     async def _heed_turn(self) -> None:
         """Give the loop a turn if it has had none for about a millisecond of sending (invariant 3)."""
-        driver = self._driver
+        driver = self._life.driver
         if self._sends and driver.now() - self._turn_began_at >= _TURN:
             await driver.yield_once()
-            self._check_running()
+            self._life.check_running()
         if self._sends == 0:
             self._turn_began_at = driver.now()
             driver.on_next_turn(self._turn_came)
@@ -596,43 +491,20 @@ class Producer:
     def _turn_came(self) -> None:
         self._sends = 0
 
-    # -- where and when a call is allowed ---
 
-    def _check_place(self) -> None:
-        if os.getpid() != self._pid:
-            raise ForkedProcessError(
-                f"this producer was started in process {self._pid} and fork() copied it into {os.getpid()}: its "
-                "sockets belong to the parent. Make and start a new one in the child"
+def _paired(values: Iterator[Any], keys: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+    end = object()
+    for value, key in zip_longest(values, keys, fillvalue=end):
+        if value is end or key is end:
+            raise ValueError(
+                f"give as many keys as values: the {'values' if value is end else 'keys'} ended first"
             )
-        if self._running_loop() is not self._driver.loop:
-            raise WrongEventLoopError(
-                "this producer runs on another event loop than the one that calls it: use one producer per loop, "
-                "or asyncio.run_coroutine_threadsafe() to reach its loop"
-            )
-
-    def _check_running(self) -> None:
-        if self._state is _State.RUNNING:
-            return
-        if self._state is _State.NEW:
-            raise NotStartedError(
-                "the producer is not started: use `async with producer:`, or await producer.start() first"
-            )
-        if self._state is _State.DIED:
-            raise SenderDiedError("the sender task died; make a new producer") from self._death
-        raise ProducerClosedError("the producer is closed: make a new one to send again")
-
-    def _check_callable(self) -> None:
-        self._check_running()
-        self._check_place()
+        yield value, key
 
 
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
-
-
-def _no_loop() -> None:
-    """Stands in for the driver's `running_loop` until there is a driver."""
 
 
 def _config(

@@ -141,7 +141,7 @@ async def test_brokers_that_come_up_later(cluster: FakeCluster) -> None:
         with pytest.raises(NoBrokerAvailableError):
             await producer.check(0.1)
         waiting = asyncio.ensure_future(producer.send("t", b"v"))
-        await until(lambda: not producer._sender.has_work)
+        await until(lambda: not producer._life.sender.has_work)
         for broker in range(3):
             await cluster.start_broker(broker)
         await (await waiting)
@@ -362,7 +362,7 @@ async def test_brokers_before_record_batch_v2(cluster: FakeCluster) -> None:
         assert producer.outstanding_bytes == 0
         # Upgraded meanwhile.
         cluster.set_api_versions({ApiKey.PRODUCE: (3, 13)})
-        await until(lambda: producer._sender.metadata.version > 0)
+        await until(lambda: producer._life.sender.metadata.version > 0)
         await assert_still_works(producer, cluster)
         await producer.check()
 

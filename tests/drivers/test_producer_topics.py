@@ -153,7 +153,7 @@ async def test_no_max_block_means_no_waiting(cluster: FakeCluster) -> None:
         for refused in (producer.send("one", b"v"), producer.partitions_for("one")):
             with pytest.raises(MetadataTimeoutError):
                 await refused
-        await until(lambda: producer._sender.metadata.topic("one"))
+        await until(lambda: producer._life.sender.metadata.topic("one"))
         for broker in range(3):
             cluster.faults.stall(broker)
         accepted: list[DeliveryFuture] = []

@@ -320,7 +320,7 @@ async def test_a_throttled_connection_is_left_alone_until_the_time_is_over(
         # The quota spreads over a window of some ten seconds; this much is beyond it in any.
         await traffic.send(15, size=40_000)
         await traffic.settle()
-        connection = producer._sender.connections.connection(1)
+        connection = producer._life.sender.connections.connection(1)
         assert connection is not None
         throttled_until = connection.throttled_until
         assert throttled_until > asyncio.get_running_loop().time()
@@ -420,10 +420,10 @@ async def test_a_connection_that_the_broker_closes_when_idle_is_no_error(
         for _ in range(2):
             await traffic.send(10)
             await traffic.settle()
-            used = producer._sender.connections.connection(1)
+            used = producer._life.sender.connections.connection(1)
             assert used is not None
             # It is the broker's time that passes.
-            while producer._sender.connections.connection(1) is used:  # noqa: ASYNC110
+            while producer._life.sender.connections.connection(1) is used:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         await traffic.send(10)
         await traffic.settle()

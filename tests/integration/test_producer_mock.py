@@ -558,7 +558,7 @@ async def test_round_trips_overlap_and_keep_the_order(mock_cluster: MockCluster,
         await traffic.send(200)
         while len(traffic.acked) < traffic.sent:
             for broker in (1, 2, 3):
-                connection = producer._sender.connections.connection(broker)
+                connection = producer._life.sender.connections.connection(broker)
                 most = max(most, 0 if connection is None else len(connection.in_flight))
             await asyncio.sleep(0.01)
         await traffic.settle()
@@ -607,7 +607,7 @@ async def test_a_broker_moves_to_another_address(mock_cluster: MockCluster, topi
         await traffic.settle()
         await traffic.send(10)
         await traffic.settle()
-        connection = producer._sender.connections.connection(3)
+        connection = producer._life.sender.connections.connection(3)
         assert connection is not None
         assert (connection.host, connection.port) == ("localhost", port)
 

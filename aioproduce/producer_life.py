@@ -1,0 +1,213 @@
+"""The life of a producer: made, started, closed, or ended by the death of its sender; and where it may be called.
+
+Owned by the Producer, which asks `check_callable()` before anything else. Holds what lives from start to close: the
+driver, the core, and the admission between them.
+
+Invariants:
+
+1. `loop` is what `running_loop()` gives where a call is allowed, and nothing's loop otherwise: one test
+   answers both "is it running" and "is it the right place".
+2. Every way to the end (close, a cancelled close, the sender's death) settles every delivery, runs its
+   callbacks and drops every socket, in bounded time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable
+from enum import Enum, auto
+from math import inf
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.admission import Admission
+from aioproduce.compression import codec_for
+from aioproduce.core.sender import Sender
+from aioproduce.delivery_reports import DeliveryReports
+from aioproduce.errors import (
+    ForkedProcessError,
+    NotStartedError,
+    ProducerClosedError,
+    ProducerStateError,
+    SenderDiedError,
+    WrongEventLoopError,
+)
+from aioproduce.wire.preload import preload
+
+if TYPE_CHECKING:
+    from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.config import ProducerConfig
+    from aioproduce.drivers.base import Driver
+
+_log = logging.getLogger("aioproduce")
+
+# An aborted socket reports its end in the loop's next turn; one that does not is dropped without its word.
+_ABORT_BOUND: Final = 5.0
+
+
+class ProducerState(Enum):
+    """Where a producer is in its life."""
+
+    NEW = auto()
+    RUNNING = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+    DIED = auto()
+
+
+@final
+class ProducerLife:
+    """What there is between `start()` and `close()`.
+
+    Attributes:
+        state: Where it is.
+        reports: Callbacks and unobserved failures.
+        driver: The event loop's side, once started; `sender` and `admission` likewise.
+        appenders: The way of records that need no decision, by topic.
+        loop: See invariant 1.
+        running_loop: Gives the caller's loop.
+    """
+
+    __slots__ = (
+        "_codec",
+        "_config",
+        "_death",
+        "_pid",
+        "admission",
+        "appenders",
+        "driver",
+        "loop",
+        "reports",
+        "running_loop",
+        "sender",
+        "state",
+    )
+
+    driver: Driver
+    sender: Sender
+    admission: Admission
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._codec = codec_for(
+            config.compression_type,
+            gzip_level=config.compression_gzip_level,
+            lz4_level=config.compression_lz4_level,
+            zstd_level=config.compression_zstd_level,
+        )
+        self._pid = 0
+        self._death: BaseException | None = None
+        self.reports = DeliveryReports(config.on_delivery_error)
+        self.appenders: dict[str, TopicAppender] = {}
+        self.state = ProducerState.NEW
+        self.loop: object = self
+        self.running_loop: Callable[[], object] = _no_loop
+
+    def start(self) -> None:
+        """Start the sender on the running event loop."""
+        if self.state is not ProducerState.NEW:
+            raise ProducerStateError(f"a producer is started once; this one is {self.state.name.lower()}")
+        from aioproduce.drivers.asyncio import AsyncioDriver
+
+        # Once per process, about 60 ms: later it would stall the loop at the first request.
+        preload()
+        driver = AsyncioDriver(self._config, self.reports.unobserved_failure)
+        self.driver = driver
+        self.sender = Sender(
+            self._config, codec=self._codec, runtime=driver.runtime, random=random.Random(), now=driver.now()
+        )
+        self.admission = Admission(self._config, driver, self.sender, self.check_running)
+        self.appenders = self.sender.accumulator.appenders
+        self._pid = os.getpid()
+        self.running_loop = driver.running_loop
+        self._move_to(ProducerState.RUNNING)
+        driver.start(self.sender, on_death=self._sender_died, on_settled=self.reports.run_callbacks)
+
+    async def close(self, timeout: float | None) -> None:
+        """As `Producer.close()`."""
+        if self.state is ProducerState.NEW:
+            self._move_to(ProducerState.CLOSED)
+            return
+        if self.state is ProducerState.CLOSED:
+            return
+        self.check_place()
+        driver = self.driver
+        if self.state is ProducerState.DIED:
+            await driver.kill()
+            return
+        self._move_to(ProducerState.CLOSING)
+        now = driver.now()
+        try:
+            self.sender.begin_close(now)
+            driver.wake()
+            # With 0 not even what is ready may go: it would be reported failed and be in the log.
+            if timeout == 0 or not await driver.join(inf if timeout is None else now + timeout):
+                self.sender.abort(driver.now())
+                driver.wake()
+                if not await driver.join(driver.now() + _ABORT_BOUND):
+                    await driver.kill()
+        except BaseException:
+            # Cancelled while closing: nothing may be left behind all the same.
+            self.sender.abort(driver.now())
+            driver.wake()
+            raise
+        finally:
+            if self.state is ProducerState.CLOSING:
+                self._move_to(ProducerState.CLOSED)
+
+    def _sender_died(self, error: BaseException) -> None:
+        if self.state is ProducerState.CLOSED:
+            # Cancelled together with the close() that had settled everything: the callbacks are still due.
+            self.run_callbacks()
+            return
+        self._move_to(ProducerState.DIED)
+        self._death = error
+        _log.critical("the sender task died: nothing more can be sent", exc_info=error)
+        self.sender.die(error)
+        self.run_callbacks()
+
+    def run_callbacks(self) -> None:
+        """Call the delivery callbacks that are due."""
+        while self.sender.settled:
+            self.reports.run_callbacks(self.sender.settled.popleft())
+
+    def _move_to(self, state: ProducerState) -> None:
+        self.state = state
+        self.loop = self.driver.loop if state is ProducerState.RUNNING else self
+
+    # -- where and when a call is allowed ---
+
+    def check_callable(self) -> None:
+        """Refuse a call that comes at the wrong time or from the wrong place."""
+        self.check_running()
+        self.check_place()
+
+    def check_place(self) -> None:
+        """Refuse another process and another loop than those of `start()`."""
+        if os.getpid() != self._pid:
+            raise ForkedProcessError(
+                f"this producer was started in process {self._pid} and fork() copied it into {os.getpid()}: its "
+                "sockets belong to the parent. Make and start a new one in the child"
+            )
+        if self.running_loop() is not self.driver.loop:
+            raise WrongEventLoopError(
+                "this producer runs on another event loop than the one that calls it: use one producer per loop, "
+                "or asyncio.run_coroutine_threadsafe() to reach its loop"
+            )
+
+    def check_running(self) -> None:
+        """Refuse a call before the start, after close and after the sender's death."""
+        if self.state is ProducerState.RUNNING:
+            return
+        if self.state is ProducerState.NEW:
+            raise NotStartedError(
+                "the producer is not started: use `async with producer:`, or await producer.start() first"
+            )
+        if self.state is ProducerState.DIED:
+            raise SenderDiedError("the sender task died; make a new producer") from self._death
+        raise ProducerClosedError("the producer is closed: make a new one to send again")
+
+
+def _no_loop() -> None:
+    """Stands in for the driver's `running_loop` until there is a driver."""
