@@ -205,7 +205,7 @@ class Producer:
             key = self._input.key(topic, key)
         if headers is not None:
             headers = header_list(headers)
-        created = int(time.time() * 1000) if timestamp is None else timestamp_ms(timestamp)
+        created = time.time_ns() // 1_000_000 if timestamp is None else timestamp_ms(timestamp)
         delivery: DeliveryFuture | None = None
         appender = life.appenders.get(topic)
         if appender is not None:
@@ -281,7 +281,7 @@ class Producer:
         self._life.check_callable()
         record = self._as_record(topic, value, key, partition, timestamp, headers)
         try:
-            serialized = self._input.read(record, int(time.time() * 1000))
+            serialized = self._input.read(record, time.time_ns() // 1_000_000)
             delivery = self._life.admission.append_at_once(*serialized)
             if delivery is None:
                 self._life.admission.refuse(*serialized)
@@ -458,7 +458,7 @@ class Producer:
     ) -> DeliveryFuture:
         record = self._as_record(topic, value, key, partition, timestamp, headers)
         try:
-            serialized = self._input.read(record, int(time.time() * 1000))
+            serialized = self._input.read(record, time.time_ns() // 1_000_000)
             delivery = self._life.admission.append_at_once(*serialized)
             if delivery is None:
                 delivery = await self._life.admission.append_waiting(*serialized, timeout)
