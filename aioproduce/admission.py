@@ -211,9 +211,9 @@ class Admission:
                 raise sender.connections.fatal_error
             self._raise_topic_error(topic)
             if not was_notified:
-                raise self._metadata_timeout(topic, driver.now() - started_at)
+                raise self._metadata_timeout(topic, view, driver.now() - started_at)
 
-    def _metadata_timeout(self, topic: str, waited: float) -> MetadataTimeoutError:
+    def _metadata_timeout(self, topic: str, view: TopicView | None, waited: float) -> MetadataTimeoutError:
         code = self._sender.metadata.topic_error(topic)
         if code == codes.UNKNOWN_TOPIC_OR_PARTITION:
             why = ": there is no such topic, or this client may not describe it. Create it, or check the name"
@@ -221,8 +221,13 @@ class Admission:
             why = f": {codes.name_of(code)}: {codes.message_of(code)}"
         else:
             why = self._causes() or ": no broker answered"
+        what = (
+            "did"
+            if view is None
+            else f"are {view.partition_count} as far as known; whether there are more did"
+        )
         error = MetadataTimeoutError(
-            f"the partitions of {topic!r} did not become known within {waited:.3f} s (max.block.ms, or "
+            f"the partitions of {topic!r} {what} not become known within {waited:.3f} s (max.block.ms, or "
             f"timeout=){why}",
             waited=waited,
             topic=topic,

@@ -65,7 +65,9 @@ def values(cluster: FakeCluster, topic: str = "t", partition: int | None = None)
 async def assert_still_works(producer: Producer, cluster: FakeCluster, topic: str = "t") -> None:
     """Good input is accepted, written once and acknowledged at its place, and all memory comes back."""
     async with asyncio.timeout(PATIENCE):
-        metadata = await producer.send_and_wait(topic, b"good", key=b"k", headers=[("h", None)])
+        delivery = await producer.send(topic, b"good", key=b"k", headers=[("h", None)])
+        await producer.flush()
+        metadata = await delivery
     [record] = [each for each in cluster.records(topic) if each.value == b"good"]
     assert (record.partition, record.offset) == (metadata.partition, metadata.offset)
     await until(lambda: producer.outstanding_bytes == 0)
