@@ -307,6 +307,8 @@ class Sender:
 
     def next_timer(self) -> float | None:
         """The next instant at which `handle_timer()` has something to do."""
+        if self._state is SenderState.CLOSED:
+            return None  # the sockets alone are waited for
         first = self.accumulator.next_timer()
         requests = self._producer_id_requests
         for at in (

@@ -240,6 +240,23 @@ def test_a_forced_close_fails_what_is_left_and_waits_only_for_the_sockets() -> N
     assert h.outstanding == 0
 
 
+def test_while_the_last_sockets_close_no_timer_keeps_the_driver_busy() -> None:
+    h = plain()
+    h.down.add(0)
+    h.lose()
+    h.send()
+    h.down.clear()
+    h.holds_closes = True
+    h.advance(0.05)
+    h.sender.abort(h.now)
+    h.run()
+    assert h.connections
+    assert not h.is_closed()
+    assert h.sender.next_timer() is None
+    h.finish_closes()
+    assert h.is_closed()
+
+
 def test_close_wakes_those_who_wait_for_a_topic_or_for_memory() -> None:
     h = plain(buffer_memory=BATCH)
     h.send()
