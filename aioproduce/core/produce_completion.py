@@ -236,6 +236,8 @@ class ProduceCompletion:
         if batch.state is BatchState.IN_FLIGHT:
             batch.possibly_written = True
             where = "the latest attempt is not answered"
+            if batch.last_error is not None:
+                where += f", and one before it failed: {batch.last_error}"
         elif batch.last_error is not None:
             where = f"the latest of {batch.attempts} attempts failed: {batch.last_error}"
         else:
