@@ -14,7 +14,7 @@
     │   ├── InvalidTimestampError            neither milliseconds nor an aware datetime
     │   ├── InvalidTopicError                a name that Kafka refuses
     │   ├── PartitionOutOfRangeError         the topic has no such partition
-    │   └── RecordTooLargeError              above max.request.size, buffer.memory or the broker's limit
+    │   └── RecordTooLargeError              above max.request.size or buffer.memory
     ├── MaxBlockTimeoutError (TimeoutError)  send() waited as long as it may; nothing was queued
     │   ├── MetadataTimeoutError             the topic's partitions did not become known in time
     │   └── BufferExhaustedError             the buffer had no room in time
@@ -141,11 +141,14 @@ class PartitionOutOfRangeError(InvalidRecordError):
 
 
 class RecordTooLargeError(InvalidRecordError):
-    """The record is larger than a limit.
+    """The record is larger than a limit of this producer.
+
+    The topic's own limit (`max.message.bytes`) is the broker's to apply: a `BrokerRejectedError` named
+    MESSAGE_TOO_LARGE, from the delivery.
 
     Attributes:
         size: The record's size in bytes, as estimated at most.
-        limit: The limit in bytes; -1 where the broker refused it without saying its limit.
+        limit: The limit in bytes.
         limited_by: The key that sets the limit, e.g. `max.request.size`.
     """
 

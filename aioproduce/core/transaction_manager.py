@@ -326,8 +326,3 @@ class TransactionManager:
         if partition is None:
             partition = self._partitions[topic_partition] = _PartitionSequences()
         return partition
-
-    def forget(self, topic_partition: TopicPartition) -> None:
-        """The topic was deleted and made again: the broker knows nothing of our sequences there."""
-        if topic_partition in self._partitions:
-            self._request_rewrite(topic_partition)

@@ -115,16 +115,20 @@ class Request:
     body: dict[str, Any]
 
 
-def decode_entity(cls: type[Any], data: memoryview, at: int = 0) -> dict[str, Any]:
+def decode_entity(
+    cls: type[Any], data: memoryview, at: int = 0, *, may_go_on: bool = False
+) -> dict[str, Any]:
     """Decode one message that takes all of `data` from `at` on.
 
     Args:
         cls: kio's class of the message.
         data: The bytes.
         at: Where the message begins.
+        may_go_on: Whether bytes after the message are passed over. Java passes them over in responses, so brokers
+            exist that send them (librdkafka's mock: one after Metadata v9 and later).
 
     Raises:
-        ProtocolError: If the bytes are not such a message, or go on after it.
+        ProtocolError: If the bytes are not such a message, or go on after it where they may not.
     """
     read = entity_reader(cls)
     try:
@@ -135,7 +139,7 @@ def decode_entity(cls: type[Any], data: memoryview, at: int = 0) -> dict[str, An
         raise ProtocolError(f"{_title(cls)}: a string is not UTF-8") from error
     except ProtocolError as error:
         raise ProtocolError(f"{_title(cls)}: {error}") from error
-    if end != len(data):
+    if end != len(data) and not may_go_on:
         raise ProtocolError(f"{_title(cls)}: {len(data) - end} bytes are left after the message")
     return entity  # type: ignore[no-any-return]
 

@@ -90,7 +90,8 @@ def _is_refused_version(frame: memoryview) -> bool:
 def _decode(api_key: int, api_version: int, frame: memoryview) -> Message:
     cls, has_header_tags, convert = _decoder(api_key, api_version)
     at = skip_tags(frame, _INT32.size) if has_header_tags else _INT32.size
-    return convert(decode_entity(cls, frame, at))
+    # What version an ApiVersions answer is in shows by where it ends; others may go on, as with Java's reader.
+    return convert(decode_entity(cls, frame, at, may_go_on=api_key != ApiKey.API_VERSIONS))
 
 
 @cache

@@ -225,6 +225,12 @@ def test_an_unknown_error_code_is_kept() -> None:
     assert decode_body(22, 0, frame) == InitProducerIdResponse(0.0, 999, -1, -1)
 
 
+def test_bytes_after_an_answer_are_passed_over() -> None:
+    # librdkafka's mock ends each Metadata answer from v9 on with one byte too many; Java does not mind.
+    frame = memoryview(struct.pack(">iihqhB", 7, 0, 0, 4711, 3, 0))
+    assert decode_body(22, 0, frame) == InitProducerIdResponse(0.0, 0, 4711, 3)
+
+
 def test_a_negative_throttle_is_none() -> None:
     frame = memoryview(struct.pack(">iihqh", 7, -5, 0, 1, 0))
     assert decode_body(22, 0, frame) == InitProducerIdResponse(0.0, 0, 1, 0)
