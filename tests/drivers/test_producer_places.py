@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,7 @@ import pytest
 
 import aioproduce
 from aioproduce import Producer, ProducerConfig
+from aioproduce.drivers.asyncio import AsyncioDriver
 from aioproduce.errors import (
     ConfigError,
     ForkedProcessError,
@@ -404,6 +406,36 @@ def test_no_servers() -> None:
     for servers in (None, {}, "", []):
         with pytest.raises(ConfigError, match=r"bootstrap.servers"):
             Producer(servers)
+
+
+async def test_a_host_name_with_several_addresses(cluster: FakeCluster) -> None:
+    """`localhost` is ::1 on many machines, where nobody listens, and 127.0.0.1 (KIP-302: each is tried)."""
+    servers = cluster.bootstrap_servers.replace("127.0.0.1", "localhost")
+    async with Producer(servers) as producer:
+        await assert_still_works(producer, cluster)
+
+
+@pytest.mark.parametrize("size", [20_000, -1], ids=["given", "the system's"])
+async def test_socket_buffers(cluster: FakeCluster, size: int) -> None:
+    """KafkaProducerTest `osDefaultSocketBufferSizes`: -1 leaves them alone."""
+    async with Producer(
+        cluster.bootstrap_servers, send_buffer_bytes=size, receive_buffer_bytes=size
+    ) as producer:
+        await assert_still_works(producer, cluster)
+        driver = producer._life.driver
+        assert isinstance(driver, AsyncioDriver)
+        made = [each.transport for each in driver._connections.values()]
+        assert made
+        for transport in made:
+            assert transport is not None
+            sock = transport.get_extra_info("socket")
+            sizes = {
+                sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)
+            }
+            if size > 0:
+                assert sizes <= {size, 2 * size}, "Linux doubles what is asked for"
+            else:
+                assert min(sizes) > 2 * 20_000
 
 
 @pytest.mark.parametrize("timeout", [-1, -0.001, float("nan"), float("-inf")])
