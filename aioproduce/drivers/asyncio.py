@@ -176,6 +176,7 @@ class AsyncioDriver:
     ) -> None:
         self._loop = self.loop = asyncio.get_running_loop()
         self.running_loop: Callable[[], object] = asyncio._get_running_loop
+        self.current_task: Callable[[], object] = asyncio.current_task
         self._config = config
         self.runtime = AsyncioRuntime(self._loop, on_unobserved)
         self._connections: dict[int, _Connection] = {}

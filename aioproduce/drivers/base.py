@@ -49,6 +49,10 @@ class Driver(Protocol):
     def running_loop(self) -> Callable[[], object]:
         """Gives the caller's event loop, or `None`; asked with every `send()`, so best a C function."""
 
+    @property
+    def current_task(self) -> Callable[[], object]:
+        """Gives the task that calls, to be told from others."""
+
     def now(self) -> float:
         """The clock that every instant of the core refers to: monotonic seconds."""
 
