@@ -16,8 +16,9 @@ from typing import Any, get_args
 from uuid import UUID
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from kio.schema.errors import ErrorCode
 
 from aioproduce.errors import ProtocolError
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey
@@ -81,13 +82,20 @@ def test_arbitrary_bytes_as_a_stream(chunks: list[bytes]) -> None:
 @settings(FEW, max_examples=4)
 def test_cut_off_at_every_byte(api: int, version: int, data: st.DataObject) -> None:
     entity = data.draw(oracle.entities(oracle.response_class(api, version)))
+    # Of a refusal to speak ApiVersions in that version the code is all that counts, however it goes on.
+    assume(getattr(entity, "error_code", None) != ErrorCode.unsupported_version)
     frame = oracle.response_frame(entity)
-    assert answer_of(api, version, frame) is not None
+    answer = answer_of(api, version, frame)
+    assert answer is not None
     for size in range(len(frame)):
         with pytest.raises(ProtocolError):
             decode_body(api, version, frame[:size])
-    with pytest.raises(ProtocolError, match="1 bytes are left"):
-        decode_body(api, version, memoryview(bytes(frame) + b"\0"))
+    longer = memoryview(bytes(frame) + b"\0")
+    if api == ApiKey.API_VERSIONS:
+        with pytest.raises(ProtocolError, match="1 bytes are left"):
+            decode_body(api, version, longer)
+    else:
+        assert decode_body(api, version, longer) == answer
 
 
 @pytest.mark.parametrize("api", list(ApiKey))
