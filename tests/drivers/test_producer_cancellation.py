@@ -141,8 +141,8 @@ async def test_with_the_topic_known_and_room_send_does_not_suspend(
                 turns += 1
                 await asyncio.sleep(0)
         assert accepted == 2_000
-        # But for the loop's turn after a millisecond of sending: one may be due from before, and uvloop's clock ticks
-        # in whole milliseconds.
+        # But for the loop's turn after a millisecond of sending: one may be due from before, and uvloop's clock
+        # ticks in whole milliseconds.
         assert turns <= 2 + (time.perf_counter() - began_at) / 0.001
         await producer.flush()
 
