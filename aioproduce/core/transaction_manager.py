@@ -260,16 +260,18 @@ class TransactionManager:
     def may_retry(self, batch: ProducerBatch, code: int, log_start_offset: int) -> bool:
         """Whether an error calls for another attempt; requests an epoch bump where that needs one."""
         partition = self._partition(batch.topic_partition)
+        # Of a batch further behind, what lies before it may be in the log: it is asked again when it is the first.
+        is_first = bool(partition.in_flight) and partition.in_flight[0] is batch
         if code == codes.UNKNOWN_PRODUCER_ID:
             # The broker forgot this producer. It is safe to start anew unless that was already arranged, or
             # it is not sure where its log begins (-1) and the next answer will tell.
-            if log_start_offset != -1 and not batch.sequence_has_been_reset:
+            if is_first and log_start_offset != -1 and not batch.sequence_has_been_reset:
                 self._request_rewrite(batch.topic_partition)
             return True
         if code == codes.OUT_OF_ORDER_SEQUENCE_NUMBER:
             if partition.unresolved_until is not None:
                 # The batch of unknown fate turns out not to be written if the one right behind it is refused.
-                if batch.base_sequence == partition.unresolved_until:
+                if is_first and batch.base_sequence == partition.unresolved_until:
                     self._request_rewrite(batch.topic_partition)
             elif not batch.sequence_has_been_reset and partition.follows_acked(batch.base_sequence):
                 self._request_rewrite(batch.topic_partition)

@@ -501,6 +501,13 @@ class SenderHarness:
             body = {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}
         self.reply(request, body, run=False)
 
+    def unhold(self, api: int) -> None:
+        """Answer an API by itself again, and what of it was held."""
+        self.held.discard(api)
+        for connection_id in list(self.connections):
+            self._answer_by_itself(connection_id)
+        self.run()
+
     def answer_metadata(self) -> None:
         """Answer the Metadata request that waits, with what the brokers are like now."""
         (request,) = self.waiting(METADATA)

@@ -1,0 +1,368 @@
+"""The Sender against brokers that do anything that brokers do, in any order, and an oracle that reads their logs.
+
+The logs are the broker model's (`aioproduce.testing`), which was held against a real Kafka: sequences, epochs, the
+window of five batches. What goes wrong is drawn: answers with and without an append before them, lost connections,
+requests that a broker processes after their connection is gone, leaders that move, brokers that are down, time.
+
+What must hold (DESIGN.md's invariants, at the level of the core):
+
+1. Every accepted record is settled once, at its deadline at the latest.
+2. Acknowledged records are in the log, at the offset that was told; with idempotence once, in the order of
+   sending.
+3. What failed with `possibly_written=False` is not in the log, also not later.
+4. The pool is whole again when every connection is gone.
+
+And when the trouble is over, the next record of each partition is acknowledged: nothing is stuck.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from aioproduce.testing.fake_cluster.failures import RefusedError
+from aioproduce.testing.fake_cluster.log import PartitionLog, TopicConfig
+from aioproduce.wire import error_codes as codes
+from tests.unit.sender_harness import INIT_PRODUCER_ID, PRODUCE, TOPIC, SenderHarness
+
+if TYPE_CHECKING:
+    from tests.unit.sender_harness import Record, Request
+
+PARTITIONS = 3
+BROKERS = 2
+DELIVERY_TIMEOUT = 1.5
+
+BEFORE_APPEND = [
+    codes.NOT_ENOUGH_REPLICAS,
+    codes.LEADER_NOT_AVAILABLE,
+    codes.CORRUPT_MESSAGE,
+    codes.INVALID_RECORD,
+    codes.TOPIC_AUTHORIZATION_FAILED,
+]
+AFTER_APPEND = [
+    codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    codes.REQUEST_TIMED_OUT,
+    codes.NOT_LEADER_OR_FOLLOWER,
+    codes.KAFKA_STORAGE_ERROR,
+    codes.UNKNOWN_SERVER_ERROR,
+    999,
+]
+WELL, REFUSE, AFTERWARDS = "appended", "refused", "appended, and an error"
+
+any_fate = st.one_of(
+    st.just((WELL, 0)),
+    st.sampled_from(BEFORE_APPEND).map(lambda code: (REFUSE, code)),
+    st.sampled_from(AFTER_APPEND).map(lambda code: (AFTERWARDS, code)),
+)
+pipe_fate = st.sampled_from(
+    [
+        (WELL, 0),
+        (REFUSE, codes.NOT_ENOUGH_REPLICAS),
+        (REFUSE, codes.INVALID_RECORD),
+        (AFTERWARDS, codes.REQUEST_TIMED_OUT),
+    ]
+)
+any_fates = st.lists(any_fate, min_size=PARTITIONS, max_size=PARTITIONS)
+some_sizes = st.lists(st.sampled_from([0, 0, 90]), min_size=1, max_size=3)
+ALL_WELL = [(WELL, 0)] * PARTITIONS
+
+
+class SenderMachine(RuleBasedStateMachine):
+    """Appends, faults and time in any order."""
+
+    idempotent = True
+    acks: int | str = "all"
+    never_after_append: frozenset[int] = frozenset()
+
+    @initialize(
+        in_flight=st.sampled_from([1, 2, 5, 5]),
+        retries=st.sampled_from([1, 3, 2**31 - 1]),
+        linger_ms=st.sampled_from([0, 0, 0, 20]),
+        max_message_bytes=st.sampled_from([1_000_000, 220]),
+        epoch=st.sampled_from([0, 0, 32766]),
+        is_warm=st.sampled_from([False, False, True]),
+    )
+    def start(
+        self,
+        in_flight: int,
+        retries: int,
+        linger_ms: int,
+        max_message_bytes: int,
+        epoch: int,
+        is_warm: bool,
+    ) -> None:
+        # A new producer id cannot fence what was sent under the old one and is still on its way.
+        self.has_stragglers = epoch == 0
+        self.h = SenderHarness(
+            partitions=PARTITIONS,
+            brokers=BROKERS,
+            producer_ids=[(number, epoch if number == 0 else 0) for number in range(1000)],
+            enable_idempotence=self.idempotent,
+            acks=self.acks,
+            max_in_flight_requests_per_connection=in_flight,
+            retries=retries,
+            linger_ms=linger_ms,
+            delivery_timeout_ms=int(DELIVERY_TIMEOUT * 1000),
+            metadata_max_age_ms=700,
+        )
+        config = TopicConfig(max_message_bytes=max_message_bytes)
+        self.logs = [PartitionLog(config) for _ in range(PARTITIONS)]
+        self.accepted: list[list[tuple[bytes, Record]]] = [[] for _ in range(PARTITIONS)]
+        self.is_closing = False
+        if is_warm:
+            self.recover()
+
+    # -- the producer ---
+
+    def accept(self, partition: int, text: bytes = b"") -> Record:
+        value = b"%d" % sum(map(len, self.accepted)) + text
+        record = self.h.append(partition, value)
+        self.accepted[partition].append((value, record))
+        return record
+
+    @precondition(lambda self: not self.is_closing)
+    @rule(partition=st.integers(0, PARTITIONS - 1), is_together=st.booleans(), sizes=some_sizes)
+    def append(self, partition: int, is_together: bool, sizes: list[int]) -> None:
+        for size in sizes:
+            self.accept(partition, b"." * size)
+            if not is_together:
+                self.h.run()
+        self.h.run()
+
+    @rule(seconds=st.sampled_from([0.005, 0.06]))
+    def wait(self, seconds: float) -> None:
+        self.h.advance(seconds)
+
+    @rule(seconds=st.sampled_from([0.3, 1.0]))
+    def wait_long(self, seconds: float) -> None:
+        self.h.advance(seconds)
+
+    @precondition(lambda self: not self.is_closing)
+    @rule()
+    def recover(self) -> None:
+        """The trouble is over: what is accepted now is acknowledged soon, and nothing is stuck before it."""
+        self.heal()
+        records = [self.accept(partition) for partition in range(PARTITIONS)]
+        self.serve(0.9)
+        assert [record.delivery.done() and record.error for record in records] == [None] * PARTITIONS
+
+    # -- the brokers ---
+
+    def process(
+        self, request: Request, fates: list[tuple[str, int]]
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """What a broker does with a request: (error codes, offsets) by partition."""
+        answered: dict[int, int] = {}
+        offsets: dict[int, int] = {}
+        for topic_partition, batch in request.batches.items():
+            partition = topic_partition.partition
+            fate, code = fates[partition]
+            leader, epoch = self.h.topics[TOPIC].leaders[partition]
+            if fate == REFUSE or code in self.never_after_append:
+                answered[partition] = code
+            elif leader != request.node_id:
+                answered[partition] = codes.NOT_LEADER_OR_FOLLOWER
+            else:
+                try:
+                    appended = self.logs[partition].append(
+                        batch.content, produce_version=request.version, leader_epoch=epoch, wall_ms=0
+                    )
+                except RefusedError as refusal:
+                    answered[partition] = refusal.code
+                else:
+                    answered[partition] = code
+                    offsets[partition] = appended.base_offset
+        return answered, offsets
+
+    def next_request(self, choice: int) -> Request | None:
+        firsts = [
+            request
+            for request in (self.h.first_of(connection_id) for connection_id in self.h.connections)
+            if request is not None and request.api == PRODUCE
+        ]
+        return firsts[choice % len(firsts)] if firsts else None
+
+    def answer_with(self, choice: int, fates: list[tuple[str, int]], throttle: float = 0.0) -> None:
+        request = self.next_request(choice)
+        if request is not None:
+            answered, offsets = self.process(request, fates)
+            leaders = {p: self.h.topics[TOPIC].leaders[p] for p, code in answered.items() if code == 6}
+            self.h.answer(
+                request,
+                codes=answered,
+                offsets=offsets,
+                throttle=throttle,
+                leaders=leaders,
+                endpoints=[node for node, _ in leaders.values()],
+            )
+
+    @rule(choice=st.integers(0, 3), fates=any_fates)
+    def answer(self, choice: int, fates: list[tuple[str, int]]) -> None:
+        self.answer_with(choice, fates)
+
+    @rule(choice=st.integers(0, 3), code=st.sampled_from([*BEFORE_APPEND, codes.NOT_ENOUGH_REPLICAS]))
+    def refuse(self, choice: int, code: int) -> None:
+        self.answer_with(choice, [(REFUSE, code)] * PARTITIONS)
+
+    @rule(choice=st.integers(0, 3), throttle=st.sampled_from([0.0, 0.0, 0.1]))
+    def acknowledge(self, choice: int, throttle: float) -> None:
+        self.answer_with(choice, ALL_WELL, throttle)
+
+    @rule(choice=st.integers(0, 3))
+    def append_and_reset(self, choice: int) -> None:
+        request = self.next_request(choice)
+        if request is not None:
+            self.process(request, ALL_WELL)
+            self.h.lose(request.node_id)
+            self.h.unanswered.remove(request)
+
+    @precondition(lambda self: not self.is_closing)
+    @rule(
+        partition=st.integers(0, PARTITIONS - 1),
+        burst=st.lists(pipe_fate, min_size=2, max_size=4),
+        is_lost=st.booleans(),
+    )
+    def fill_the_pipe(self, partition: int, burst: list[tuple[str, int]], is_lost: bool) -> None:
+        """Several requests on their way, each with a fate of its own; the answer to the last may be lost."""
+        for _ in burst:
+            self.accept(partition)
+            self.h.run()
+        for number, fate in enumerate(burst):
+            if is_lost and number == len(burst) - 1:
+                self.append_and_reset(0)
+            else:
+                self.answer_with(0, [fate] * PARTITIONS)
+
+    @rule(node=st.integers(0, BROKERS - 1))
+    def reset(self, node: int) -> None:
+        self.h.lose(node)
+
+    @precondition(lambda self: self.has_stragglers)
+    @rule(choice=st.integers(0, 3))
+    def process_a_straggler(self, choice: int) -> None:
+        """A request of a connection that is gone was in the broker's queue; each connection's in their order."""
+        firsts: dict[int, Request] = {}
+        for request in self.h.unanswered:
+            if request.api == PRODUCE:
+                firsts.setdefault(request.connection_id, request)
+        if firsts:
+            request = list(firsts.values())[choice % len(firsts)]
+            self.h.unanswered.remove(request)
+            self.process(request, ALL_WELL)
+
+    @rule(partition=st.integers(0, PARTITIONS - 1), node=st.integers(0, BROKERS - 1))
+    def move(self, partition: int, node: int) -> None:
+        if self.h.topics[TOPIC].leaders[partition][0] != node:
+            self.h.move(partition, node)
+
+    @rule(
+        trouble=st.sampled_from(["stop 0", "stop 1", "start", "slow closing", "no producer ids", "flush"]),
+        is_closing=st.integers(0, 9),
+    )
+    def make_trouble(self, trouble: str, is_closing: int) -> None:
+        h = self.h
+        if trouble.startswith("stop"):
+            node = int(trouble[-1])
+            h.down.add(node)
+            h.lose(node)
+        elif trouble == "start":
+            h.down.clear()
+        elif trouble == "slow closing":
+            h.holds_closes = True
+        elif trouble == "no producer ids":
+            h.held.add(INIT_PRODUCER_ID)
+        else:
+            h.sender.begin_flush(lambda: None, h.now)
+            h.run()
+        if is_closing == 9 and not self.is_closing:
+            self.is_closing = True
+            h.sender.begin_close(h.now)
+            h.run()
+
+    # -- the oracle ---
+
+    def heal(self) -> None:
+        self.h.down.clear()
+        self.h.finish_closes()
+        self.h.unhold(INIT_PRODUCER_ID)
+
+    def process_all_stragglers(self) -> None:
+        if self.has_stragglers:
+            while any(request.api == PRODUCE for request in self.h.unanswered):
+                self.process_a_straggler(0)
+        self.h.unanswered.clear()
+
+    def serve(self, seconds: float) -> None:
+        """Time passes and brokers do what they should."""
+        until = self.h.now + seconds
+        while self.h.now < until:
+            while self.next_request(0) is not None:
+                self.answer_with(0, ALL_WELL)
+            self.h.advance(0.01)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "h"):
+            return
+        h = self.h
+        h.advance(DELIVERY_TIMEOUT)
+        for record in h.records:
+            assert len(record.outcomes) == 1
+            assert record.settled_at <= record.accepted_at + DELIVERY_TIMEOUT + 1e-9
+        self.process_all_stragglers()
+        if not self.is_closing:
+            self.recover()
+            h.sender.abort(h.now)
+        h.run()
+        h.finish_closes()
+        self.process_all_stragglers()
+        assert h.is_closed()
+        assert h.connections == {}
+        assert h.sender.pool.available == h.sender.pool.total
+        for partition in range(PARTITIONS):
+            self.check_log(partition)
+
+    def check_log(self, partition: int) -> None:
+        log = [record.value for batch in self.logs[partition].batches for record in batch.records()]
+        accepted = self.accepted[partition]
+        for value, record in accepted:
+            error = record.error
+            if error is None:
+                assert value in log
+                if record.offset >= 0:
+                    assert log[record.offset] == value
+            elif not error.possibly_written:
+                assert value not in log
+        if self.idempotent:
+            order = {value: place for place, (value, _) in enumerate(accepted)}
+            places = [order[value] for value in log if value is not None]
+            assert places == sorted(set(places)), "duplicated, or out of order"
+
+
+class PlainSenderMachine(SenderMachine):
+    """Without idempotence: at least once."""
+
+    idempotent = False
+
+
+class AcksOneSenderMachine(SenderMachine):
+    """acks=1: the leader's word, which does not wait for others."""
+
+    idempotent = False
+    acks = 1
+    never_after_append = frozenset(
+        {codes.NOT_LEADER_OR_FOLLOWER, codes.REQUEST_TIMED_OUT, codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+    )
+
+
+_settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+TestIdempotent = pytest.mark.timeout(300)(SenderMachine.TestCase)
+TestIdempotent.settings = _settings
+TestPlain = PlainSenderMachine.TestCase
+TestPlain.settings = _settings
+TestAcksOne = AcksOneSenderMachine.TestCase
+TestAcksOne.settings = _settings
