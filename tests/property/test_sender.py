@@ -137,10 +137,6 @@ class SenderMachine(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.h.advance(seconds)
 
-    @rule(seconds=st.sampled_from([0.3, 1.0]))
-    def wait_long(self, seconds: float) -> None:
-        self.h.advance(seconds)
-
     @precondition(lambda self: not self.is_closing)
     @rule()
     def recover(self) -> None:
@@ -225,8 +221,11 @@ class SenderMachine(RuleBasedStateMachine):
         partition=st.integers(0, PARTITIONS - 1),
         burst=st.lists(pipe_fate, min_size=2, max_size=4),
         is_lost=st.booleans(),
+        seconds=st.sampled_from([0.0, 0.06]),
     )
-    def fill_the_pipe(self, partition: int, burst: list[tuple[str, int]], is_lost: bool) -> None:
+    def fill_the_pipe(
+        self, partition: int, burst: list[tuple[str, int]], is_lost: bool, seconds: float
+    ) -> None:
         """Several requests on their way, each with a fate of its own; the answer to the last may be lost."""
         for _ in burst:
             self.accept(partition)
@@ -236,10 +235,7 @@ class SenderMachine(RuleBasedStateMachine):
                 self.append_and_reset(0)
             else:
                 self.answer_with(0, [fate] * PARTITIONS)
-
-    @rule(node=st.integers(0, BROKERS - 1))
-    def reset(self, node: int) -> None:
-        self.h.lose(node)
+        self.h.advance(seconds)
 
     @precondition(lambda self: self.has_stragglers)
     @rule(choice=st.integers(0, 3))
@@ -260,7 +256,19 @@ class SenderMachine(RuleBasedStateMachine):
             self.h.move(partition, node)
 
     @rule(
-        trouble=st.sampled_from(["stop 0", "stop 1", "start", "slow closing", "no producer ids", "flush"]),
+        trouble=st.sampled_from(
+            [
+                "stop 0",
+                "stop 1",
+                "start",
+                "reset 0",
+                "slow closing",
+                "no producer ids",
+                "flush",
+                "0.3 s",
+                "1 s",
+            ]
+        ),
         is_closing=st.integers(0, 9),
     )
     def make_trouble(self, trouble: str, is_closing: int) -> None:
@@ -269,6 +277,10 @@ class SenderMachine(RuleBasedStateMachine):
             node = int(trouble[-1])
             h.down.add(node)
             h.lose(node)
+        elif trouble == "reset 0":
+            h.lose(0)
+        elif trouble.endswith(" s"):
+            h.advance(float(trouble[:-2]))
         elif trouble == "start":
             h.down.clear()
         elif trouble == "slow closing":
