@@ -27,10 +27,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from aioproduce.testing.fake_cluster.failures import RefusedError
 from aioproduce.testing.fake_cluster.log import PartitionLog, TopicConfig
 from aioproduce.wire import error_codes as codes
-from tests.unit.sender_harness import INIT_PRODUCER_ID, PRODUCE, TOPIC, SenderHarness
+from tests.unit.sender_harness import SenderHarness
+from tests.unit.sender_wire import INIT_PRODUCER_ID, PRODUCE, TOPIC
 
 if TYPE_CHECKING:
-    from tests.unit.sender_harness import Record, Request
+    from tests.unit.sender_harness import Record
+    from tests.unit.sender_wire import Request
 
 PARTITIONS = 3
 BROKERS = 2
@@ -185,6 +187,7 @@ class SenderMachine(RuleBasedStateMachine):
     def answer_with(self, choice: int, fates: list[tuple[str, int]], throttle: float = 0.0) -> None:
         request = self.next_request(choice)
         if request is not None:
+            self.forget_stragglers(request.node_id)
             answered, offsets = self.process(request, fates)
             leaders = {p: self.h.topics[TOPIC].leaders[p] for p, code in answered.items() if code == 6}
             self.h.answer(
@@ -212,6 +215,7 @@ class SenderMachine(RuleBasedStateMachine):
     def append_and_reset(self, choice: int) -> None:
         request = self.next_request(choice)
         if request is not None:
+            self.forget_stragglers(request.node_id)
             self.process(request, ALL_WELL)
             self.h.lose(request.node_id)
             self.h.unanswered.remove(request)
@@ -250,9 +254,19 @@ class SenderMachine(RuleBasedStateMachine):
             self.h.unanswered.remove(request)
             self.process(request, ALL_WELL)
 
+    def forget_stragglers(self, node: int) -> None:
+        """A broker's queue is first in, first out: what came before the request at hand is done with.
+
+        Were it not, no client could help it: between the answer that tells of a gap and the first batch of the new
+        epoch, a straggler of the old epoch would be taken, and what it brought be written twice (KIP-360).
+        """
+        self.h.unanswered = [request for request in self.h.unanswered if request.node_id != node]
+
     @rule(partition=st.integers(0, PARTITIONS - 1), node=st.integers(0, BROKERS - 1))
     def move(self, partition: int, node: int) -> None:
-        if self.h.topics[TOPIC].leaders[partition][0] != node:
+        former, _ = self.h.topics[TOPIC].leaders[partition]
+        if former != node:
+            self.forget_stragglers(former)  # it is no leader any more when it comes to them
             self.h.move(partition, node)
 
     @rule(

@@ -19,23 +19,31 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from aioproduce.config import ProducerConfig
 from aioproduce.core.effects import Connect, Send
 from aioproduce.core.sender import Sender
-from aioproduce.records import TopicPartition
 from aioproduce.testing.fake_cluster.encoding import encode_response
-from aioproduce.testing.fake_cluster.record_batch import decode_records, read_header
-from aioproduce.wire.api import ApiKey
 from aioproduce.wire.reader import decode_request
+from tests.unit.sender_wire import (
+    API_VERSIONS,
+    INIT_PRODUCER_ID,
+    METADATA,
+    PRODUCE,
+    TOPIC,
+    Request,
+    Topic,
+    api_versions_body,
+    metadata_body,
+    produce_body,
+    read_batches,
+    topic_id_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
-    from uuid import UUID
 
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.compression import Codec
     from aioproduce.core.effects import Effect
     from aioproduce.records import RecordMetadata
 
-PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
-TOPIC = "test"
 PRODUCER_ID = 343434
 
 _MAX_STEPS = 2000
@@ -83,43 +91,6 @@ class FakeRuntime:
         self.unobserved.append((topic, partition, error, count))
 
 
-@dataclass(frozen=True)
-class SentBatch:
-    """One record batch of a Produce request, as a broker reads it."""
-
-    content: bytes
-    producer_id: int
-    epoch: int
-    sequence: int
-    values: tuple[bytes | None, ...]
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """Where it stands in the idempotent protocol: (epoch, base sequence)."""
-        return self.epoch, self.sequence
-
-
-@dataclass(eq=False)
-class Request:
-    """One request that reached a broker and is not answered."""
-
-    connection_id: int
-    node_id: int
-    api: int
-    version: int
-    correlation_id: int
-    body: dict[str, Any]
-    sent_at: float
-    batches: dict[TopicPartition, SentBatch] = field(default_factory=dict)
-
-    def batch(self, partition: int = 0, topic: str = TOPIC) -> SentBatch:
-        return self.batches[TopicPartition(topic, partition)]
-
-    @property
-    def partitions(self) -> list[int]:
-        return [partition for _, partition in self.batches]
-
-
 @dataclass(eq=False)
 class Record:
     """A record that was accepted, and what was reported of it."""
@@ -142,15 +113,6 @@ class Record:
     def error(self) -> Any:
         """Why it failed; an attribute test on it is a test of its type, too."""
         return self.delivery.exception()
-
-
-@dataclass(eq=False)
-class Topic:
-    """A topic as the brokers have it: per partition the leader's node id and epoch."""
-
-    topic_id: UUID | None
-    leaders: list[tuple[int, int]]
-    code: int = 0
 
 
 class SenderHarness:
@@ -202,7 +164,7 @@ class SenderHarness:
         self.runtime = FakeRuntime()
         self.produce_versions = produce_versions
         self.brokers = {node: (f"b{node}", 9092) for node in range(brokers)}
-        self.topics = {TOPIC: Topic(_topic_id(1), [(0, 0)] * partitions)}
+        self.topics = {TOPIC: Topic(topic_id_of(1), [(0, 0)] * partitions)}
         self.producer_ids = iter(producer_ids)
         self.requests: list[Request] = []
         self.history: list[Request] = []
@@ -358,7 +320,7 @@ class SenderHarness:
             self.now,
         )
         if request.api == PRODUCE:
-            request.batches = self._read_batches(decoded.body)
+            request.batches = read_batches(decoded.body, self.topics)
         self.requests.append(request)
         self.history.append(request)
         if self.holds_writable:
@@ -368,26 +330,6 @@ class SenderHarness:
         if request.api == PRODUCE and decoded.body["acks"] == 0:
             self.requests.remove(request)
         self._answer_by_itself(connection_id)
-
-    def _read_batches(self, body: Mapping[str, Any]) -> dict[TopicPartition, SentBatch]:
-        batches: dict[TopicPartition, SentBatch] = {}
-        for topic in body["topic_data"]:
-            name = topic.get("name") or self._name_of(topic["topic_id"])
-            for entry in topic["partition_data"]:
-                content = bytes(entry["records"])
-                header = read_header(content)
-                values = tuple(record.value for record in decode_records(header, content))
-                topic_partition = TopicPartition(name, entry["index"])
-                assert topic_partition not in batches, "two batches of one partition in one request"
-                batches[topic_partition] = SentBatch(
-                    content, header.producer_id, header.producer_epoch, header.base_sequence, values
-                )
-        return batches
-
-    def _name_of(self, topic_id: UUID) -> str:
-        return next(
-            (name for name, topic in self.topics.items() if topic.topic_id == topic_id), str(topic_id)
-        )
 
     # -- the brokers ---
 
@@ -460,30 +402,15 @@ class SenderHarness:
             **fields: `offset`, `log_append_time`, `log_start_offset`, `error_message`, `record_errors`.
         """
         request = self.produces[0] if request is None else request
-        responses = []
-        for topic in request.body["topic_data"]:
-            partitions = []
-            for entry in topic["partition_data"]:
-                index = entry["index"]
-                answered = (codes or {}).get(index, code)
-                own = {"offset": offsets[index]} if offsets is not None and index in offsets else {}
-                hint = (leaders or {}).get(index)
-                partitions.append(partition_answer(index, answered, hint, **{**fields, **own}))
-            responses.append(
-                {
-                    "name": topic.get("name"),
-                    "topic_id": topic.get("topic_id"),
-                    "partition_responses": partitions,
-                }
-            )
-        body = {
-            "responses": responses,
-            "throttle_time": throttle,
-            "node_endpoints": [
-                {"node_id": node, "host": self.brokers[node][0], "port": self.brokers[node][1], "rack": None}
-                for node in endpoints
-            ],
-        }
+        body = produce_body(
+            request,
+            lambda index: (codes or {}).get(index, code),
+            leaders or {},
+            [(node, *self.brokers[node]) for node in endpoints],
+            throttle=throttle,
+            offsets=offsets or {},
+            **fields,
+        )
         self.reply(request, body, run=run)
 
     def _answer_by_itself(self, connection_id: int) -> None:
@@ -493,9 +420,9 @@ class SenderHarness:
             return
         body: Mapping[str, Any]
         if request.api == API_VERSIONS:
-            body = self._api_versions()
+            body = api_versions_body(self.produce_versions)
         elif request.api == METADATA:
-            body = self.metadata_body(request)
+            body = metadata_body(request, self.brokers, self.topics)
         else:
             producer_id, epoch = next(self.producer_ids)
             body = {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}
@@ -511,66 +438,13 @@ class SenderHarness:
     def answer_metadata(self) -> None:
         """Answer the Metadata request that waits, with what the brokers are like now."""
         (request,) = self.waiting(METADATA)
-        self.reply(request, self.metadata_body(request))
+        self.reply(request, metadata_body(request, self.brokers, self.topics))
 
     def answer_init(self, code: int = 0, producer: tuple[int, int] = (PRODUCER_ID, 0)) -> None:
         """Answer the InitProducerId request that waits."""
         (request,) = self.waiting(INIT_PRODUCER_ID)
         producer_id, epoch = producer if code == 0 else (-1, -1)
         self.reply(request, {"error_code": code, "producer_id": producer_id, "producer_epoch": epoch})
-
-    def _api_versions(self) -> dict[str, Any]:
-        offered = {
-            ApiKey.PRODUCE: self.produce_versions,
-            ApiKey.METADATA: (0, 12),
-            ApiKey.API_VERSIONS: (0, 4),
-            ApiKey.INIT_PRODUCER_ID: (0, 4),
-        }
-        return {
-            "error_code": 0,
-            "api_keys": [
-                {"api_key": int(api), "min_version": lowest, "max_version": highest}
-                for api, (lowest, highest) in offered.items()
-            ],
-            "supported_features": [],
-            "finalized_features": [],
-        }
-
-    def metadata_body(self, request: Request) -> dict[str, Any]:
-        """What a Metadata request is answered by itself."""
-        asked = request.body["topics"]
-        names = list(self.topics) if asked is None else [topic["name"] for topic in asked]
-        return {
-            "brokers": [
-                {"node_id": node, "host": host, "port": port, "rack": None}
-                for node, (host, port) in self.brokers.items()
-            ],
-            "cluster_id": "harness",
-            "controller_id": 0,
-            "topics": [self._topic_body(name) for name in names],
-            "error_code": 0,
-        }
-
-    def _topic_body(self, name: str) -> dict[str, Any]:
-        topic = self.topics.get(name, Topic(None, [], code=3))
-        return {
-            "error_code": topic.code,
-            "name": name,
-            "topic_id": topic.topic_id,
-            "is_internal": False,
-            "partitions": [
-                {
-                    "error_code": 0 if leader >= 0 else 5,
-                    "partition_index": index,
-                    "leader_id": leader,
-                    "leader_epoch": epoch,
-                    "replica_nodes": (),
-                    "isr_nodes": (),
-                    "offline_replicas": (),
-                }
-                for index, (leader, epoch) in enumerate(topic.leaders)
-            ],
-        }
 
     def move(self, partition: int, node: int, topic: str = TOPIC) -> None:
         """Another broker (-1: none) leads a partition; the core does not know yet."""
@@ -581,7 +455,7 @@ class SenderHarness:
         """Delete a topic and create it again: another id, epochs from 0."""
         old = self.topics[topic]
         number = 1 if old.topic_id is None else old.topic_id.int + 1
-        self.topics[topic] = Topic(_topic_id(number), [(leader, 0) for leader, _ in old.leaders])
+        self.topics[topic] = Topic(topic_id_of(number), [(leader, 0) for leader, _ in old.leaders])
 
     # -- connections ---
 
@@ -636,29 +510,3 @@ def warm(**settings: Any) -> SenderHarness:
     for partition in (0, 1):
         h.send_acknowledged(partition)
     return h
-
-
-def partition_answer(
-    index: int, code: int = 0, leader: tuple[int, int] | None = None, **fields: Any
-) -> dict[str, Any]:
-    """One partition of a Produce answer."""
-    offset = fields.pop("offset", 0)
-    answer: dict[str, Any] = {
-        "index": index,
-        "error_code": code,
-        "base_offset": offset if code == 0 else -1,
-        "log_append_time": -1,
-        "log_start_offset": 0 if code == 0 else -1,
-        "record_errors": (),
-        "error_message": None,
-        **fields,
-    }
-    if leader is not None:
-        answer["current_leader"] = {"leader_id": leader[0], "leader_epoch": leader[1]}
-    return answer
-
-
-def _topic_id(number: int) -> UUID:
-    from uuid import UUID
-
-    return UUID(int=number)

@@ -16,7 +16,8 @@ from aioproduce.errors import (
     DisconnectedError,
 )
 from aioproduce.wire import error_codes as codes
-from tests.unit.sender_harness import METADATA, PRODUCE, SenderHarness
+from tests.unit.sender_harness import SenderHarness
+from tests.unit.sender_wire import METADATA, PRODUCE
 
 if TYPE_CHECKING:
     from typing import Any

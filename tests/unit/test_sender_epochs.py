@@ -12,7 +12,8 @@ import pytest
 
 from aioproduce.errors import DeliveryTimeoutError, DisconnectedError
 from aioproduce.wire import error_codes as codes
-from tests.unit.sender_harness import INIT_PRODUCER_ID, Record, SenderHarness, warm
+from tests.unit.sender_harness import Record, SenderHarness, warm
+from tests.unit.sender_wire import INIT_PRODUCER_ID
 
 if TYPE_CHECKING:
     pass

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from aioproduce.errors import BrokerRejectedError, ProducerFatalError
 from aioproduce.wire import error_codes as codes
-from tests.unit.sender_harness import INIT_PRODUCER_ID, METADATA, PRODUCER_ID, SenderHarness, warm
+from tests.unit.sender_harness import PRODUCER_ID, SenderHarness, warm
+from tests.unit.sender_wire import INIT_PRODUCER_ID, METADATA
 
 if TYPE_CHECKING:
     pass

@@ -13,14 +13,8 @@ import pytest
 
 from aioproduce.errors import DeliveryTimeoutError, UnsupportedVersionError
 from aioproduce.wire import error_codes as codes
-from tests.unit.sender_harness import (
-    METADATA,
-    PRODUCE,
-    TOPIC,
-    SenderHarness,
-    Topic,
-    warm,
-)
+from tests.unit.sender_harness import SenderHarness, warm
+from tests.unit.sender_wire import METADATA, PRODUCE, TOPIC, Topic
 
 
 def led_by(*nodes: int, **settings: Any) -> SenderHarness:
