@@ -15,8 +15,10 @@ Invariants:
 4. Until a partition has acknowledged a batch under the producer id and epoch, one batch of it is on its way at
    a time. A broker that does not know the producer takes any sequence (KIP-360), so it could refuse the first
    batch, take the second, and call the first's repetition a gap: then 3 would not hold.
-5. A partition moves to a new epoch only when nothing of it is in flight under the old one.
-6. An epoch that cannot grow any more (32767) is exchanged for a new producer id; the rewriting waits for that id.
+5. No more batches of a partition are unanswered than a broker remembers of a producer (5), over whatever
+   connections they went: the repetition of an older one would be called a gap.
+6. A partition moves to a new epoch only when nothing of it is in flight under the old one.
+7. An epoch that cannot grow any more (32767) is exchanged for a new producer id; the rewriting waits for that id.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 MAX_SEQUENCE: Final = 2**31 - 1
 MAX_EPOCH: Final = 2**15 - 1
+_REMEMBERED_BATCHES: Final = 5
+"""Kafka's ProducerStateEntry.NUM_BATCHES_TO_RETAIN."""
 
 
 def next_sequence(sequence: int, records: int) -> int:
@@ -107,6 +111,9 @@ class _PartitionSequences:
         for batch in self.in_flight:
             batch.set_sequence(producer, self.next)
             self.next = next_sequence(self.next, batch.record_count)
+
+    def has_acked_beyond(self, batch: ProducerBatch) -> bool:
+        return self.last_acked != NO_SEQUENCE and is_later(self.last_acked, batch.base_sequence)
 
     def follows_acked(self, sequence: int) -> bool:
         if self.last_acked == NO_SEQUENCE:
@@ -187,7 +194,7 @@ class TransactionManager:
             partition.producer != self._producer or partition.last_acked == NO_SEQUENCE
         ):
             return False
-        return partition.unresolved_until is None
+        return partition.unresolved_until is None and len(partition.in_flight) < _REMEMBERED_BATCHES
 
     def assign_sequence(self, batch: ProducerBatch) -> None:
         """Give a batch the next sequence of its partition, unless it has one."""
@@ -269,11 +276,9 @@ class TransactionManager:
                 self._request_rewrite(batch.topic_partition)
             return True
         if code == codes.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            if partition.unresolved_until is not None:
-                # The batch of unknown fate turns out not to be written if the one right behind it is refused.
-                if is_first and batch.base_sequence == partition.unresolved_until:
-                    self._request_rewrite(batch.topic_partition)
-            elif not batch.sequence_has_been_reset and partition.follows_acked(batch.base_sequence):
+            # Were the first one in the log, the broker would know it for a repetition (invariant 5); without it
+            # there is none behind it. What lies before it was given up, or is lost.
+            if is_first and not batch.sequence_has_been_reset and not partition.has_acked_beyond(batch):
                 self._request_rewrite(batch.topic_partition)
             # Otherwise one before it is being retried, or its sequence was rewritten meanwhile.
             return True

@@ -78,6 +78,24 @@ def test_if_the_batch_behind_an_expired_one_is_refused_the_expired_one_was_not_w
     assert third.offset == 2
 
 
+def test_a_batch_that_fails_for_good_does_not_hold_up_those_before_it() -> None:
+    """Found by tests/property/test_sender.py: a gap was not seen for one, and nothing moved until the time-out."""
+    h = warm()
+    first, second, third = h.send_each(3)
+    h.answer(code=codes.NOT_ENOUGH_REPLICAS)
+    h.answer(code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    h.answer(code=codes.INVALID_RECORD)
+    assert third.is_done
+    h.advance(0.05)
+    h.answer(code=codes.INVALID_RECORD)
+    assert first.is_done
+    h.answer(code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    h.advance(0.05)
+    assert h.places() == [(1, 0)]
+    h.acknowledge(offset=1)
+    assert second.offset == 1
+
+
 def test_if_all_sent_batches_expire_the_epoch_is_bumped() -> None:
     h = warm(request_timeout_ms=1500)
     record = h.send()

@@ -216,6 +216,22 @@ def test_answers_of_two_connections_may_come_out_of_order() -> None:
     assert h.sender.transactions.producer.epoch == 0
 
 
+def test_a_broker_remembers_five_batches_whatever_connections_they_came_by() -> None:
+    """More of them unanswered, and the repetition of the first would be taken for a gap and written again."""
+    h = moving()
+    records = h.send_each(5)
+    h.move(0, 1)
+    h.refresh()
+    sixth = h.send(0, b"sixth")
+    assert h.places() == [(0, number) for number in range(1, 6)]
+    for number, record in enumerate(records):
+        h.acknowledge(offset=number + 1)
+        assert record.offset == number + 1
+    assert h.produce().node_id == 1
+    h.acknowledge(offset=6)
+    assert sixth.offset == 6
+
+
 def test_the_second_of_two_may_be_acknowledged_first() -> None:
     h = moving()
     first = h.send(0, b"first")

@@ -179,6 +179,16 @@ def test_before_anything_is_acknowledged_one_batch_is_on_its_way() -> None:
     sent(manager)
 
 
+def test_no_more_are_unanswered_than_a_broker_remembers() -> None:
+    manager = ready()
+    acknowledged(manager)
+    batches = [sent(manager) for _ in range(5)]
+    assert not manager.may_send(make_batch())
+    manager.batch_succeeded(batches[2], 3)
+    sent(manager)
+    assert not manager.may_send(make_batch())
+
+
 def test_the_order_of_batches_is_that_of_their_sequences_across_the_wrap_around() -> None:
     manager = ready()
     acknowledged(manager)
@@ -225,6 +235,16 @@ def test_a_gap_behind_a_batch_that_is_being_repeated_is_no_gap() -> None:
     refused(manager, second)
     assert manager.settle_sequences() == []
     assert manager.producer.epoch == 0
+
+
+def test_a_gap_before_what_was_acknowledged_cannot_be() -> None:
+    """The broker took a later one: it has the first, or will never have it. It is asked again, not renumbered."""
+    manager = ready()
+    acknowledged(manager)
+    first, second = sent(manager), sent(manager)
+    manager.batch_succeeded(second, 2)
+    refused(manager, first)
+    assert manager.settle_sequences() == []
 
 
 def test_the_old_answers_of_renumbered_batches_do_not_bump_the_epoch_again() -> None:
@@ -411,6 +431,17 @@ def test_given_up_and_the_one_right_behind_it_is_refused() -> None:
     refused(manager, second)
     assert manager.settle_sequences() == [P0]
     assert [place(batch) for batch in (second, third)] == [(1, 0), (1, 1)]
+
+
+def test_given_up_behind_one_that_the_broker_then_refuses() -> None:
+    manager = ready()
+    acknowledged(manager)
+    first, second, third = (sent(manager) for _ in range(3))
+    manager.batch_failed(third)
+    manager.batch_failed(first)
+    refused(manager, second)
+    assert P0 in manager.settle_sequences()
+    assert place(second) == (1, 0)
 
 
 def test_given_up_under_an_epoch_that_is_over() -> None:
