@@ -99,6 +99,7 @@ class SenderMachine(RuleBasedStateMachine):
     ) -> None:
         # A new producer id cannot fence what was sent under the old one and is still on its way.
         self.has_stragglers = epoch == 0
+        self.has_retries = retries > 3
         self.h = SenderHarness(
             partitions=PARTITIONS,
             brokers=BROKERS,
@@ -142,11 +143,16 @@ class SenderMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.is_closing)
     @rule()
     def recover(self) -> None:
-        """The trouble is over: what is accepted now is acknowledged soon, and nothing is stuck before it."""
+        """The trouble is over: what is accepted now is acknowledged soon, and nothing is stuck before it.
+
+        With few retries it may have used them up, if it came into a batch that waited already.
+        """
         self.heal()
         records = [self.accept(partition) for partition in range(PARTITIONS)]
         self.serve(0.9)
-        assert [record.delivery.done() and record.error for record in records] == [None] * PARTITIONS
+        assert all(record.is_done for record in records)
+        if self.has_retries:
+            assert [record.error for record in records] == [None] * PARTITIONS
 
     # -- the brokers ---
 
