@@ -67,7 +67,7 @@ $(INSTALLED): pyproject.toml setup.py
 	@touch $@
 
 # An import prefers an extension to the .py beside it, however old: an edited module must be rebuilt before any run.
-$(NATIVE): $(INSTALLED) setup.py $(wildcard aioproduce/_native/*.py)
+$(NATIVE): $(INSTALLED) setup.py $(wildcard aioproduce/_native/*.py aioproduce/_native/*.pxd)
 	$(PY) setup.py --quiet build_ext --inplace
 	@touch $@
 

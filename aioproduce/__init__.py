@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig as ProducerConfig
     from aioproduce.config import load_properties as load_properties
     from aioproduce.deliveries import Deliveries as Deliveries
+    from aioproduce.installation import BuildInfo as BuildInfo
+    from aioproduce.installation import build_info as build_info
     from aioproduce.producer import Producer as Producer
     from aioproduce.records import ClusterInfo as ClusterInfo
     from aioproduce.records import PartitionInfo as PartitionInfo
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES: Final = {
+    "BuildInfo": "aioproduce.installation",
     "ClusterInfo": "aioproduce.records",
     "Deliveries": "aioproduce.deliveries",
     "DeliveryFuture": "aioproduce._native.delivery",
@@ -40,6 +43,7 @@ _HOMES: Final = {
     "ProducerRecord": "aioproduce.records",
     "RecordMetadata": "aioproduce.records",
     "TopicPartition": "aioproduce.records",
+    "build_info": "aioproduce.installation",
     "load_properties": "aioproduce.config",
 }
 

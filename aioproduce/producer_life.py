@@ -33,6 +33,7 @@ from aioproduce.errors import (
     SenderDiedError,
     WrongEventLoopError,
 )
+from aioproduce.installation import tell_if_interpreted
 from aioproduce.wire.preload import preload
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class ProducerLife:
             raise ProducerStateError(f"a producer is started once; this one is {self.state.name.lower()}")
         from aioproduce.drivers.asyncio import AsyncioDriver
 
+        tell_if_interpreted()
         # Once per process, about 60 ms: later it would stall the loop at the first request.
         preload()
         driver = AsyncioDriver(self._config, self.reports.unobserved_failure)

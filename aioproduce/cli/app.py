@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aioproduce import __version__
+from aioproduce import build_info
 from aioproduce.cli.display import (
     SendProgress,
     as_json_line,
@@ -80,7 +80,9 @@ with everything sent until then acknowledged.
 
 @app.callback(invoke_without_command=True)
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version, and how it was built.")
+    ] = False,
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Log to standard error; twice for more.")
     ] = 0,
@@ -89,7 +91,7 @@ def root(
     if verbose:
         logging.basicConfig(level=logging.INFO if verbose == 1 else logging.DEBUG)
     if version:
-        write_output(f"aioproduce {__version__}\n")
+        write_output(f"{build_info()}\n")
         raise typer.Exit(ExitCode.DONE)
 
 

@@ -1,20 +1,46 @@
-"""The built hot path belongs to the source beside it: an import would prefer an extension however old."""
+"""The built hot path belongs to the sources beside it: an import would prefer an extension however old.
+
+Whether it does is told by content, not by time: each extension carries a digest of what it was made from (invariant 2
+of `setup.py`), so that neither a checkout nor a copy can make it look newer or older than it is.
+"""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.native_builds import FOLDER, is_compiled
 
 MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
+SETUP = FOLDER.parents[1] / "setup.py"
+
+
+def source_digest(name: str, root: Path) -> str:
+    """What setup.py would write into the module's extension now."""
+    setup: dict[str, Any] = runpy.run_path(str(SETUP))
+    digest = setup["source_digest"](root / "aioproduce" / "_native" / f"{name}.py", root)
+    assert isinstance(digest, str)
+    return digest
+
+
+def digest_in(extension: Path) -> str | None:
+    """The digest in an extension's build record; None where it has none."""
+    found = re.search(
+        rb"aioproduce build record: module=%s; sources=([0-9a-f]{64});"
+        % extension.name.split(".")[0].encode(),
+        extension.read_bytes(),
+    )
+    return found and found[1].decode()
 
 
 def test_the_hot_path_is_where_it_is_looked_for() -> None:
@@ -22,14 +48,13 @@ def test_the_hot_path_is_where_it_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_no_extension_is_older_than_its_source(name: str) -> None:
-    source = FOLDER / f"{name}.py"
+def test_no_extension_is_older_than_its_sources(name: str) -> None:
     built = [path for suffix in EXTENSION_SUFFIXES if (path := FOLDER / f"{name}{suffix}").exists()]
     if not built:
         pytest.skip(f"{name} is not built for this interpreter: 'make native' does it")
     for extension in built:
-        assert extension.stat().st_mtime >= source.stat().st_mtime, (
-            f"{extension.name} was built before {source.name} changed: run 'make native'"
+        assert digest_in(extension) == source_digest(name, FOLDER.parents[1]), (
+            f"{extension.name} was built from other sources than {name}.py and the .pxd files: run 'make native'"
         )
 
 
@@ -45,12 +70,17 @@ def test_all_modules_are_of_one_build() -> None:
     assert len(loaded) == 1
 
 
-def build_in_place(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run our setup.py on one of our modules in a folder of its own."""
+def project(folder: Path) -> Path:
+    """A folder with our setup.py and one of our modules; gives the module."""
     native = folder / "aioproduce" / "_native"
     native.mkdir(parents=True)
     shutil.copy(FOLDER / "murmur2.py", native)
-    shutil.copy(FOLDER.parents[1] / "setup.py", folder)
+    shutil.copy(SETUP, folder)
+    return native / "murmur2.py"
+
+
+def build_in_place(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run our setup.py in such a folder."""
     return subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--inplace"],
         cwd=folder,
@@ -59,6 +89,16 @@ def build_in_place(folder: Path, environment: dict[str, str]) -> subprocess.Comp
         text=True,
         check=False,
     )
+
+
+def only_extension(folder: Path) -> Path:
+    """The one that was built, where there is a compiler."""
+    found = [path for suffix in EXTENSION_SUFFIXES for path in folder.rglob(f"aioproduce/**/*{suffix}")]
+    in_place = {path for path in found if "build" not in path.relative_to(folder).parts}
+    if not in_place:
+        pytest.skip("no C compiler, or no Cython, here")
+    (extension,) = in_place
+    return extension
 
 
 @pytest.mark.parametrize("missing", ["compiler", "working compiler", "Cython"])
@@ -70,15 +110,36 @@ def test_what_cannot_be_compiled_is_left_out_and_the_build_goes_on(tmp_path: Pat
     }
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "Cython.py").write_text("raise ImportError('hidden by the test')\n")
+    project(tmp_path / "project")
     built = build_in_place(tmp_path / "project", environments[missing])
     assert built.returncode == 0, built.stderr
     assert not list(tmp_path.rglob("*.so"))
     assert not list(tmp_path.rglob("*.pyd"))
 
 
-def test_nothing_but_the_extension_is_left_beside_the_source(tmp_path: Path) -> None:
-    built = build_in_place(tmp_path / "project", {})
+def test_what_is_built_follows_the_sources_content_whatever_their_times(tmp_path: Path) -> None:
+    module = project(tmp_path)
+    built = build_in_place(tmp_path, {})
     assert built.returncode == 0, built.stderr
-    beside = {path.name.partition(".")[2] for path in (tmp_path / "project/aioproduce/_native").iterdir()}
-    # Without a compiler here there is no extension; a C file would be packed into wheels in any case.
+    beside = {path.name.partition(".")[2] for path in module.parent.iterdir()}
+    # A C file would be packed into wheels.
     assert beside <= {"py", *(suffix.removeprefix(".") for suffix in EXTENSION_SUFFIXES)}
+
+    first = digest_in(only_extension(tmp_path))
+    assert first == source_digest("murmur2", tmp_path)
+    module.write_text(
+        module.read_text() + "\n# as an older commit, checked out with the times of its files\n"
+    )
+    os.utime(module, (0, 0))
+    assert digest_in(only_extension(tmp_path)) != source_digest("murmur2", tmp_path)
+
+    rebuilt = build_in_place(tmp_path, {})
+    assert rebuilt.returncode == 0, rebuilt.stderr
+    assert digest_in(only_extension(tmp_path)) == source_digest("murmur2", tmp_path) != first
+
+
+def test_a_declaration_of_the_folder_is_a_source_of_every_module(tmp_path: Path) -> None:
+    module = project(tmp_path)
+    before = source_digest("murmur2", tmp_path)
+    (module.parent / "other.pxd").write_text("cdef int answer()\n")
+    assert source_digest("murmur2", tmp_path) != before

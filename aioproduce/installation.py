@@ -1,0 +1,194 @@
+"""What this installation is made of: whether the hot path is compiled, by what, and the libraries beneath.
+
+`build_info()` is public, for bug reports and for whoever deploys; `tell_if_interpreted()` is called by the producer
+when it starts. Nothing here is imported before one of the two is wanted. (A module of the function's own name would
+hide it.)
+
+Invariants:
+
+1. What is said of an extension is read from its own binary (the build record that `setup.py` puts there), never
+   from a file beside it that could be of another build.
+2. That the hot path is interpreted is said once in a process, through `logging`: an import stays silent, and where
+   warnings are errors nothing breaks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any, Final, final
+
+from aioproduce import _native
+
+_log = logging.getLogger("aioproduce")
+
+_LIBRARIES: Final = ("kio", "crc32c", "cramjam", "lz4", "anyio", "uvloop", "trio")
+_RECORD: Final = re.compile(
+    rb"aioproduce build record: module=(\w+); sources=([0-9a-f]{64}); cython=([^;\0]+); compiler=([^\0]+)\0"
+)
+_SILENCER: Final = "AIOPRODUCE_PURE"
+
+_is_told = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NativeModule:
+    """One module of the hot path.
+
+    Attributes:
+        name: Its name within `aioproduce._native`.
+        is_compiled: Whether the extension is loaded, and not the source beside it.
+        cython: The version of Cython that translated it; `None` where it is interpreted, or does not tell.
+        compiler: Likewise the C compiler, as in `"GCC 12.2.0"`.
+        source_digest: Identifies the sources that it was compiled from (SHA-256, see `setup.py`).
+    """
+
+    name: str
+    is_compiled: bool
+    cython: str | None = None
+    compiler: str | None = None
+    source_digest: str | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BuildInfo:
+    """What an installation of aioproduce is made of.
+
+    Attributes:
+        version: That of aioproduce.
+        modules: Those of the hot path.
+        python: Implementation and version, as in `"CPython 3.11.7"`.
+        is_free_threaded: Whether this Python was built to run without the GIL.
+        platform: System and machine.
+        libraries: Name and version of what is installed of the libraries that aioproduce uses; `None` for what
+            is not (uvloop and trio are optional).
+        has_hardware_crc32c: Whether checksums are computed by the processor's own instruction.
+    """
+
+    version: str
+    modules: tuple[NativeModule, ...]
+    python: str
+    is_free_threaded: bool
+    platform: str
+    libraries: tuple[tuple[str, str | None], ...]
+    has_hardware_crc32c: bool
+
+    @property
+    def compiled(self) -> bool:
+        """Whether all of the hot path is compiled."""
+        return all(module.is_compiled for module in self.modules)
+
+    @property
+    def interpreted_modules(self) -> tuple[str, ...]:
+        """The modules of the hot path that are not compiled."""
+        return tuple(module.name for module in self.modules if not module.is_compiled)
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it as what `json.dumps()` takes."""
+        return {**asdict(self), "compiled": self.compiled, "libraries": dict(self.libraries)}
+
+    def __str__(self) -> str:
+        libraries = ", ".join(f"{name} {number or '(not installed)'}" for name, number in self.libraries)
+        return (
+            f"aioproduce {self.version}, {self._how_built()}; {self.python} on {self.platform}; {libraries}"
+        )
+
+    def _how_built(self) -> str:
+        if not self.compiled:
+            return f"interpreted ({', '.join(self.interpreted_modules)})"
+        # Of one build all say the same; of a mixture each is named.
+        makers = {
+            f"Cython {module.cython}, {module.compiler}" if module.cython else "by other means than setup.py"
+            for module in self.modules
+        }
+        return f"compiled ({' / '.join(sorted(makers))})"
+
+
+def build_info() -> BuildInfo:
+    """Tell what this installation is made of.
+
+    Takes some milliseconds: it loads the hot path and reads its files.
+
+    Example:
+        >>> print(aioproduce.build_info())
+        aioproduce 0.1.0, compiled (Cython 3.3.1, GCC 12.2.0); CPython 3.11.7 on Linux x86_64; kio 0.6.5, ...
+        >>> aioproduce.build_info().compiled
+        True
+    """
+    import platform
+    import sysconfig
+
+    from crc32c import hardware_based
+
+    return BuildInfo(
+        # Floors: nothing below the package's own front imports it.
+        version=sys.modules["aioproduce"].__version__,
+        modules=tuple(_module(name) for name in _module_names()),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        is_free_threaded=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+        platform=f"{platform.system()} {platform.machine()}",
+        libraries=tuple((name, _version(name)) for name in _LIBRARIES),
+        has_hardware_crc32c=bool(hardware_based),
+    )
+
+
+def tell_if_interpreted() -> None:
+    """Log once that the hot path is interpreted, with the reason and the remedy.
+
+    A warning of `logging`, not of `warnings`: it is about the installation, which no line of the caller's code can
+    mend, and must not become an exception. Setting `AIOPRODUCE_PURE=1` says that it is meant, and silences it.
+    """
+    global _is_told
+    if _is_told:
+        return
+    _is_told = True
+    interpreted = [name for name in _module_names() if not _is_compiled(name)]
+    if interpreted and os.environ.get(_SILENCER) != "1":
+        _log.warning(
+            "the hot path runs interpreted, several times slower: no compiled extension of %s for %s was found. "
+            "Install a C compiler and reinstall (pip install --force-reinstall --no-cache-dir --no-deps "
+            "aioproduce), or use a platform that there is a wheel for; set %s=1 if this is meant",
+            ", ".join(f"aioproduce._native.{name}" for name in interpreted),
+            sys.implementation.cache_tag,
+            _SILENCER,
+        )
+
+
+def _module_names() -> list[str]:
+    return sorted({found.name for found in iter_modules(_native.__path__) if not found.name.startswith("_")})
+
+
+def _file(name: str) -> Path:
+    return Path(import_module(f"{_native.__name__}.{name}").__file__ or "")
+
+
+def _is_compiled(name: str) -> bool:
+    return _file(name).name.endswith(tuple(EXTENSION_SUFFIXES))
+
+
+def _module(name: str) -> NativeModule:
+    if not _is_compiled(name):
+        return NativeModule(name, is_compiled=False)
+    record = _RECORD.search(_file(name).read_bytes())
+    if record is None:
+        return NativeModule(name, is_compiled=True)
+    _, digest, cython, compiler = (part.decode() for part in record.groups())
+    return NativeModule(name, is_compiled=True, cython=cython, compiler=compiler, source_digest=digest)
+
+
+def _version(library: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return None
