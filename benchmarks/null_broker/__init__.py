@@ -58,7 +58,8 @@ class CompilationError(NullBrokerError):
 
     def __init__(self, command: Sequence[str], output: str) -> None:
         super().__init__(
-            f"{shlex.join(command)} failed. The null broker needs Linux (epoll) and the C library's headers.\n{output}"
+            f"{shlex.join(command)} failed. The null broker needs Linux (epoll) and the C library's headers."
+            f"\n{output}"
         )
         self.command = tuple(command)
         self.output = output
