@@ -33,7 +33,6 @@ from aioproduce.errors import (
     SenderDiedError,
     WrongEventLoopError,
 )
-from aioproduce.installation import tell_if_interpreted
 from aioproduce.wire.preload import preload
 
 if TYPE_CHECKING:
@@ -110,6 +109,7 @@ class ProducerLife:
         if self.state is not ProducerState.NEW:
             raise ProducerStateError(f"a producer is started once; this one is {self.state.name.lower()}")
         from aioproduce.drivers.asyncio import AsyncioDriver
+        from aioproduce.installation import tell_if_interpreted
 
         tell_if_interpreted()
         # Once per process, about 60 ms: later it would stall the loop at the first request.

@@ -1,0 +1,102 @@
+"""What an import loads, as a measure of what it costs: the modules are the same on any machine, the time is not.
+
+For the record, with bytecode cached, on the machine of README's figures: `import aioproduce` takes 3 ms, and the
+first use of `Producer` another 80 ms; the bound asked for is 150 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# Whatever takes milliseconds and is wanted by some users only, or not before a producer starts.
+NOT_BEFORE_START = {
+    "aioproduce.cli",
+    "aioproduce.drivers.asyncio",
+    "aioproduce.installation",
+    "aioproduce.testing",
+    "anyio",
+    "asyncio",
+    "concurrent",
+    "hypothesis",
+    "kio",
+    "multiprocessing",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "sniffio",
+    "ssl",
+    "subprocess",
+    "trio",
+    "typer",
+    "uvloop",
+}
+
+
+def modules_loaded_by(program: str) -> set[str]:
+    """Modules that the program adds to those of a bare interpreter (with what site-packages' hooks load)."""
+    tell = "print(json.dumps([*set(sys.modules) - before]))"
+    wrapped = f"import json, sys; before = set(sys.modules); {program}; {tell}"
+    done = subprocess.run([sys.executable, "-c", wrapped], capture_output=True, text=True, check=True)
+    loaded = json.loads(done.stdout)
+    assert isinstance(loaded, list)
+    return set(loaded)
+
+
+def families(modules: set[str]) -> set[str]:
+    """The modules with the packages they lie in: `kio.schema.index` gives `kio`, `kio.schema` and itself."""
+    return {
+        ".".join(parts[:depth])
+        for parts in (module.split(".") for module in modules)
+        for depth in range(1, len(parts) + 1)
+    }
+
+
+def test_the_package_alone_loads_next_to_nothing() -> None:
+    loaded = modules_loaded_by("import aioproduce")
+
+    assert {name for name in loaded if name.startswith("aioproduce")} == {"aioproduce"}
+    assert {name.partition(".")[0] for name in loaded} <= {
+        "aioproduce",
+        "__future__",
+        "collections",
+        "contextlib",
+        "copyreg",
+        "functools",
+        "keyword",
+        "operator",
+        "re",
+        "reprlib",
+        "types",
+        "typing",
+        "warnings",
+        # The C halves of those.
+        *(name for name in loaded if name.startswith("_")),
+    }
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "from aioproduce import Producer",
+        "import aioproduce; aioproduce.Producer('localhost:9092')",
+        "import aioproduce; [getattr(aioproduce, name) for name in ('ProducerConfig', 'DeliveryFuture', 'errors')]",
+    ],
+)
+def test_what_is_heavy_or_optional_is_loaded_when_it_is_needed(program: str) -> None:
+    assert families(modules_loaded_by(program)) & NOT_BEFORE_START == set()
+
+
+def test_the_start_pays_for_the_schemas_and_not_the_first_request() -> None:
+    program = (
+        "import asyncio, aioproduce; producer = aioproduce.Producer('localhost:9');"
+        "asyncio.run((lambda: producer.start())())"
+    )
+    loaded = modules_loaded_by(program)
+
+    for name in ("produce", "metadata", "api_versions", "init_producer_id"):
+        assert any(module.startswith(f"kio.schema.{name}.v") for module in loaded), name
+    assert families(loaded) & {"uvloop", "typer", "rich", "aioproduce.cli", "aioproduce.testing"} == set()
