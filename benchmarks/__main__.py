@@ -1,118 +1,294 @@
-"""Run the measurements and print them: `python -m benchmarks [--quick] [--json FILE]`.
+"""Measure aioproduce beside its peers: `python -m benchmarks [--quick | --full] [--only SECTION ...]`, `make bench`.
 
-Peers are run interleaved, each in the same process and against the same broker process, and compared as ratios
-of medians: the machine may be shared and noisy.
+See benchmarks/README.md for what each mode and figure means.
 """
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import platform
-from collections.abc import Callable, Coroutine
+import sys
+import time
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import uvloop
 from rich.console import Console
-from rich.progress import track
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import measures
-from benchmarks.broker import BrokerProcess, broker_process
-from benchmarks.measures import Figures
+from benchmarks import bounds, judge, plans, report, startup
+from benchmarks.clients import NAMES, client
+from benchmarks.null_broker import NullBrokerError
+from benchmarks.plans import Effort, Section, TargetSpec
+from benchmarks.runner import BenchmarkError, Result, run_interleaved
+from benchmarks.targets import Target, fake_target, kafka_target, null_target
+from tests.kafka_install import KafkaUnavailableError, find_or_install
 
-console = Console(stderr=True)
+OTHERS = ("bounds", "start-up")
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    sections = [*plans.SECTIONS, *OTHERS]
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="about a minute; for a first look")
+    size.add_argument("--full", action="store_true", help="every loop, mode, size, codec; hours")
+    parser.add_argument("--only", nargs="+", choices=sections, default=sections, metavar="SECTION",
+                        help=f"of {', '.join(sections)}")  # fmt: skip
+    parser.add_argument("--rounds", type=int, help="runs of each case; medians are shown (5)")
+    parser.add_argument("--seconds", type=float, help="how long each run lasts, about (1)")
+    parser.add_argument("--clients", nargs="+", choices=NAMES, default=list(NAMES), metavar="CLIENT",
+                        help=f"of {', '.join(NAMES)}")  # fmt: skip
+    parser.add_argument("--modes", nargs="+", default=[], help="await-each, dropped, gather, tasks, callback, ...")
+    parser.add_argument("--values", nargs="+", type=int, help="sizes of values, in bytes (100)")
+    parser.add_argument("--compression", nargs="+", choices=("none", "gzip", "snappy", "lz4", "zstd"))
+    parser.add_argument("--acks", nargs="+", choices=("all", "1"))
+    parser.add_argument("--batches", nargs="+", type=int, help="batch sizes, in KiB (64)")
+    parser.add_argument("--broker", choices=("null", "fake"), default="null", help="what stands for the null broker")
+    parser.add_argument("--no-kafka", action="store_true", help="leave out the section on real Kafka")
+    parser.add_argument("--no-pin", action="store_true", help="leave processors to the system")
+    parser.add_argument("--client-cores", type=_cores, default=(0,), help="where clients run (0)")
+    parser.add_argument("--broker-cores", type=_cores, default=(1,), help="where the null broker runs (1)")
+    parser.add_argument("--json", type=Path, help="also write every figure of every round to this file")
+    parser.add_argument("--plot", type=Path, help="also draw it: a file.svg or file.png")
+    return parser.parse_args(arguments)
+
+
+def _cores(text: str) -> tuple[int, ...]:
+    return tuple(int(core) for core in text.split(","))
+
+
+def effort_of(options: argparse.Namespace) -> Effort:
+    """How much to do."""
+    full = options.full
+    return Effort(
+        rounds=options.rounds or (1 if options.quick else 5),
+        seconds=options.seconds or (0.15 if options.quick else 1.0),
+        is_full=full,
+        is_quick=options.quick,
+        clients=tuple(options.clients),
+        modes=tuple(options.modes),
+        values=tuple(options.values or ((100, 1000, 10_000) if full else (100,))),
+        compressions=tuple(options.compression or (("none", "lz4", "zstd") if full else ("none",))),
+        acks=tuple(options.acks or (("all", "1") if full else ("all",))),
+        batches=tuple(size * 1024 for size in options.batches or ((16, 64) if full else (64,))),
+    )
 
 
 def machine() -> dict[str, str]:
     """What the figures were measured on."""
-    return {
+    model = next(
+        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        platform.machine(),
+    )
+    found = {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.release()}",
-        "processors": str(os.cpu_count()),
-        **{name: version(name) for name in ("aioproduce", "aiokafka", "uvloop", "kio")},
+        "processors": f"{os.cpu_count()} x {model}",
+        "uvloop": version("uvloop"),
     }
+    for name in NAMES:
+        found[name] = client(name).unavailable() or client(name).version()
+    return found
 
 
-def run(measure: Coroutine[Any, Any, Figures], make_loop: Callable[[], asyncio.AbstractEventLoop]) -> Figures:
-    """One measurement on a new event loop."""
-    with asyncio.Runner(loop_factory=make_loop) as runner:
-        return runner.run(measure)
+def console_for_tables() -> Console:
+    """Standard output; a file or a pipe gets lines as long as the tables are wide."""
+    console = Console()
+    return console if console.is_terminal else Console(width=160)
 
 
-def against_aiokafka(broker: BrokerProcess, records: int, rounds: int) -> dict[str, Figures]:
-    """Both clients in turn, on asyncio and uvloop, with batches of 16 KiB and 64 KiB."""
-    loops = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
-    runs: dict[str, list[Figures]] = {}
-    plan = [(size, loop) for size in (16384, 65536) for loop in loops] * rounds
-    for size, loop in track(plan, "against aiokafka", console=console):
-        case = f"{loop}, {size // 1024} KiB"
-        ours = measures.send_with_aioproduce(broker, records, batch_size=size, linger_ms=5)
-        runs.setdefault(f"aioproduce, {case}", []).append(run(ours, loops[loop]))
-        theirs = measures.send_with_aiokafka(broker, records, size)
-        runs.setdefault(f"aiokafka, {case}", []).append(run(theirs, loops[loop]))
-    return {
-        name: {figure: median(run[figure] for run in figures) for figure in figures[0]}
-        for name, figures in runs.items()
-    }
+class Runner:
+    """Runs sections and keeps what came out."""
 
+    def __init__(self, options: argparse.Namespace, effort: Effort, console: Console) -> None:
+        self._options = options
+        self._effort = effort
+        self._console = console
+        self.sections: dict[str, Section] = {}
+        self.results: dict[str, list[Result]] = {}
+        self.others: dict[str, dict[str, dict[str, float]]] = {}
+        self.skipped: dict[str, str] = {}
 
-def print_comparison(results: dict[str, Figures]) -> None:
-    """One line per case, with the ratio to aiokafka."""
-    table = Table(title="await send(), then await each delivery: 100-byte values, acks=all, idempotent")
-    for column in ("client", "records/s", "CPU s per million", "records/s / aiokafka's", "CPU / aiokafka's"):
-        table.add_column(column, justify="left" if column == "client" else "right")
-    for name, figures in results.items():
-        peer = results["aiokafka," + name.split(",", 1)[1]]
-        table.add_row(
-            name,
-            f"{figures['records_per_second']:,.0f}",
-            f"{figures['cpu_seconds_per_million']:.2f}",
-            f"{figures['records_per_second'] / peer['records_per_second']:.2f}",
-            f"{figures['cpu_seconds_per_million'] / peer['cpu_seconds_per_million']:.2f}",
+    def _open(self, spec: TargetSpec) -> AbstractContextManager[Target] | None:
+        cores = () if self._options.no_pin else self._options.broker_cores
+        if spec.kind == "none":
+            return None
+        if spec.kind == "kafka":
+            return kafka_target()
+        if self._options.broker == "fake":
+            return fake_target(cores)
+        return null_target(
+            cores, topics=plans.topic_names(spec), brokers=spec.brokers, delay=spec.delay
         )
-    Console().print(table)
+
+    def run(self, name: str) -> None:
+        """One section, and its table."""
+        if name in OTHERS:
+            self._run_other(name)
+            return
+        section = plans.SECTIONS[name](self._effort)
+        if not section.runs:
+            self.skipped[name] = "none of the chosen clients has a part in it"
+            return
+        try:
+            results = self._run_section(section)
+        except (KafkaUnavailableError, NullBrokerError) as error:
+            self.skipped[name] = str(error)
+            return
+        self.sections[name], self.results[name] = section, results
+        out = console_for_tables()
+        if name == "scaling":
+            report.print_scaling(out, section, report.curves_of(results))
+        else:
+            report.print_section(out, section, results)
+
+    def _run_section(self, section: Section) -> list[Result]:
+        with ExitStack() as stack:
+            opened: dict[TargetSpec, Target | None] = {}
+            for spec, _ in section.runs:
+                if spec not in opened:
+                    made = self._open(spec)
+                    opened[spec] = None if made is None else stack.enter_context(made)
+            runs = [(opened[spec], case) for spec, case in section.runs]
+            is_kafka = any(spec.kind == "kafka" for spec in opened)
+            # Three brokers and a client on two processors: the system shares them out.
+            cores = () if self._options.no_pin or is_kafka else self._options.client_cores
+            with self._progress(section.name) as progress:
+                rounds = section.rounds
+                if is_kafka:
+                    self._warm_up(runs, cores, progress)
+                task = progress.add_task(section.name, total=len(runs) * rounds, case="")
+                return run_interleaved(
+                    runs,
+                    rounds=rounds,
+                    cores=cores,
+                    starting=lambda case: progress.update(task, case=case.name),
+                    ended=lambda case: progress.advance(task),
+                )
+
+    def _warm_up(
+        self, runs: list[tuple[Target | None, Any]], cores: tuple[int, ...], progress: Progress
+    ) -> None:
+        """A cold broker is three times slower for everyone: every client once, not counted, and for 20 s at least."""
+        task = progress.add_task("warm-up of the brokers", total=len(runs), case="")
+        began = time.monotonic()
+        while True:
+            progress.reset(task)
+            run_interleaved(
+                runs,
+                rounds=1,
+                cores=cores,
+                starting=lambda case: progress.update(task, case=case.name),
+                ended=lambda case: progress.advance(task),
+            )
+            if time.monotonic() - began > 20.0 or self._effort.is_quick:
+                return
+
+    def _run_other(self, name: str) -> None:
+        quick = self._effort.is_quick
+        figures: dict[str, dict[str, float]] = {}
+        with self._progress(name) as progress:
+            if name == "start-up":
+                progress.add_task("start-up", total=1, case="import")
+                figures["milliseconds to import"] = startup.import_times(3 if quick else 11)
+            else:
+                seconds = 60.0 if self._effort.is_full else (3.0 if quick else 15.0)
+                measures = bounds.measures(seconds, 10_000 if quick else 200_000)
+                task = progress.add_task("bounds", total=len(measures), case="")
+                for title, measure in measures.items():
+                    progress.update(task, case=title)
+                    figures[title] = bounds.run(measure)
+                    progress.advance(task)
+        self.others[name] = figures
+        for title, each in figures.items():
+            table = Table(title=title, show_header=False, title_justify="left")
+            for figure, value in each.items():
+                table.add_row(figure.replace("_", " "), f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")
+            console_for_tables().print(table)
+
+    def _progress(self, name: str) -> Progress:
+        columns = (
+            TextColumn("{task.description:>22}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[case]}"),
+        )
+        return Progress(*columns, console=self._console, transient=True)
+
+    def to_json(self, judgements: dict[str, list[judge.Judgement]]) -> dict[str, Any]:
+        """Everything: every figure of every round."""
+        return {
+            "machine": machine(),
+            "command": ["python", "-m", "benchmarks", *sys.argv[1:]],
+            "pinned": None
+            if self._options.no_pin
+            else {"client": self._options.client_cores, "null broker": self._options.broker_cores},
+            "sections": {
+                name: [
+                    {"name": result.case.name, "case": asdict(result.case), "median": result.figures,
+                     "rounds": result.rounds}
+                    for result in results
+                ]
+                for name, results in self.results.items()
+            },
+            "others": self.others,
+            "targets": {
+                name: [{**asdict(each), "is_met": each.is_met} for each in judged]
+                for name, judged in judgements.items()
+            },
+            "skipped": self.skipped,
+        }  # fmt: skip
 
 
-def print_figures(name: str, figures: Figures) -> None:
-    """One measurement's figures."""
-    table = Table(title=name, show_header=False)
-    for figure, value in figures.items():
-        table.add_row(figure.replace("_", " "), f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")
-    Console().print(table)
-
-
-def main() -> None:
-    """Measure everything."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; for a first look")
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    options = parser.parse_args()
-    records, rounds, seconds = (20_000, 1, 5.0) if options.quick else (200_000, 5, 60.0)
-    results: dict[str, Any] = {"machine": machine()}
-    others: dict[str, Callable[[BrokerProcess], Coroutine[Any, Any, Figures]]] = {
-        "stalled broker": lambda broker: measures.stalled_broker(broker, seconds),
-        "tasks waiting for memory: 1,000": lambda broker: measures.waiting_tasks(broker, 1_000),
-        "tasks waiting for memory: 10,000": lambda broker: measures.waiting_tasks(broker, 10_000),
-        "idle": lambda broker: measures.idle(broker, min(seconds, 30.0)),
-        "keyed records": lambda broker: measures.order_of_keys(broker, records),
-    }
-    Console().print(", ".join(f"{key} {value}" for key, value in results["machine"].items()))
-    with broker_process(topic=measures.TOPIC, partitions=6) as broker:
-        results["against aiokafka"] = against_aiokafka(broker, records, rounds)
-    print_comparison(results["against aiokafka"])
-    for name, measure in others.items():
-        with broker_process(topic=measures.TOPIC, partitions=6) as broker:
-            results[name] = asyncio.run(measure(broker))
-        print_figures(name, results[name])
+def main(arguments: list[str]) -> int:
+    """Measure what was asked for."""
+    options = parse(arguments)
+    effort = effort_of(options)
+    console, out = Console(stderr=True), console_for_tables()
+    began = time.monotonic()
+    out.print(", ".join(f"{key} {value}" for key, value in machine().items()), style="dim", highlight=False)
+    runner = Runner(options, effort, console)
+    if options.no_kafka:
+        runner.skipped["kafka"] = "--no-kafka"
+    else:
+        _install_kafka(options, runner)
+    try:
+        for name in options.only:
+            if name not in runner.skipped:
+                runner.run(name)
+    except BenchmarkError as error:
+        console.print(f"{error}", style="red", markup=False)
+        return 1
+    judgements = judge.judge(runner.results)
+    judge.print_judgements(out, judgements)
+    for name, reason in {**runner.skipped, **plans.unavailable(options.clients)}.items():
+        out.print(f"left out: {name}: {reason}", style="yellow", markup=False)
     if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n")
+        options.json.write_text(json.dumps(runner.to_json(judgements), indent=1) + "\n")
+    if options.plot:
+        from benchmarks.plot import draw
+
+        draw(options.plot, runner.sections, runner.results, judgements)
+    out.print(f"{time.monotonic() - began:,.0f} s, {sum(map(len, runner.results.values()))} cases", style="dim")
+    return 0
+
+
+def _install_kafka(options: argparse.Namespace, runner: Runner) -> None:
+    """The first download is made before anything is measured."""
+    if "kafka" in options.only:
+        try:
+            find_or_install()
+        except KafkaUnavailableError as error:
+            runner.skipped["kafka"] = str(error)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

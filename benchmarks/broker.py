@@ -1,7 +1,7 @@
 """A FakeCluster in a process of its own, so that a client is measured alone.
 
-With `stalled`, the process takes a line on its standard input as the word to stall: sockets stay open, nothing is
-read and nothing answered from then on.
+The process takes words on its standard input: `stall` (sockets stay open, nothing is read and nothing answered from
+then on), `resume`, and `count TOPIC`, which it answers with the number of records that the topic's logs hold.
 """
 
 from __future__ import annotations
@@ -32,12 +32,24 @@ class BrokerProcess:
         """End `stall()`."""
         self._tell("resume")
 
+    def count(self, topic: str) -> int:
+        """How many records a topic holds."""
+        return int(self._ask(f"count {topic}"))
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        return self._process.pid
+
     def _tell(self, word: str) -> None:
+        if self._ask(word) != word:
+            raise RuntimeError("the broker process ended")
+
+    def _ask(self, word: str) -> str:
         assert self._process.stdin is not None
         self._process.stdin.write(word + "\n")
         self._process.stdin.flush()
-        if self._readline() != word:
-            raise RuntimeError("the broker process ended")
+        return self._readline()
 
     def _readline(self) -> str:
         assert self._process.stdout is not None
@@ -63,6 +75,9 @@ async def _serve(topic: str, partitions: int, brokers: int) -> None:
     async with FakeCluster(brokers=brokers, topics={topic: partitions}) as cluster:
         print(cluster.bootstrap_servers, flush=True)
         while word := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            if word.startswith("count "):
+                print(len(cluster.records(word.removeprefix("count "))), flush=True)
+                continue
             for broker in cluster.ports:
                 (cluster.faults.stall if word == "stall" else cluster.faults.resume)(broker)
             print(word, flush=True)

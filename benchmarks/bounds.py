@@ -1,66 +1,22 @@
-"""Each measurement, as a coroutine that gives its figures. Only what was acknowledged is counted."""
+"""The bounds that the README tells of: a stalled broker, tasks that wait for memory, idle, order of keys.
+
+Called by `__main__.py`, in its own process, each against a FakeCluster of its own: one that can stall.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from aioproduce import Producer, TopicPartition
+from benchmarks.broker import BrokerProcess, broker_process
+from benchmarks.cases import PARTITIONS, TOPIC
+from benchmarks.process import resident
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from benchmarks.broker import BrokerProcess
-
-TOPIC = "bench"
 VALUE = b"x" * 100
 Figures = dict[str, float]
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process now."""
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize()
-
-
-async def send_with_aioproduce(broker: BrokerProcess, records: int, **settings: Any) -> Figures:
-    """`await send()` in a loop, then await each delivery."""
-    async with Producer(broker.bootstrap_servers, **settings) as producer:
-        await producer.send_and_wait(TOPIC, VALUE)
-        started, cpu = time.perf_counter(), time.process_time()
-        deliveries = [await producer.send(TOPIC, VALUE) for _ in range(records)]
-        acknowledged = [await delivery for delivery in deliveries]
-        return _rates(acknowledged, started, cpu)
-
-
-async def send_with_aiokafka(broker: BrokerProcess, records: int, batch_size: int) -> Figures:
-    """The same with aiokafka."""
-    from aiokafka import AIOKafkaProducer
-
-    producer = AIOKafkaProducer(
-        bootstrap_servers=broker.bootstrap_servers,
-        enable_idempotence=True,
-        max_batch_size=batch_size,
-        linger_ms=5,
-    )
-    await producer.start()
-    try:
-        await producer.send_and_wait(TOPIC, VALUE)
-        started, cpu = time.perf_counter(), time.process_time()
-        deliveries = [await producer.send(TOPIC, VALUE) for _ in range(records)]
-        acknowledged = [await delivery for delivery in deliveries]
-        return _rates(acknowledged, started, cpu)
-    finally:
-        await producer.stop()
-
-
-def _rates(acknowledged: Sequence[Any], started: float, cpu: float) -> Figures:
-    elapsed, burnt = time.perf_counter() - started, time.process_time() - cpu
-    # Each acknowledged record lies at a place of its own in the log, or it was not acknowledged.
-    records = len({(metadata.partition, metadata.offset) for metadata in acknowledged})
-    return {"records_per_second": records / elapsed, "cpu_seconds_per_million": burnt / records * 1e6}
 
 
 async def stalled_broker(broker: BrokerProcess, seconds: float) -> Figures:
@@ -73,7 +29,7 @@ async def stalled_broker(broker: BrokerProcess, seconds: float) -> Figures:
     }
     async with Producer(broker.bootstrap_servers, **settings) as producer:
         await producer.send_and_wait(TOPIC, VALUE)
-        at_start = resident_bytes()
+        at_start = resident()
         await asyncio.get_running_loop().run_in_executor(None, broker.stall)
         until = time.perf_counter() + seconds
         accepted = refused = most_outstanding = most_resident = 0
@@ -86,7 +42,7 @@ async def stalled_broker(broker: BrokerProcess, seconds: float) -> Figures:
                     refused += 1
                     break
             most_outstanding = max(most_outstanding, producer.outstanding_bytes)
-            most_resident = max(most_resident, resident_bytes())
+            most_resident = max(most_resident, resident())
         bound = producer.config.buffer_memory
         await producer.close(0)
         return {
@@ -157,3 +113,20 @@ async def order_of_keys(broker: BrokerProcess, records: int) -> Figures:
             ascending += metadata.offset > last.get(metadata.topic_partition, -1)
             last[metadata.topic_partition] = metadata.offset
         return {"records": records, "in_order": ascending}
+
+
+def measures(seconds: float, records: int) -> dict[str, Callable[[BrokerProcess], Coroutine[Any, Any, Figures]]]:
+    """All of them, by their names in the tables."""
+    return {
+        "stalled broker": lambda broker: stalled_broker(broker, seconds),
+        "tasks waiting for memory: 1,000": lambda broker: waiting_tasks(broker, 1_000),
+        "tasks waiting for memory: 10,000": lambda broker: waiting_tasks(broker, 10_000),
+        "idle": lambda broker: idle(broker, min(seconds, 30.0)),
+        "keyed records": lambda broker: order_of_keys(broker, records),
+    }
+
+
+def run(measure: Callable[[BrokerProcess], Coroutine[Any, Any, Figures]]) -> Figures:
+    """One of them, against brokers of its own."""
+    with broker_process(topic=TOPIC, partitions=PARTITIONS) as broker:
+        return asyncio.run(measure(broker))

@@ -1,0 +1,71 @@
+"""The clients that are compared, one module each, behind one protocol.
+
+Called by the plans, which want to know what there is to measure, and by the worker process, which runs one case.
+
+1. A client that cannot run here says why (`unavailable`) and is left out of the tables with that reason.
+2. Importing this package imports no client library: a worker's memory and start-up are those of its own client.
+3. Every client sends the same values and gets the same settings, as far as it has them; where it has not, its
+   module says so.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from benchmarks.cases import Case, Outcome
+
+LOOPS = ("uvloop", "asyncio")
+
+
+class Client(Protocol):
+    """A Kafka client and the ways to use it.
+
+    Attributes:
+        name: What the tables call it.
+        loops: The event loops that it runs on; one empty name for a client without.
+        modes: The ways to send, each with the records per second to expect of it (100 bytes, null broker): what
+            makes a run last about as long as the others.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def loops(self) -> tuple[str, ...]: ...
+    @property
+    def modes(self) -> Mapping[str, int]: ...
+
+    def unavailable(self) -> str | None:
+        """Why this client cannot run here, or None."""
+
+    def version(self) -> str:
+        """The library's version."""
+
+    def throughput(self, case: Case, bootstrap_servers: str) -> Outcome:
+        """Send ``case.records`` as fast as the mode can, all acknowledged."""
+
+    def latency(self, case: Case, bootstrap_servers: str) -> Outcome | None:
+        """Send at a fixed rate and tell the latencies; None if this client is not measured so."""
+
+
+# In the order of the tables.
+_MODULES = {
+    "aioproduce": "aioproduce_client",
+    "aiokafka": "aiokafka_client",
+    "confluent": "confluent_client",
+    "confluent AIO": "confluent_aio_client",
+    "kafka-python": "kafka_python_client",
+    "Java": "java_client",
+    "franz-go": "franz_go_client",
+}
+NAMES = tuple(_MODULES)
+
+
+def client(name: str) -> Client:
+    """The client of that name."""
+    module = import_module(f"benchmarks.clients.{_MODULES[name]}")
+    made: Client = module.CLIENT
+    return made

@@ -1,0 +1,153 @@
+"""Our client. A mode whose method this version of it lacks is left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib.metadata import version
+from itertools import islice
+from typing import Any
+
+from aioproduce import Producer
+from benchmarks import latency
+from benchmarks.cases import Case, Outcome
+from benchmarks.clients import LOOPS
+from benchmarks.clients.measuring import AsyncMode, in_tasks, measure_async, run
+
+# Values given to one bulk call.
+CHUNK = 10_000
+
+
+@asynccontextmanager
+async def opened(case: Case, bootstrap_servers: str, **more: object) -> AsyncIterator[Producer]:
+    """A producer with the case's settings."""
+    settings = case.settings
+    async with Producer(
+        bootstrap_servers,
+        acks=settings.acks,
+        enable_idempotence=settings.is_idempotent,
+        linger_ms=settings.linger_ms,
+        batch_size=settings.batch_size,
+        buffer_memory=settings.buffer_memory,
+        compression_type=settings.compression,
+        **more,
+    ) as producer:
+        yield producer
+        if producer.unobserved_failures:
+            raise RuntimeError(f"{producer.unobserved_failures} records failed")
+
+
+async def await_each(producer: Producer, case: Case, values: Iterable[bytes], count: int) -> int:
+    """`await send()` in a loop that keeps the deliveries, then `await` each."""
+    send, topic = producer.send, case.topic
+    deliveries = [await send(topic, value) for value in values]
+    for delivery in deliveries:
+        await delivery
+    return len(deliveries)
+
+
+async def dropped(producer: Producer, case: Case, values: Iterable[bytes], count: int) -> int:
+    """`await send()` in a loop, nothing kept, `flush()` at the end."""
+    send, topic = producer.send, case.topic
+    for value in values:
+        await send(topic, value)
+    await producer.flush()
+    return count - producer.unobserved_failures
+
+
+async def gather(producer: Producer, case: Case, values: Iterable[bytes], count: int) -> int:
+    """`await send()` in a loop, then `asyncio.gather` over all deliveries."""
+    send, topic = producer.send, case.topic
+    return len(await asyncio.gather(*[await send(topic, value) for value in values]))
+
+
+async def tasks(producer: Producer, case: Case, values: Iterable[bytes], count: int) -> int:
+    """1,000 tasks of `send_and_wait`."""
+    return await in_tasks(producer.send_and_wait, case, values, count)
+
+
+async def callback(producer: Producer, case: Case, values: Iterable[bytes], count: int) -> int:
+    """`await send(on_delivery=...)` in a loop, then `flush()`."""
+    send, topic = producer.send, case.topic
+    acknowledged = 0
+
+    def on_delivery(metadata: object, error: BaseException | None) -> None:
+        nonlocal acknowledged
+        acknowledged += error is None
+
+    for value in values:
+        await send(topic, value, on_delivery=on_delivery)
+    await producer.flush()
+    return acknowledged
+
+
+async def send_many(producer: Producer, case: Case, values: Iterable[bytes], count: int) -> int:
+    """`send_many()` of 10,000 values at a time, then `await` each handle."""
+    source = iter(values)
+    handles = []
+    while chunk := list(islice(source, CHUNK)):
+        handles.append(await producer.send_many(case.topic, chunk))
+    return sum([len(await handle) for handle in handles])
+
+
+async def send_batch(producer: Any, case: Case, values: Iterable[bytes], count: int) -> int:
+    """`create_batch()`, appended to until it is full, `send_batch()`; then `await` each handle."""
+    source, handles = iter(values), []
+    batch, appended = producer.create_batch(), 0
+    for value in source:
+        if batch.append(value=value) is None:
+            handles.append(await producer.send_batch(batch, case.topic))
+            batch = producer.create_batch()
+            batch.append(value=value)
+    handles.append(await producer.send_batch(batch, case.topic))
+    for handle in handles:
+        appended += len(await handle)
+    return appended
+
+
+_MODES: dict[str, tuple[int, AsyncMode[Any], str]] = {
+    "await-each": (500_000, await_each, "send"),
+    "dropped": (600_000, dropped, "send"),
+    "gather": (250_000, gather, "send"),
+    "tasks": (250_000, tasks, "send_and_wait"),
+    "callback": (300_000, callback, "send"),
+    "send-many": (500_000, send_many, "send_many"),
+    "send-batch": (800_000, send_batch, "send_batch"),
+}
+
+
+class AioproduceClient:
+    """`aioproduce.Producer`."""
+
+    name = "aioproduce"
+    loops = LOOPS
+
+    @property
+    def modes(self) -> Mapping[str, int]:
+        return {mode: rate for mode, (rate, _, method) in _MODES.items() if hasattr(Producer, method)}
+
+    def unavailable(self) -> str | None:
+        return None
+
+    def version(self) -> str:
+        return version("aioproduce")
+
+    def opened(self, case: Case, bootstrap_servers: str) -> AbstractAsyncContextManager[Producer]:
+        """A producer with the case's settings."""
+        return opened(case, bootstrap_servers)
+
+    def throughput(self, case: Case, bootstrap_servers: str) -> Outcome:
+        mode = _MODES[case.mode][1]
+        outcome: Outcome = run(case, measure_async(case, opened(case, bootstrap_servers), mode))
+        return outcome
+
+    def latency(self, case: Case, bootstrap_servers: str) -> Outcome | None:
+        measure = latency.measure_async(
+            case, opened(case, bootstrap_servers), lambda p, topic, value: p.send(topic, value), Producer.flush
+        )
+        outcome: Outcome = run(case, measure)
+        return outcome
+
+
+CLIENT = AioproduceClient()

@@ -1,0 +1,96 @@
+"""What no client can beat here: the loop's own lateness, and the bytes that it can move over loopback.
+
+Called in a worker process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+
+from benchmarks.cases import Case, Outcome
+from benchmarks.clients.measuring import run
+from benchmarks.loop_clock import LoopWatch
+from benchmarks.process import cpu_seconds
+
+# A request of ours: a small head, and a full batch of each of six partitions behind a few bytes.
+_REQUEST = [b"h" * 100, *[b"p" * 20, memoryview(bytes(65536))] * 6]
+_SINK = """
+import socket
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+connection, _ = listener.accept()
+buffer = bytearray(1 << 20)
+while connection.recv_into(buffer):
+    pass
+"""
+
+
+def stall(case: Case, bootstrap_servers: str) -> Outcome:
+    """A loop that only turns: what of its lateness is the machine's."""
+
+    async def turn() -> Outcome:
+        with LoopWatch() as watch:
+            until = time.perf_counter() + case.options["seconds"]
+            while time.perf_counter() < until:
+                await asyncio.sleep(0)
+        return Outcome(figures=watch.figures())
+
+    outcome: Outcome = run(case, turn())
+    return outcome
+
+
+class _Writer(asyncio.Protocol):
+    def __init__(self) -> None:
+        self.may_write = asyncio.Event()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are not asyncio.Transport's children.
+        self.transport = transport  # type: ignore[assignment]
+        self.may_write.set()
+
+    def pause_writing(self) -> None:
+        self.may_write.clear()
+
+    def resume_writing(self) -> None:
+        self.may_write.set()
+
+
+def loopback(case: Case, bootstrap_servers: str) -> Outcome:
+    """`transport.writelines` of requests like ours to a process that throws them away; counted as 1 KB records."""
+    with subprocess.Popen([sys.executable, "-c", _SINK], stdout=subprocess.PIPE, text=True) as sink:
+        try:
+            others = set(range(os.cpu_count() or 1)) - os.sched_getaffinity(0)
+            if others:
+                os.sched_setaffinity(sink.pid, others)
+            assert sink.stdout is not None
+            port = int(sink.stdout.readline())
+            outcome: Outcome = run(case, _write(port, case.options["seconds"]))
+        finally:
+            sink.kill()
+    return outcome
+
+
+async def _write(port: int, seconds: float) -> Outcome:
+    transport, writer = await asyncio.get_running_loop().create_connection(_Writer, "127.0.0.1", port)
+    # The first requests open the window.
+    for _ in range(20):
+        transport.writelines(_REQUEST)
+        await writer.may_write.wait()
+    size, sent = sum(map(len, _REQUEST)), 0
+    began, cpu = time.perf_counter(), cpu_seconds()
+    until = began + seconds
+    while time.perf_counter() < until:
+        transport.writelines(_REQUEST)
+        sent += size
+        await writer.may_write.wait()
+        await asyncio.sleep(0)
+    outcome = Outcome(
+        records=sent // 1000, seconds=time.perf_counter() - began, cpu_seconds=cpu_seconds() - cpu
+    )
+    transport.abort()
+    return outcome

@@ -1,0 +1,194 @@
+"""The targets, and how far the results of this run are from them. Called by `__main__.py` for a table and the JSON.
+
+A target is a ratio of two medians of the same run; one whose figures were not measured is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.runner import Result
+
+Results = Mapping[str, Sequence[Result]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One target: `least` must be reached (or, `is_most`, not be passed; None: asked of nobody), `goal` gone for."""
+
+    what: str
+    value: float
+    least: float | None
+    goal: float | None
+    is_most: bool = False
+    unit: str = "x"
+
+    @property
+    def is_met(self) -> bool:
+        if self.least is None:
+            return True
+        return self.value <= self.least if self.is_most else self.value >= self.least
+
+    @property
+    def is_goal_met(self) -> bool:
+        if self.goal is None:
+            return self.is_met
+        return self.value <= self.goal if self.is_most else self.value >= self.goal
+
+
+# Our mode, the peer, its mode, at least, the goal: records/s, both on uvloop where they have a loop.
+_NULL_RATIOS = (
+    ("await-each", "aiokafka", "await-each", 8.0, 15.0),
+    ("await-each", "confluent", "callback", 2.0, 2.5),
+    ("await-each", "confluent", "no-report", 0.8, 1.0),
+    ("await-each", "Java", "callback", 0.9, 1.2),
+    ("await-each", "franz-go", "callback", None, 0.8),
+    ("dropped", "Java", "callback", 1.3, None),
+    ("dropped", "franz-go", "callback", None, 1.0),
+    ("gather", "aiokafka", "gather", 3.0, 4.0),
+    ("tasks", "aiokafka", "tasks", 4.0, 6.0),
+    *((bulk, "Java", "callback", 1.5, None) for bulk in ("send-many", "send-batch", "send-arrow")),
+    *((bulk, "franz-go", "callback", None, 1.2) for bulk in ("send-many", "send-batch", "send-arrow")),
+)
+_KAFKA_RATIOS = (
+    ("await-each", "aiokafka", "await-each", 5.0, None),
+    ("await-each", "Java", "callback", 1.0, None),
+    ("dropped", "Java", "callback", 1.1, None),
+    ("tasks", "aiokafka", "tasks", 3.0, None),
+    *((bulk, "Java", "callback", 1.2, None) for bulk in ("send-many", "send-batch", "send-arrow")),
+)
+_RATE, _CPU = "records_per_second", "cpu_seconds_per_million"
+
+
+def _find(results: Sequence[Result], client: str, mode: str) -> Result | None:
+    for result in results:
+        case = result.case
+        settings = case.settings
+        is_usual = settings.compression == "none" and settings.acks == "all" and settings.batch_size == 65536
+        if case.client == client and case.mode == mode and case.loop != "asyncio" and is_usual:
+            return result
+    return None
+
+
+def _ratios(results: Sequence[Result], ratios: Sequence[tuple[str, str, str, float | None, float | None]]) -> list[Judgement]:
+    found = []
+    for mode, peer, peer_mode, least, goal in ratios:
+        ours, theirs = _find(results, "aioproduce", mode), _find(results, peer, peer_mode)
+        if ours is None or theirs is None:
+            continue
+        value = ours.figures[_RATE] / theirs.figures[_RATE]
+        found.append(Judgement(f"{mode} / {peer} {peer_mode}", value, least, goal))
+    return found
+
+
+def _null(results: Sequence[Result]) -> list[Judgement]:
+    found = _ratios(results, _NULL_RATIOS)
+    java = _find(results, "Java", "callback")
+    for mode, least, goal in (("await-each", 0.7, 0.5), ("send-many", 0.4, 0.3), ("send-batch", 0.4, 0.3), ("send-arrow", 0.4, 0.3)):
+        ours = _find(results, "aioproduce", mode)
+        if ours is None:
+            continue
+        value = ours.figures[_CPU]
+        found.append(Judgement(f"{mode}: CPU s per million", value, least, goal, is_most=True, unit="s"))
+        if java is not None:
+            share = value / java.figures[_CPU]
+            found.append(Judgement(f"{mode}: CPU / Java's", share, 0.6, None, is_most=True))
+    return found
+
+
+def _latency(results: Sequence[Result]) -> list[Judgement]:
+    found = []
+    zero = [result for result in results if result.case.settings.linger_ms == 0]
+    ours = next((result for result in zero if result.case.name.startswith("aioproduce (uvloop)")), None)
+    # Whole milliseconds from another starting point are no match for the others.
+    peers = [result for result in zero if result.case.client not in ("aioproduce", "Java")]
+    if ours is None or not peers:
+        return []
+    for name in ("p50", "p99", "p99.9"):
+        figure = f"latency_{name}_ms"
+        best = min(result.figures[figure] for result in peers)
+        found.append(Judgement(f"latency {name}, linger 0", ours.figures[figure], best, None, True, "ms"))
+    return found
+
+
+def _stall(results: Sequence[Result]) -> list[Judgement]:
+    return [
+        Judgement(
+            f"loop stall p99.9, {result.case.settings.compression}", result.figures["stall_p99.9_ms"], 2.0, None, True, "ms"
+        )
+        for result in results
+        if result.case.client == "aioproduce"
+    ]
+
+
+def _loopback(results: Sequence[Result]) -> list[Judgement]:
+    raw = next((r for r in results if r.case.measure == "loopback" and r.case.loop == "uvloop"), None)
+    rates = [r.figures["megabytes_per_second"] for r in results if r.case.client == "aioproduce" and r.case.loop == "uvloop"]
+    if raw is None or not rates:
+        return []
+    least = min(800.0, 0.8 * raw.figures["megabytes_per_second"])
+    return [Judgement("1 KB records, best mode", max(rates), least, None, unit="MB/s")]
+
+
+def _round_trip(results: Sequence[Result]) -> list[Judgement]:
+    ours = [r for r in results if r.case.client == "aioproduce"]
+    if len(ours) != 2:
+        return []
+    near, far = sorted(ours, key=lambda r: r.case.options["round_trip_ms"])
+    # Five requests in flight, each with a batch of every partition.
+    ceiling = 5 * 6 * far.case.settings.batch_size / 0.010 / far.case.settings.value_size
+    value = far.figures[_RATE] / min(near.figures[_RATE], ceiling)
+    return [Judgement("10 ms of round trip / without", value, 0.8, None)]
+
+
+def _memory(results: Sequence[Result]) -> list[Judgement]:
+    return [
+        Judgement("bytes per live delivery", r.figures["bytes_per_delivery"], 64.0, None, True, "B")
+        for r in results
+        if r.case.client == "aioproduce"
+    ]
+
+
+_JUDGES: dict[str, Callable[[Sequence[Result]], list[Judgement]]] = {
+    "null": _null,
+    "kafka": lambda results: _ratios(results, _KAFKA_RATIOS),
+    "latency": _latency,
+    "stall": _stall,
+    "loopback": _loopback,
+    "round-trip": _round_trip,
+    "memory": _memory,
+}
+
+
+def judge(results: Results) -> dict[str, list[Judgement]]:
+    """Every target of which the figures are there, by section."""
+    return {name: _JUDGES[name](found) for name, found in results.items() if name in _JUDGES and found}
+
+
+def print_judgements(console: Console, judgements: Mapping[str, Sequence[Judgement]]) -> None:
+    """One table, and a line that sums up."""
+    table = Table(title="Targets (ratios of records/s where no unit is given)", title_justify="left")
+    for heading in ("section", "what", "measured", "wanted", "goal", ""):
+        table.add_column(heading, justify="right" if heading in ("measured", "wanted", "goal") else "left")
+    count = met = 0
+    for section, judged in judgements.items():
+        for each in judged:
+            sign = "<=" if each.is_most else ">="
+            wanted = "" if each.least is None else f"{sign} {each.least:,.2f}"
+            goal = "" if each.goal is None else f"{each.goal:g} {each.unit}"
+            if each.least is None:
+                verdict = "goal met" if each.is_goal_met else "goal missed"
+            else:
+                count, met = count + 1, met + each.is_met
+                verdict = "goal met" if each.is_goal_met else ("met" if each.is_met else "MISSED")
+            row = (f"{each.value:,.2f} {each.unit}", wanted, goal, verdict)
+            table.add_row(section, each.what, *row)
+    if count:
+        console.print(table)
+        console.print(f"{met} of {count} targets met", style="bold")

@@ -1,0 +1,124 @@
+"""Tables for people, made of the results. Called by `__main__.py`; `targets_table.py` judges, `plot.py` draws.
+
+A column that no result of a section has is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.plans import Section
+from benchmarks.runner import Result
+
+# A figure's name, its column, and its format.
+_COLUMNS = (
+    ("records_per_second", "records/s", "{:,.0f}"),
+    ("megabytes_per_second", "MB/s", "{:,.1f}"),
+    ("cpu_seconds_per_million", "CPU s per million", "{:,.2f}"),
+    ("cpu_percent", "CPU %", "{:,.0f}"),
+    ("rss_peak_mib", "peak RSS MiB", "{:,.0f}"),
+    ("rss_over_start_mib", "over start MiB", "{:,.0f}"),
+    ("warmup_records_per_second", "warm-up records/s", "{:,.0f}"),
+    ("seconds_per_million_records", "s per million", "{:,.1f}"),
+    ("latency_p50_ms", "p50 ms", "{:,.2f}"),
+    ("latency_p99_ms", "p99 ms", "{:,.2f}"),
+    ("latency_p99.9_ms", "p99.9 ms", "{:,.2f}"),
+    ("latency_max_ms", "max ms", "{:,.2f}"),
+    ("stall_p50_ms", "stall p50 ms", "{:,.2f}"),
+    ("stall_p99_ms", "p99 ms", "{:,.2f}"),
+    ("stall_p99.9_ms", "p99.9 ms", "{:,.2f}"),
+    ("stall_max_ms", "max ms", "{:,.2f}"),
+    ("bytes_per_delivery", "bytes each, traced", "{:,.0f}"),
+    ("resident_bytes_per_delivery", "bytes each, resident", "{:,.0f}"),
+    ("gc_full_ms", "gc.collect() ms", "{:,.1f}"),
+    ("gc_runs", "automatic collections", "{:,.0f}"),
+    ("gc_seconds", "s in them", "{:,.3f}"),
+)
+# What a section's table is about; the others show what they have.
+_OF_SECTION = {
+    "latency": ("latency_p50_ms", "latency_p99_ms", "latency_p99.9_ms", "latency_max_ms", "cpu_percent"),
+    "stall": (
+        *("stall_p50_ms", "stall_p99_ms", "stall_p99.9_ms", "stall_max_ms"),
+        *("records_per_second", "cpu_seconds_per_million"),
+    ),
+    "classic": ("records", "seconds_per_million_records", "cpu_percent", "rss_peak_mib", "cpu_seconds_per_million"),
+    "round-trip": ("records_per_second", "cpu_seconds_per_million"),
+    "memory": (
+        *("bytes_per_delivery", "resident_bytes_per_delivery"),
+        *("gc_full_ms", "gc_runs", "gc_seconds", "cpu_seconds_per_million"),
+    ),
+}
+
+
+def settings_label(result: Result) -> str:
+    """What of a case's settings differs from the usual."""
+    settings, parts = result.case.settings, []
+    if settings.value_size != 100:
+        size = settings.value_size
+        parts.append(f"{size // 1000} KB" if size % 1000 == 0 else f"{size} B")
+    if settings.compression != "none":
+        parts.append(settings.compression)
+    if settings.acks != "all":
+        parts.append(f"acks={settings.acks}")
+    if settings.batch_size != 65536:
+        parts.append(f"{settings.batch_size // 1024} KiB")
+    if "round_trip_ms" in result.case.options:
+        parts.append(f"{result.case.options['round_trip_ms']:.0f} ms")
+    return ", ".join(parts)
+
+
+def print_section(console: Console, section: Section, results: Sequence[Result]) -> None:
+    """One table, a line per case, with its note."""
+    has = {name for result in results for name in result.figures}
+    wanted = _OF_SECTION.get(section.name)
+    columns = [
+        column for column in _COLUMNS if column[0] in has and (wanted is None or column[0] in wanted)
+    ]
+    table = Table(title=f"{section.title} (medians of {section.rounds})", title_justify="left")
+    table.add_column("client, mode", no_wrap=True)
+    if any(settings_label(result) for result in results):
+        table.add_column("with", no_wrap=True)
+    with_labels = len(table.columns) == 2
+    for _, heading, _ in columns:
+        table.add_column(heading, justify="right")
+    for result in results:
+        cells = [
+            layout.format(result.figures[name]) if name in result.figures else "" for name, _, layout in columns
+        ]
+        table.add_row(result.case.name, *([settings_label(result)] if with_labels else []), *cells)
+    console.print(table)
+    if section.note:
+        console.print(section.note, style="dim")
+
+
+def print_scaling(console: Console, section: Section, curves: dict[str, list[tuple[float, float]]]) -> None:
+    """A line per curve, its points, and the verdict."""
+    table = Table(title=f"{section.title} (medians of {section.rounds})", title_justify="left")
+    for heading in ("what grows", "CPU us per record at each size", "flat within 20 %?"):
+        table.add_column(heading)
+    for curve, points in curves.items():
+        shown = "  ".join(f"{x:,.0f}: {y:,.2f}" for x, y in points)
+        table.add_row(curve, shown, verdict(curve, points))
+    console.print(table)
+    console.print(section.note, style="dim")
+
+
+def verdict(curve: str, points: Sequence[tuple[float, float]]) -> str:
+    """Whether the cost stays within 20 % of the cheapest from 10 on; a record's size is not asked to cost nothing."""
+    if curve == "record size":
+        return "(the cost of bytes)"
+    costs = [cost for x, cost in points if x >= 10]
+    spread = max(costs) / min(costs)
+    return f"{'yes' if spread <= 1.2 else 'NO'} ({spread:.2f} x)"
+
+
+def curves_of(results: Sequence[Result]) -> dict[str, list[tuple[float, float]]]:
+    """Each curve's points: what grows, and CPU microseconds per record."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    for result in results:
+        points = curves.setdefault(result.case.mode, [])
+        points.append((result.case.options["x"], result.figures["cpu_seconds_per_million"]))
+    return curves

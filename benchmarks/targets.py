@@ -1,0 +1,158 @@
+"""What the clients send to: the null broker, a FakeCluster, a real Kafka; each counts the records that it has.
+
+Called by the runner, in the parent process.
+
+1. A count is the broker's own: what came in since `begin()`, from its logs' ends. It is never taken from a client.
+2. Real Kafka keeps its data in a temporary folder and drops old segments by itself, so that a long comparison does
+   not fill the disk; end offsets count what was written, kept or not.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from benchmarks.broker import BrokerProcess, broker_process
+from benchmarks.cases import PARTITIONS, TOPIC
+
+if TYPE_CHECKING:
+    from benchmarks.null_broker import NullBroker
+    from tests.kafka_cluster import KafkaCluster
+
+KAFKA_SETTINGS = {
+    "min.insync.replicas": "2",
+    "log.segment.bytes": str(64 * 2**20),
+    "log.retention.bytes": str(64 * 2**20),
+    "log.retention.check.interval.ms": "5000",
+    "log.segment.delete.delay.ms": "1000",
+}
+
+
+class Target(Protocol):
+    """Brokers, and what they have got."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+    def begin(self) -> None:
+        """Count from here on."""
+
+    def count(self) -> int:
+        """The records of the topic since `begin()`."""
+
+
+class FakeTarget:
+    """A FakeCluster: Python, so it often is the limit; for where no C compiler is."""
+
+    name = "fake cluster"
+
+    def __init__(self, process: BrokerProcess) -> None:
+        self.process = process
+        self.bootstrap_servers = process.bootstrap_servers
+        self._before = 0
+
+    def begin(self) -> None:
+        self._before = self.process.count(TOPIC)
+
+    def count(self) -> int:
+        return self.process.count(TOPIC) - self._before
+
+
+class NullTarget:
+    """The null broker in C."""
+
+    name = "null broker"
+
+    def __init__(self, broker: NullBroker) -> None:
+        self.broker = broker
+        self.bootstrap_servers = broker.bootstrap_servers
+
+    def begin(self) -> None:
+        self.broker.reset()
+
+    def count(self) -> int:
+        return self.broker.records()
+
+
+class KafkaTarget:
+    """A real cluster of three brokers: replication 3, two replicas in sync at least."""
+
+    name = "real Kafka, 3 replicas"
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self._cluster = cluster
+        self.bootstrap_servers = cluster.bootstrap_servers
+        self._before = 0
+
+    def _ends(self) -> int:
+        return sum(end for _, end in self._cluster.offsets(TOPIC).values())
+
+    def begin(self) -> None:
+        self._before = self._ends()
+
+    def count(self) -> int:
+        return self._ends() - self._before
+
+
+@contextmanager
+def _on_cores(cores: tuple[int, ...]) -> Iterator[None]:
+    """What is started meanwhile inherits these processors; threads of this process other than the caller do not."""
+    before = os.sched_getaffinity(0)
+    if cores:
+        os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def null_target(
+    cores: tuple[int, ...] = (),
+    *,
+    partitions: int = PARTITIONS,
+    topics: Mapping[str, int] | None = None,
+    brokers: int = 1,
+    delay: float = 0.0,
+) -> Iterator[NullTarget]:
+    """The null broker, on these processors."""
+    from benchmarks.null_broker import null_broker
+
+    with ExitStack() as stack:
+        with _on_cores(cores):
+            made = null_broker(topics=dict(topics or {TOPIC: partitions}), brokers=brokers, delay=delay)
+            broker = stack.enter_context(made)
+        yield NullTarget(broker)
+
+
+@contextmanager
+def fake_target(cores: tuple[int, ...] = ()) -> Iterator[FakeTarget]:
+    """A FakeCluster in a process of its own, on these processors."""
+    with ExitStack() as stack:
+        with _on_cores(cores):
+            process = stack.enter_context(broker_process(topic=TOPIC, partitions=PARTITIONS))
+        yield FakeTarget(process)
+
+
+@contextmanager
+def kafka_target() -> Iterator[KafkaTarget]:
+    """Three real brokers. They get every processor: three of them would starve on one.
+
+    Raises:
+        KafkaUnavailableError: there is no Java or Maven.
+    """
+    from tests.kafka_cluster import KafkaCluster
+    from tests.kafka_install import find_or_install
+    from tests.kafka_tools import KafkaTools
+
+    with tempfile.TemporaryDirectory(prefix="aioproduce-bench-") as folder:
+        tools = KafkaTools(find_or_install())
+        with KafkaCluster(tools, Path(folder), brokers=3, properties=KAFKA_SETTINGS) as cluster:
+            cluster.create_topic(TOPIC, partitions=PARTITIONS, replication=3)
+            yield KafkaTarget(cluster)
