@@ -1,4 +1,4 @@
-"""Measure aioproduce beside its peers: `python -m benchmarks [--quick | --full] [--only SECTION ...]`, `make bench`.
+"""Measure aioproduce beside its peers: `python -m benchmarks [--quick | --full] [--only SECTION ...]`.
 
 See benchmarks/README.md for what each mode and figure means.
 """
@@ -45,12 +45,16 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="how long each run lasts, about (1)")
     parser.add_argument("--clients", nargs="+", choices=NAMES, default=list(NAMES), metavar="CLIENT",
                         help=f"of {', '.join(NAMES)}")  # fmt: skip
-    parser.add_argument("--modes", nargs="+", default=[], help="await-each, dropped, gather, tasks, callback, ...")
+    parser.add_argument(
+        "--modes", nargs="+", default=[], help="await-each, dropped, gather, tasks, callback, ..."
+    )
     parser.add_argument("--values", nargs="+", type=int, help="sizes of values, in bytes (100)")
     parser.add_argument("--compression", nargs="+", choices=("none", "gzip", "snappy", "lz4", "zstd"))
     parser.add_argument("--acks", nargs="+", choices=("all", "1"))
     parser.add_argument("--batches", nargs="+", type=int, help="batch sizes, in KiB (64)")
-    parser.add_argument("--broker", choices=("null", "fake"), default="null", help="what stands for the null broker")
+    parser.add_argument(
+        "--broker", choices=("null", "fake"), default="null", help="what stands for the null broker"
+    )
     parser.add_argument("--no-kafka", action="store_true", help="leave out the section on real Kafka")
     parser.add_argument("--no-pin", action="store_true", help="leave processors to the system")
     parser.add_argument("--client-cores", type=_cores, default=(0,), help="where clients run (0)")
@@ -84,7 +88,11 @@ def effort_of(options: argparse.Namespace) -> Effort:
 def machine() -> dict[str, str]:
     """What the figures were measured on."""
     model = next(
-        (line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line),
+        (
+            line.split(":")[1].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if "model name" in line
+        ),
         platform.machine(),
     )
     found = {
@@ -124,9 +132,7 @@ class Runner:
             return kafka_target()
         if self._options.broker == "fake":
             return fake_target(cores)
-        return null_target(
-            cores, topics=plans.topic_names(spec), brokers=spec.brokers, delay=spec.delay
-        )
+        return null_target(cores, topics=plans.topic_names(spec), brokers=spec.brokers, delay=spec.delay)
 
     def run(self, name: str) -> None:
         """One section, and its table."""
@@ -176,7 +182,7 @@ class Runner:
     def _warm_up(
         self, runs: list[tuple[Target | None, Any]], cores: tuple[int, ...], progress: Progress
     ) -> None:
-        """A cold broker is three times slower for everyone: every client once, not counted, and for 20 s at least."""
+        """A cold broker is three times slower for everyone: each client once, not counted, and 20 s at least."""
         task = progress.add_task("warm-up of the brokers", total=len(runs), case="")
         began = time.monotonic()
         while True:
@@ -277,7 +283,9 @@ def main(arguments: list[str]) -> int:
         from benchmarks.plot import draw
 
         draw(options.plot, runner.sections, runner.results, judgements)
-    out.print(f"{time.monotonic() - began:,.0f} s, {sum(map(len, runner.results.values()))} cases", style="dim")
+    out.print(
+        f"{time.monotonic() - began:,.0f} s, {sum(map(len, runner.results.values()))} cases", style="dim"
+    )
     return 0
 
 

@@ -115,7 +115,9 @@ async def order_of_keys(broker: BrokerProcess, records: int) -> Figures:
         return {"records": records, "in_order": ascending}
 
 
-def measures(seconds: float, records: int) -> dict[str, Callable[[BrokerProcess], Coroutine[Any, Any, Figures]]]:
+def measures(
+    seconds: float, records: int
+) -> dict[str, Callable[[BrokerProcess], Coroutine[Any, Any, Figures]]]:
     """All of them, by their names in the tables."""
     return {
         "stalled broker": lambda broker: stalled_broker(broker, seconds),

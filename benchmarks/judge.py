@@ -20,7 +20,7 @@ Results = Mapping[str, Sequence[Result]]
 @final
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One target: `least` must be reached (or, `is_most`, not be passed; None: asked of nobody), `goal` gone for."""
+    """One target: `least` must be reached (`is_most`: not be passed; None: nothing must), `goal` gone for."""
 
     what: str
     value: float
@@ -76,7 +76,9 @@ def _find(results: Sequence[Result], client: str, mode: str) -> Result | None:
     return None
 
 
-def _ratios(results: Sequence[Result], ratios: Sequence[tuple[str, str, str, float | None, float | None]]) -> list[Judgement]:
+def _ratios(
+    results: Sequence[Result], ratios: Sequence[tuple[str, str, str, float | None, float | None]]
+) -> list[Judgement]:
     found = []
     for mode, peer, peer_mode, least, goal in ratios:
         ours, theirs = _find(results, "aioproduce", mode), _find(results, peer, peer_mode)
@@ -90,7 +92,12 @@ def _ratios(results: Sequence[Result], ratios: Sequence[tuple[str, str, str, flo
 def _null(results: Sequence[Result]) -> list[Judgement]:
     found = _ratios(results, _NULL_RATIOS)
     java = _find(results, "Java", "callback")
-    for mode, least, goal in (("await-each", 0.7, 0.5), ("send-many", 0.4, 0.3), ("send-batch", 0.4, 0.3), ("send-arrow", 0.4, 0.3)):
+    for mode, least, goal in (
+        ("await-each", 0.7, 0.5),
+        ("send-many", 0.4, 0.3),
+        ("send-batch", 0.4, 0.3),
+        ("send-arrow", 0.4, 0.3),
+    ):
         ours = _find(results, "aioproduce", mode)
         if ours is None:
             continue
@@ -120,7 +127,12 @@ def _latency(results: Sequence[Result]) -> list[Judgement]:
 def _stall(results: Sequence[Result]) -> list[Judgement]:
     return [
         Judgement(
-            f"loop stall p99.9, {result.case.settings.compression}", result.figures["stall_p99.9_ms"], 2.0, None, True, "ms"
+            f"loop stall p99.9, {result.case.settings.compression}",
+            result.figures["stall_p99.9_ms"],
+            2.0,
+            None,
+            True,
+            "ms",
         )
         for result in results
         if result.case.client == "aioproduce"
@@ -129,7 +141,11 @@ def _stall(results: Sequence[Result]) -> list[Judgement]:
 
 def _loopback(results: Sequence[Result]) -> list[Judgement]:
     raw = next((r for r in results if r.case.measure == "loopback" and r.case.loop == "uvloop"), None)
-    rates = [r.figures["megabytes_per_second"] for r in results if r.case.client == "aioproduce" and r.case.loop == "uvloop"]
+    rates = [
+        r.figures["megabytes_per_second"]
+        for r in results
+        if r.case.client == "aioproduce" and r.case.loop == "uvloop"
+    ]
     if raw is None or not rates:
         return []
     least = min(800.0, 0.8 * raw.figures["megabytes_per_second"])

@@ -1,4 +1,4 @@
-"""From the instant at which a record was due to be sent to the instant at which its caller knew of the acknowledgement.
+"""From the instant at which a record was due to be sent to the one at which its caller knew it acknowledged.
 
 Called by the client modules, in a worker process.
 

@@ -1,7 +1,7 @@
 """A kernel timer that an event loop sees as a readable file: open-loop schedules and stalls of the loop.
 
-Called by the latency measures and, at full speed, by `LoopWatch`. asyncio's own timers would not do: uvloop's tick in
-whole milliseconds, and a timer that is armed again when it fires hides the time for which nobody looked.
+Called by the latency measures and, at full speed, by `LoopWatch`. asyncio's own timers would not do: uvloop's tick
+in whole milliseconds, and a timer that is armed again when it fires hides the time for which nobody looked.
 
 1. Tick k is due at ``began + k * interval`` whatever the loop does: ticks that nobody served in time are late, not
    left out (no coordinated omission).
@@ -100,7 +100,9 @@ def percentiles(name: str, seconds: list[float]) -> dict[str, float]:
         return {}
     wanted = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
     return {
-        f"{name}_{label}_ms": ranked[min(len(ranked) - 1, max(0, -(-round(len(ranked) * share * 1000) // 1000) - 1))]
+        f"{name}_{label}_ms": ranked[
+            min(len(ranked) - 1, max(0, -(-round(len(ranked) * share * 1000) // 1000) - 1))
+        ]
         * 1e3
         for label, share in wanted.items()
     }

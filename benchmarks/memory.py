@@ -1,4 +1,4 @@
-"""What a delivery costs that the caller keeps: its bytes, and what the garbage collector does about a million of them.
+"""What a delivery costs that the caller keeps: its bytes, and the garbage collector's work on a million of them.
 
 Called in a worker process. Deliveries here are acknowledged, and nobody has asked for their results yet.
 """

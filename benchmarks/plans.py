@@ -87,7 +87,9 @@ def _case(name: str, mode: str, loop: str, settings: Settings, effort: Effort, s
     warmup = max(1000, records // 10)
     options: dict[str, float] = {}
     if name == "Java":
-        options["java_warmup"] = 400_000 if effort.is_quick else 2_000_000 // max(1, settings.value_size // 500)
+        options["java_warmup"] = (
+            400_000 if effort.is_quick else 2_000_000 // max(1, settings.value_size // 500)
+        )
         # Its own report wants some windows of 100 ms in the steady state.
         records = max(records, 200_000 // max(1, settings.value_size // 500))
     return Case("throughput", name, mode, loop, records, warmup, settings, options)
@@ -176,9 +178,11 @@ def latency(effort: Effort) -> Section:
                 continue
             for loop in each.loops if effort.is_full else each.loops[:1]:
                 records = 5000 if effort.is_quick else 15_000
-                case = Case("latency", name, f"linger {linger}", loop, records, 1000, Settings(linger_ms=linger))
+                case = Case(
+                    "latency", name, f"linger {linger}", loop, records, 1000, Settings(linger_ms=linger)
+                )
                 runs.append((NULL, case))
-    note = "From the instant at which a record was due (open loop, no coordinated omission). Java: whole ms, from send()."
+    note = "From when a record was due (open loop, no coordinated omission). Java: whole milliseconds, from send()."
     return Section("latency", "Latency at 5,000 records/s, null broker", runs, effort.few_rounds, note)
 
 
@@ -188,7 +192,9 @@ def stall(effort: Effort) -> Section:
         (NONE, Case("stall-floor", "(a loop that turns, no client)", "", "uvloop", options={"seconds": 2.0}))
     ]
     for compression in ("none", "lz4", "zstd"):
-        for name in ("aioproduce", "aiokafka", "confluent AIO") if effort.is_full else ("aioproduce", "aiokafka"):
+        for name in (
+            ("aioproduce", "aiokafka", "confluent AIO") if effort.is_full else ("aioproduce", "aiokafka")
+        ):
             if name not in effort.clients or client(name).unavailable():
                 continue
             settings = Settings(compression=compression)
@@ -202,7 +208,12 @@ def round_trip(effort: Effort) -> Section:
     """Throughput with no delay and with 10 ms until the broker answers."""
     runs = []
     far = replace(NULL, delay=0.010)
-    modes = {"aioproduce": "await-each", "aiokafka": "await-each", "confluent": "callback", "franz-go": "callback"}
+    modes = {
+        "aioproduce": "await-each",
+        "aiokafka": "await-each",
+        "confluent": "callback",
+        "franz-go": "callback",
+    }
     for spec, label in ((NULL, 0.0), (far, 10.0)):
         for name, mode in modes.items():
             each = client(name)
@@ -221,7 +232,10 @@ def classic(effort: Effort) -> Section:
     for name in ("aioproduce", "aiokafka"):
         if name not in effort.clients or client(name).unavailable():
             continue
-        for mode, records, tasks in (("(a) one at a time", slow, 1), ("(b) 40 tasks", min(million, 10 * slow), 40)):
+        for mode, records, tasks in (
+            ("(a) one at a time", slow, 1),
+            ("(b) 40 tasks", min(million, 10 * slow), 40),
+        ):
             case = Case("senders", name, mode, "uvloop", records, 500, settings, {"tasks": tasks})
             runs.append((NULL, case))
         ways = {"callback": "(c) callback", "await-each": "(c) nothing awaited until the end"}
@@ -230,7 +244,7 @@ def classic(effort: Effort) -> Section:
             mode = next(mode for mode in choices if mode in client(name).modes)
             runs.append((NULL, Case("throughput", name, mode, "uvloop", million, 1000, Settings())))
     note = (
-        "Published in 2016 for 1 million messages with the Java clients: sync with 40 threads 152 s, old async 133 s, "
+        "Published in 2016 for a million messages, Java clients: sync with 40 threads 152 s, old async 133 s, "
         "new async 111-119 s; CPU load 52, 45, 33 %. Theirs was a cluster on a network, ours a null broker."
     )
     return Section("classic", "The table of 2016", runs, effort.few_rounds, note)
@@ -253,7 +267,14 @@ def loopback(effort: Effort) -> Section:
     seconds = 0.5 if effort.is_quick else 1.5
     kilobyte = Settings(value_size=1000)
     for loop in ("uvloop", "asyncio"):
-        runs.append((NONE, Case("loopback", "(raw writelines)", "", loop, settings=kilobyte, options={"seconds": seconds})))
+        runs.append(
+            (
+                NONE,
+                Case(
+                    "loopback", "(raw writelines)", "", loop, settings=kilobyte, options={"seconds": seconds}
+                ),
+            )
+        )
         for mode in ("dropped", "await-each", "send-many", "send-batch"):
             if mode in client("aioproduce").modes and (loop == "uvloop" or mode == "dropped"):
                 case = _case("aioproduce", mode, loop, kilobyte, effort)
@@ -287,7 +308,9 @@ def scaling(effort: Effort) -> Section:
         # Every partition's batch fills at the same time: memory for two of each.
         settings = Settings(batch_size=4096, buffer_memory=max(32 * 2**20, 3 * 4096 * count))
         records = max(sent // 2, count * 72)
-        case = Case("spread", "aioproduce", "", "uvloop", records, count * 36, settings, {"partitions": count})
+        case = Case(
+            "spread", "aioproduce", "", "uvloop", records, count * 36, settings, {"partitions": count}
+        )
         add(spec, "partitions, each in turn", count, case)
     for count in _TOPICS:
         spec = replace(NULL, partitions=1, topics=count)
@@ -308,7 +331,7 @@ def scaling(effort: Effort) -> Section:
     for size in _SIZES:
         settings = Settings(value_size=size)
         add(NULL, "record size", size, throughput(settings, max(300, int(sent / (1 + size / 800)))))
-    note = "CPU microseconds of the client per record; flat means within 20 % of the curve's cheapest point from 10 on."
+    note = "CPU microseconds of the client per record; flat: from 10 on none costs over 20 % more than one before it."
     return Section("scaling", "Scaling", runs, effort.few_rounds, note)
 
 

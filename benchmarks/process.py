@@ -49,7 +49,9 @@ def resident(pid: int | str = "self", *, peak: bool = False) -> int:
 def payload(size: int) -> list[bytes]:
     """Values of exactly that size, the same in each run: text without line ends that compresses about 3 times."""
     words = random.Random(4)
-    vocabulary = ["".join(words.choices("abcdefghijklmnopqrstuvwxyz", k=words.randint(3, 9))) for _ in range(500)]
+    vocabulary = [
+        "".join(words.choices("abcdefghijklmnopqrstuvwxyz", k=words.randint(3, 9))) for _ in range(500)
+    ]
     values = []
     for number in range(DISTINCT_VALUES if size <= 16384 else 20):
         parts, length = [f'{{"id": {number}, "text": "'], 20

@@ -44,7 +44,13 @@ _OF_SECTION = {
         *("stall_p50_ms", "stall_p99_ms", "stall_p99.9_ms", "stall_max_ms"),
         *("records_per_second", "cpu_seconds_per_million"),
     ),
-    "classic": ("records", "seconds_per_million_records", "cpu_percent", "rss_peak_mib", "cpu_seconds_per_million"),
+    "classic": (
+        "records",
+        "seconds_per_million_records",
+        "cpu_percent",
+        "rss_peak_mib",
+        "cpu_seconds_per_million",
+    ),
     "round-trip": ("records_per_second", "cpu_seconds_per_million"),
     "memory": (
         *("bytes_per_delivery", "resident_bytes_per_delivery"),
@@ -74,9 +80,7 @@ def print_section(console: Console, section: Section, results: Sequence[Result])
     """One table, a line per case, with its note."""
     has = {name for result in results for name in result.figures}
     wanted = _OF_SECTION.get(section.name)
-    columns = [
-        column for column in _COLUMNS if column[0] in has and (wanted is None or column[0] in wanted)
-    ]
+    columns = [column for column in _COLUMNS if column[0] in has and (wanted is None or column[0] in wanted)]
     table = Table(title=f"{section.title} (medians of {section.rounds})", title_justify="left")
     table.add_column("client, mode", no_wrap=True)
     if any(settings_label(result) for result in results):
@@ -86,7 +90,8 @@ def print_section(console: Console, section: Section, results: Sequence[Result])
         table.add_column(heading, justify="right")
     for result in results:
         cells = [
-            layout.format(result.figures[name]) if name in result.figures else "" for name, _, layout in columns
+            layout.format(result.figures[name]) if name in result.figures else ""
+            for name, _, layout in columns
         ]
         table.add_row(result.case.name, *([settings_label(result)] if with_labels else []), *cells)
     console.print(table)
@@ -107,12 +112,17 @@ def print_scaling(console: Console, section: Section, curves: dict[str, list[tup
 
 
 def verdict(curve: str, points: Sequence[tuple[float, float]]) -> str:
-    """Whether the cost stays within 20 % of the cheapest from 10 on; a record's size is not asked to cost nothing."""
+    """Whether the cost grows by at most 20 % from any point from 10 on to a later one; bytes may cost."""
     if curve == "record size":
         return "(the cost of bytes)"
+    growth = growth_of(points)
+    return f"{'yes' if growth <= 1.2 else 'NO'} ({growth:.2f} x)"
+
+
+def growth_of(points: Sequence[tuple[float, float]]) -> float:
+    """The largest ratio of a later point's cost to an earlier one's, from 10 on."""
     costs = [cost for x, cost in points if x >= 10]
-    spread = max(costs) / min(costs)
-    return f"{'yes' if spread <= 1.2 else 'NO'} ({spread:.2f} x)"
+    return max(later / earlier for index, earlier in enumerate(costs) for later in costs[index:])
 
 
 def curves_of(results: Sequence[Result]) -> dict[str, list[tuple[float, float]]]:

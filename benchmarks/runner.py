@@ -2,8 +2,8 @@
 
 Called by `__main__.py` with what the plans made.
 
-1. Rounds go over all cases in turn (the other way round in every second one), so that what disturbs the machine for a
-   while disturbs all clients.
+1. Rounds go over all cases in turn (the other way round in every second one), so that what disturbs the machine
+   for a while disturbs all clients.
 2. A run counts only if the broker has exactly the records that the client says were acknowledged: anything else
    raises `CountMismatchError` and ends the whole program.
 3. Each figure is a median over the rounds by itself; ratios are made of medians of one run of the program.

@@ -74,5 +74,3 @@ def waiters(case: Case, bootstrap_servers: str) -> Outcome:
     opened = aioproduce_client.opened(case, bootstrap_servers, max_block_ms=300_000)
     outcome: Outcome = run(case, measure_async(case, opened, send))
     return outcome
-
-

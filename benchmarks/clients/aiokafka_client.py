@@ -1,4 +1,4 @@
-"""aiokafka: one request in flight per broker, a random partition per record, no bound on memory but a batch each."""
+"""aiokafka: one request in flight per broker, random partitions, no bound on memory but a batch for each."""
 
 from __future__ import annotations
 
@@ -68,7 +68,8 @@ async def tasks(producer: Any, case: Case, values: Iterable[bytes], count: int) 
 
 async def send_batch(producer: Any, case: Case, values: Iterable[bytes], count: int) -> int:
     """`create_batch()`, appended to until it is full, `send_batch()` to the partitions in turn."""
-    futures, sent = [], 0
+    futures: list[Any] = []
+    sent = 0
 
     async def give(batch: Any) -> None:
         nonlocal sent

@@ -144,7 +144,10 @@ class AioproduceClient:
 
     def latency(self, case: Case, bootstrap_servers: str) -> Outcome | None:
         measure = latency.measure_async(
-            case, opened(case, bootstrap_servers), lambda p, topic, value: p.send(topic, value), Producer.flush
+            case,
+            opened(case, bootstrap_servers),
+            lambda p, topic, value: p.send(topic, value),
+            Producer.flush,
         )
         outcome: Outcome = run(case, measure)
         return outcome

@@ -6,7 +6,7 @@ Its queue answers `BufferError` when it is full; the caller then polls and tries
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -103,24 +103,21 @@ class ConfluentClient:
             while not ended.is_set():
                 producer.poll(0.1)
 
+        def send(value: bytes, done: Callable[[], None]) -> None:
+            def on_delivery(error: object, message: object) -> None:
+                if error is not None:
+                    raise RuntimeError(f"confluent: {error}")
+                done()
+
+            producer.produce(case.topic, value, on_delivery=on_delivery)
+
         thread = threading.Thread(target=poll)
         thread.start()
         try:
-            return latency.measure_threads(
-                case,
-                lambda value, done: producer.produce(
-                    case.topic, value, on_delivery=lambda error, message: _check(error) or done()
-                ),
-                producer.flush,
-            )
+            return latency.measure_threads(case, send, producer.flush)
         finally:
             ended.set()
             thread.join()
-
-
-def _check(error: object) -> None:
-    if error is not None:
-        raise RuntimeError(f"confluent: {error}")
 
 
 CLIENT = ConfluentClient()

@@ -1,9 +1,9 @@
-"""Kafka's Java producer through Kafka's own ProducerPerformance: a callback per record, two threads, a JIT compiler.
+"""Kafka's Java producer by Kafka's own ProducerPerformance: a callback per record, two threads, a JIT compiler.
 
-1. The first records (`--warmup-records`) are not measured: the compiler is at work. How fast they went is reported
+1. The first records (`--warmup-records`) are not measured: the compiler is at work. How fast they went is told
    apart (`warmup_records_per_second`).
-2. ProducerPerformance tells the records per second of the steady state itself; CPU time is sampled whenever it prints
-   a line, and related to the records acknowledged between two lines.
+2. ProducerPerformance tells the records per second of the steady state itself; CPU time is sampled whenever it
+   prints a line, and related to the records acknowledged between two lines.
 3. The payload is a file of the same values that the other clients send: with `--record-size` it would make random
    bytes for each record, most of its time.
 """
@@ -37,7 +37,9 @@ def _install() -> KafkaInstall | str:
         return str(error)
 
 
-def _command(case: Case, bootstrap_servers: str, values: Path, records: int, warmup: int, rate: int) -> list[str]:
+def _command(
+    case: Case, bootstrap_servers: str, values: Path, records: int, warmup: int, rate: int
+) -> list[str]:
     install = _install()
     if isinstance(install, str):
         raise KafkaUnavailableError(install)
@@ -91,7 +93,9 @@ def _measure(case: Case, bootstrap_servers: str, warmup: int, rate: int) -> tupl
         values = Path(folder) / "values"
         values.write_bytes(b"\n".join(payload(case.settings.value_size)))
         command = _command(case, bootstrap_servers, values, case.records, warmup, rate)
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as process:
             reading = _Reading(process)
             try:
                 assert process.stdout is not None
@@ -122,7 +126,7 @@ class JavaClient:
 
     name = "Java"
     loops = ("",)
-    modes: Mapping[str, int] = {"callback": 700_000}
+    modes: Mapping[str, int] = {"callback": 2_000_000}
 
     def unavailable(self) -> str | None:
         install = _install()

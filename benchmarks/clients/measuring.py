@@ -100,4 +100,3 @@ async def in_tasks(
         return sent
 
     return sum(await asyncio.gather(*(one() for _ in range(tasks))))
-

@@ -32,6 +32,8 @@ FLAGS: Final = ("-std=gnu11", "-O2", "-Wall", "-Wextra")
 COMPILERS: Final = ("cc", "gcc", "clang")
 LONGEST_ARGUMENT: Final = 100_000
 """Linux takes 128 KiB in one argument, and megabytes in all."""
+ENOUGH_TO_END: Final = 5.0
+"""Seconds; the end of its standard input ends the program at once."""
 
 
 class NullBrokerError(RuntimeError):
@@ -214,8 +216,11 @@ def null_broker(
     try:
         yield NullBroker(process)
     finally:
-        process.kill()
-        process.communicate()
+        try:
+            process.communicate(timeout=ENOUGH_TO_END)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
 
 
 def _chunks(words: list[str]) -> Iterator[str]:

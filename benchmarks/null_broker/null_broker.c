@@ -126,7 +126,7 @@ static void release_answers(Connection *connection, int64_t at)
         at = connection->releases[connection->last - 1].at;
     if (connection->last == connection->releases_capacity) {
         size_t count = connection->last - connection->first;
-        if (connection->first < count) { /* else moving to the front makes room enough */
+        if (connection->first <= count) { /* else moving to the front makes room enough */
             connection->releases_capacity = connection->releases_capacity * 2 + 16;
             connection->releases =
                 reallocate(connection->releases, connection->releases_capacity * sizeof *connection->releases);
@@ -199,7 +199,7 @@ static bool send_answers(Connection *connection)
         }
         connection->sent += (size_t)count;
     }
-    if (connection->sent * 2 >= answers->length) {
+    if (connection->sent > 0 && connection->sent * 2 >= answers->length) {
         answers->length -= connection->sent;
         memmove(answers->bytes, answers->bytes + connection->sent, answers->length);
         connection->answers_start += connection->sent;
@@ -372,7 +372,8 @@ static void on_listener(const Listener *listener)
 
 static void listen_all(void)
 {
-    Listener *listeners = reallocate(NULL, (size_t)cluster.broker_count * sizeof *listeners);
+    static Listener *listeners; /* epoll points at them */
+    listeners = reallocate(NULL, (size_t)cluster.broker_count * sizeof *listeners);
     cluster.ports = reallocate(NULL, (size_t)cluster.broker_count * sizeof *cluster.ports);
     for (int broker = 0; broker < cluster.broker_count; broker++) {
         struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
