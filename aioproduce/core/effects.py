@@ -1,8 +1,8 @@
-"""What the core asks of the driver, as values: open this connection, write these bytes, drop that connection.
+"""What the core asks of the driver, as values: open a connection, write these bytes, drop it; compress elsewhere.
 
-Made by `core.broker_connection` and `core.broker_connections`, executed by a driver. The driver takes them
-from the left of one deque until it is empty (never by iterating: executing an effect may report a fact at
-once, and a fact may append effects).
+Made by `core.broker_connection`, `core.broker_connections` and `core.batch_compression`, executed by a driver.
+The driver takes them one by one (never by iterating: executing an effect may report a fact at once, and a fact
+may append effects).
 
 Invariants, on both sides of the seam:
 
@@ -15,13 +15,19 @@ Invariants, on both sides of the seam:
 4. `Close` aborts: unsent bytes are thrown away. A polite close waits for a stalled peer for ever.
 5. After a `Send`, no other `Send` comes for that connection until the driver has reported `writable`: none
    of its bytes is held by the transport any more. The driver reports it at once when all were written.
+6. For each `Compress` the driver reports `compressed` or `compression_failed` exactly once, when no thread
+   reads the records any more. Until then their memory is nobody else's, whatever became of the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TYPE_CHECKING, TypeAlias, final
+
+if TYPE_CHECKING:
+    from aioproduce.compression import Codec
+    from aioproduce.core.producer_batch import ProducerBatch
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """A piece of a request on its way out. Its owner changes or reuses it only as invariant 2 and 5 allow."""
@@ -72,4 +78,21 @@ class Close:
     connection_id: int
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Compress:
+    """Compress a batch's records in another thread; jobs begin in the order of their effects.
+
+    Attributes:
+        batch: Whose records they are: the name under which the driver reports the end. No thread touches it.
+        codec: `codec.compress(records)` is the job.
+        records: What to read; to be let go of before the end is reported.
+    """
+
+    batch: ProducerBatch
+    codec: Codec
+    records: memoryview
+
+
 Effect: TypeAlias = Connect | Send | Close
+"""What concerns a connection."""

@@ -225,10 +225,25 @@ class ProduceCompletion:
             self._give_up(batch, make_error(batch), now)
 
     def _give_up(self, batch: ProducerBatch, error: DeliveryError, now: float) -> None:
-        if batch.state is BatchState.QUEUED:
+        if batch.is_in_queue:
             self._accumulator.remove_queued(batch, now)
         self._fail(batch, error)
         self._accumulator.unblock(batch.topic_partition, now)
+
+    def compression_failed(
+        self, batch: ProducerBatch, codec_name: str, cause: BaseException, now: float
+    ) -> None:
+        """A batch could not be compressed, so it cannot be sent."""
+        error = DeliveryError(
+            f"{batch.record_count} record(s) for {batch.topic_partition} could not be compressed with {codec_name} "
+            f"({cause!r}). {_may_be_written(batch)}",
+            topic_partition=batch.topic_partition,
+            possibly_written=batch.possibly_written,
+            attempts=batch.attempts,
+            retriable=True,
+        )
+        error.__cause__ = cause
+        self._give_up(batch, error, now)
 
     # -- errors ---
 
@@ -240,6 +255,8 @@ class ProduceCompletion:
                 where += f", and one before it failed: {batch.last_error}"
         elif batch.last_error is not None:
             where = f"the latest of {batch.attempts} attempts failed: {batch.last_error}"
+        elif batch.state is BatchState.COMPRESSING:
+            where = "it was never sent, as it is still being compressed"
         else:
             leader = self._metadata.leader_of(batch.topic, batch.partition)
             where = "it was never sent, " + (

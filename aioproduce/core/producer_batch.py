@@ -1,12 +1,13 @@
 """One batch of records on its way to one partition, from the first append to its outcome.
 
-Called by the RecordAccumulator (appends, queueing), the TransactionManager (sequences) and the Sender (outcome).
+Called by the RecordAccumulator (appends, queueing), BatchCompression, the TransactionManager (sequences) and the
+Sender (outcome).
 
 Invariants:
 
 1. A batch is in exactly one `BatchState`; `_MOVES` is the table of what may follow what.
-2. Its memory goes back when it enters DONE and not before: no bytes of a batch that is IN_FLIGHT or ABANDONED
-   are reused or rewritten, whatever became of its futures (KAFKA-19012).
+2. Its memory goes back when it enters DONE and not before: no bytes of a batch that is COMPRESSING, IN_FLIGHT or
+   ABANDONED are reused or rewritten, whatever became of its futures (KAFKA-19012).
 3. Its futures are settled once: on the way to ABANDONED or DONE, whichever comes first.
 4. `possibly_written` never goes back to False: once an answer was lost, a later definite error proves nothing.
 5. Time runs from the creation of the batch, not from a retry: retries and splits do not prolong it.
@@ -59,16 +60,19 @@ class BatchState(Enum):
 
     QUEUED = auto()
     """In its partition's queue: open for appends, waiting to be sent, or backing off before a retry."""
+    COMPRESSING = auto()
+    """In its partition's queue, and another thread reads its bytes."""
     IN_FLIGHT = auto()
     """Handed to a connection; no answer yet."""
     ABANDONED = auto()
-    """Its futures have failed, but its bytes may still be on the wire."""
+    """Its futures have failed, but its bytes may still be on the wire, or be read by another thread."""
     DONE = auto()
     """Settled, and its memory given back."""
 
 
 _MOVES: Final[dict[BatchState, frozenset[BatchState]]] = {
-    BatchState.QUEUED: frozenset({BatchState.IN_FLIGHT, BatchState.DONE}),
+    BatchState.QUEUED: frozenset({BatchState.COMPRESSING, BatchState.IN_FLIGHT, BatchState.DONE}),
+    BatchState.COMPRESSING: frozenset({BatchState.QUEUED, BatchState.ABANDONED}),
     BatchState.IN_FLIGHT: frozenset({BatchState.QUEUED, BatchState.ABANDONED, BatchState.DONE}),
     BatchState.ABANDONED: frozenset({BatchState.DONE}),
     BatchState.DONE: frozenset(),
@@ -110,6 +114,7 @@ class ProducerBatch:
     """
 
     __slots__ = (
+        "_codec_id",
         "_compressed",
         "_lease",
         "_sealed_as",
@@ -167,6 +172,7 @@ class ProducerBatch:
         self.buffers: Sequence[Buffer] = ()
         self.size = RECORD_BATCH_OVERHEAD
         self._lease = lease
+        self._codec_id = 0
         self._compressed: bytes | None = None
         self._sealed_as: tuple[ProducerIdAndEpoch, int] | None = None
 
@@ -189,6 +195,16 @@ class ProducerBatch:
     def has_sequence(self) -> bool:
         """Whether the idempotent protocol gave it a sequence number."""
         return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the bytes to send are there; a batch is compressed once in its life."""
+        return self._compressed is not None
+
+    @property
+    def is_in_queue(self) -> bool:
+        """Whether it stands in its partition's queue."""
+        return self.state is BatchState.QUEUED or self.state is BatchState.COMPRESSING
 
     @property
     def is_settled(self) -> bool:
@@ -230,19 +246,43 @@ class ProducerBatch:
         self.producer = producer
         self.base_sequence = base_sequence
 
-    def begin_attempt(self, codec: Codec | None, *, is_transactional: bool = False) -> None:
-        """Seal it for the wire and mark it in flight."""
+    def compress(self, codec: Codec) -> None:
+        """Compress its records here and now."""
+        self.begin_compression()
+        try:
+            compressed = codec.compress(self.records.records_view())
+        except BaseException:
+            self.cancel_compression()
+            raise
+        self.end_compression(compressed, codec.id)
+
+    def begin_compression(self) -> memoryview:
+        """Close it, and hand out its records to be compressed, maybe by another thread."""
+        self._move(BatchState.COMPRESSING)
+        self.is_open = False
+        return self.records.records_view()
+
+    def end_compression(self, compressed: bytes, codec_id: int) -> None:
+        """Nobody reads the records any more, and this is what they are sent as."""
+        self._move(BatchState.QUEUED)
+        self._compressed = compressed
+        self._codec_id = codec_id
+
+    def cancel_compression(self) -> None:
+        """Nobody reads the records any more; they are as they were."""
+        self._move(BatchState.QUEUED)
+
+    def begin_attempt(self, *, is_transactional: bool = False) -> None:
+        """Seal it for the wire, as compressed as it is, and mark it in flight."""
         self._move(BatchState.IN_FLIGHT)
         self.is_open = False
         sealed_as = (self.producer, self.base_sequence)
         if self._sealed_as != sealed_as:
-            if codec is not None and self._compressed is None:
-                self._compressed = codec.compress(self.records.records_view())
             self.buffers, self.size = self.records.seal(
                 producer_id=self.producer.producer_id,
                 producer_epoch=self.producer.epoch,
                 base_sequence=self.base_sequence,
-                attributes=0 if codec is None else codec.id,
+                attributes=self._codec_id,
                 compressed=self._compressed,
                 is_transactional=is_transactional,
             )
@@ -264,14 +304,14 @@ class ProducerBatch:
             self._release()
 
     def fail(self, error: BaseException, record_errors: dict[int, BaseException] | None = None) -> None:
-        """Settle the futures with an error; the memory goes back now, or, in flight, with `release_abandoned()`."""
-        in_flight = self.state is BatchState.IN_FLIGHT
-        self._settle(BatchState.ABANDONED if in_flight else BatchState.DONE)
+        """Settle the futures with an error; memory in use goes back with `release_abandoned()`, other now."""
+        in_use = self.state is BatchState.IN_FLIGHT or self.state is BatchState.COMPRESSING
+        self._settle(BatchState.ABANDONED if in_use else BatchState.DONE)
         self.is_open = False
         try:
             self.result.fail(error, self.record_count, record_errors)
         finally:
-            if not in_flight:
+            if not in_use:
                 self._release()
 
     def answer_failed(
@@ -285,7 +325,7 @@ class ProducerBatch:
             self._release()
 
     def release_abandoned(self) -> None:
-        """An abandoned batch was answered, or its connection is gone: its memory is free now."""
+        """Nobody uses an abandoned batch's bytes any more: answered, connection gone, or compressed in vain."""
         self._move(BatchState.DONE)
         self._release()
 

@@ -14,6 +14,8 @@ Invariants:
    closed it.
 4. In a queue, batches that have a sequence come first, in the order of their sequences.
 5. A batch owns one lease of the pool, given back when the batch is done, whatever path it took.
+6. Only the first batch of a queue is sent, and only compressed: one that another thread still compresses holds
+   up those behind it, however ready they are.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from aioproduce.partitioners import BuiltInPartitioner
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from aioproduce._native.delivery import DeliveryFuture, DeliveryRuntime
+    from aioproduce._native.delivery import BatchResult, DeliveryFuture, DeliveryRuntime
+    from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce._native.topic_appender import TopicAppender
-    from aioproduce.compression import Codec
+    from aioproduce.core.batch_compression import BatchCompression
     from aioproduce.core.buffer_pool import BufferLease, BufferPool
     from aioproduce.core.cluster_metadata import ClusterMetadata, TopicView
     from aioproduce.core.retry import ExponentialBackoff
@@ -53,7 +56,7 @@ class RecordAccumulator:
         metadata: Who leads which partition.
         transactions: The idempotent protocol's state, or `None` without it.
         runtime: What deliveries need of the driver.
-        codec: The compression, or `None`.
+        compression: Where and when batches are compressed, or `None`.
         batch_size: Bytes of a batch (`batch.size`), before compression.
         linger: Seconds that a batch waits for more records.
         delivery_timeout: Seconds from the opening of a batch to the failure of its futures.
@@ -67,7 +70,7 @@ class RecordAccumulator:
         "_backoff",
         "_batch_size",
         "_blocked",
-        "_codec",
+        "_compression",
         "_deadlines",
         "_delivery_timeout",
         "_flush_before",
@@ -99,7 +102,7 @@ class RecordAccumulator:
         metadata: ClusterMetadata,
         transactions: TransactionManager | None,
         runtime: DeliveryRuntime,
-        codec: Codec | None,
+        compression: BatchCompression | None,
         batch_size: int,
         linger: float,
         delivery_timeout: float,
@@ -112,7 +115,7 @@ class RecordAccumulator:
         self._metadata = metadata
         self._transactions = transactions
         self._runtime = runtime
-        self._codec = codec
+        self._compression = compression
         self._batch_size = batch_size
         self._linger = linger
         self._delivery_timeout = delivery_timeout
@@ -256,6 +259,38 @@ class RecordAccumulator:
         self.reconsider(queue, now)
         return delivery
 
+    def append_batch(
+        self, lease: BufferLease, topic: TopicView, partition: int, records: RecordBatchBuffer, now: float
+    ) -> BatchResult:
+        """Queue a batch that was made elsewhere, behind what was appended before; nothing is added to it.
+
+        The records are copied into the lease, which passes to this method: it becomes the batch's, or is released.
+        """
+        try:
+            queues = self._topics.get(topic.name) or self._add_topic(topic)
+            queue = queues.queue(partition, self._metadata)
+            batch = ProducerBatch(
+                queue.topic_partition,
+                lease,
+                lease.buffer,
+                self._runtime,
+                batch_id=self._next_batch_id,
+                created_at=now,
+                deadline=now + self._delivery_timeout,
+            )
+            batch.records = records.copy_into(lease.buffer)
+        except BaseException:
+            lease.release()
+            raise
+        self._close_open_batch(queue)
+        self._next_batch_id += 1
+        self._incomplete[batch] = [batch]
+        queue.add(batch, is_full=True)
+        self._metadata.touch(topic.name, now)
+        self.has_news = True
+        self.reconsider(queue, now)
+        return batch.result
+
     def _add_topic(self, topic: TopicView) -> TopicQueues:
         partitioner = BuiltInPartitioner(topic.name, max(self._batch_size, 1), self._random)
         queues = TopicQueues(topic.name, partitioner, ignore_keys=self._ignore_keys)
@@ -286,6 +321,12 @@ class RecordAccumulator:
     def reconsider(self, queue: PartitionQueue, now: float) -> None:
         """Something about this partition changed: see whether, or when, its first batch can be sent."""
         at = self._sendable_at(queue)
+        if self._compression is not None and queue.batches:
+            is_ready = at is not None and (at == _NOW or at <= now)
+            if self._compression.look_ahead(queue, is_ready=is_ready):
+                self.has_news = True
+            if is_ready and self._compression.awaits(queue.batches[0]):
+                at = None
         if at is not None and at > now and at != _NOW:
             self._take_from_ready(queue)
             self._lingering[queue] = None
@@ -432,6 +473,8 @@ class RecordAccumulator:
                 queue.is_blocked = True
                 self._blocked[queue] = None
                 continue
+            if self._compression is not None and not self._compression.prepare(queue, now):
+                continue
             self._begin_attempt(queue, batch)
             drained.append(batch)
             size += batch.size
@@ -445,7 +488,29 @@ class RecordAccumulator:
         batch.sent_leader_epoch = queue.leader_epoch
         topic = self._metadata.topic(batch.topic)
         batch.topic_id = None if topic is None else topic.topic_id
-        batch.begin_attempt(self._codec)
+        batch.begin_attempt()
+
+    def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
+        """Another thread has compressed a batch that a `Compress` effect named."""
+        assert self._compression is not None
+        if batch.state is BatchState.COMPRESSING:
+            batch.end_compression(records, self._compression.codec.id)
+        else:
+            batch.release_abandoned()
+        self._compression_ended(batch, now)
+
+    def compression_failed(self, batch: ProducerBatch, now: float) -> None:
+        """Another thread could not compress a batch, which was given up, and is done with it."""
+        batch.release_abandoned()
+        self._compression_ended(batch, now)
+
+    def _compression_ended(self, batch: ProducerBatch, now: float) -> None:
+        assert self._compression is not None
+        if self._compression.finished(batch):
+            self.has_news = True
+        queue = self._find(batch.topic_partition)
+        assert queue is not None
+        self.reconsider(queue, now)
 
     def reenqueue(self, batch: ProducerBatch, now: float) -> None:
         """Queue a batch again after a retriable error, backing off."""
@@ -510,7 +575,7 @@ class RecordAccumulator:
     def remove_queued(self, batch: ProducerBatch, now: float) -> None:
         """Take a batch that failed before it could be sent (again) out of its queue."""
         queue = self._find(batch.topic_partition)
-        if queue is None or batch.state is not BatchState.QUEUED:
+        if queue is None or not batch.is_in_queue:
             return
         queue.take(batch)
         self.reconsider(queue, now)

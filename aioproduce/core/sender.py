@@ -3,9 +3,9 @@
 Called by a driver, which reports what happened on the sockets and carries out the effects, and by the Producer,
 which appends records and asks for flush and close.
 
-    facts:    connection_made, receive_data, connection_lost, writable, handle_timer
+    facts:    connection_made, receive_data, connection_lost, writable, compressed, compression_failed, handle_timer
     requests: accumulator.append, metadata_requests.await_topic, begin_flush, begin_close, abort
-    effects:  next_effect(now) -> Connect | Send | Close | None, and next_timer() -> instant | None
+    effects:  next_effect(now) -> Connect | Send | Close | Compress | None, and next_timer() -> instant | None
 
 Invariants:
 
@@ -25,6 +25,7 @@ from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, Protocol, final
 
+from aioproduce.core.batch_compression import BatchCompression
 from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.core.broker_connection import LossCause
 from aioproduce.core.broker_connections import BrokerConnections
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from aioproduce.compression import Codec
     from aioproduce.config import ProducerConfig
     from aioproduce.core.broker_connection import BrokerConnection
-    from aioproduce.core.effects import Buffer, Effect
+    from aioproduce.core.effects import Buffer, Compress, Effect
     from aioproduce.core.in_flight_request import Completed
     from aioproduce.core.producer_batch import ProducerBatch
     from aioproduce.errors import DeliveryError
@@ -99,6 +100,7 @@ class Sender:
     __slots__ = (
         "_bounded_log",
         "_completion",
+        "_compression",
         "_config",
         "_flushes",
         "_has_work",
@@ -126,12 +128,13 @@ class Sender:
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
         self.metadata = _cluster_metadata(config, retry, now)
         self.transactions = TransactionManager() if config.enable_idempotence else None
+        self._compression = None if codec is None else BatchCompression(codec)
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             metadata=self.metadata,
             transactions=self.transactions,
             runtime=runtime,
-            codec=codec,
+            compression=self._compression,
             batch_size=config.batch_size,
             linger=config.linger,
             delivery_timeout=config.delivery_timeout,
@@ -178,8 +181,12 @@ class Sender:
 
     @property
     def is_closed(self) -> bool:
-        """Whether everything is settled and every connection is gone."""
-        return self._state is SenderState.CLOSED and len(self.connections) == 0
+        """Whether everything is settled, every connection is gone, and no thread reads a batch."""
+        return (
+            self._state is SenderState.CLOSED
+            and len(self.connections) == 0
+            and (self._compression is None or not self._compression.in_progress)
+        )
 
     @property
     def is_accepting(self) -> bool:
@@ -221,6 +228,8 @@ class Sender:
         """
         self.begin_close(now)
         if self._state is SenderState.CLOSING:
+            if self._compression is not None:
+                self._compression.stop()
             self._completion.fail_all(make_error or self._completion.forced_close, now)
             self._finish_close(now)
         self._check_flushes()
@@ -289,6 +298,23 @@ class Sender:
         self._check_flushes()
         self._has_work = True
 
+    def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
+        """What a `Compress` effect asked for; no thread reads the batch's own bytes any more."""
+        self.accumulator.compressed(batch, records, now)
+        self._has_work = True
+
+    def compression_failed(self, batch: ProducerBatch, error: BaseException, now: float) -> None:
+        """What a `Compress` effect asked for cannot be done, and no thread reads the batch any more."""
+        if not batch.is_settled:
+            self._fail_uncompressed(batch, error, now)
+        self.accumulator.compression_failed(batch, now)
+        self._has_work = True
+
+    def _fail_uncompressed(self, batch: ProducerBatch, error: BaseException, now: float) -> None:
+        assert self._compression is not None
+        self._completion.compression_failed(batch, self._compression.codec.name, error, now)
+        self._check_flushes()
+
     def handle_timer(self, now: float) -> None:
         """Do what is due."""
         timer = self.next_timer()
@@ -320,11 +346,14 @@ class Sender:
                 first = at
         return first
 
-    def next_effect(self, now: float) -> Effect | None:
+    def next_effect(self, now: float) -> Effect | Compress | None:
         """What the driver shall do next; None when the core is at rest."""
         effects = self.connections.effects
         if not effects and self.has_work:
             self._advance(now)
+        if self._compression is not None and self._compression.effects:
+            # First of all: it goes on elsewhere while this thread sends.
+            return self._compression.effects.popleft()
         return effects.popleft() if effects else None
 
     def _advance(self, now: float) -> None:
@@ -367,6 +396,9 @@ class Sender:
                 batches = self.accumulator.drain(node, now)
                 if batches:
                     self._send_batches(connection, batches, now)
+        if self._compression is not None:
+            while self._compression.failures:
+                self._fail_uncompressed(*self._compression.failures.popleft(), now)
 
     def _send_batches(
         self, connection: BrokerConnection, batches: Sequence[ProducerBatch], now: float

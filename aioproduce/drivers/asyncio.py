@@ -8,7 +8,9 @@ Invariants, beyond those of `drivers.base`:
 1. `pause_writing` is told at the first byte that stays in the transport's buffer (high-water mark 0), and
    `resume_writing` at none: "writable" therefore means that the transport holds nothing of ours.
 2. The sleeper is a bare future, made per sleep; `wake()` is one attribute test when the task is awake.
-3. Waiters' conditions are never contended: `notify()` takes the lock without suspending, since nobody holds
+3. A compression worker reports within the loop, as everything does (`CompressionWorkers`); what it reports to a
+   core whose task has ended is dropped.
+4. Waiters' conditions are never contended: `notify()` takes the lock without suspending, since nobody holds
    it across a suspension.
 """
 
@@ -17,11 +19,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
-from aioproduce.core.effects import Connect, Send
+from aioproduce.core.effects import Compress, Connect, Send
+from aioproduce.drivers.compression_workers import CompressionWorkers
 from aioproduce.errors import BrokerConnectionError
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.core.effects import Effect
     from aioproduce.core.sender import Sender
+    from aioproduce.drivers.compression_workers import Finished
 
 _FOREVER: Final = float("inf")
 
@@ -181,6 +185,7 @@ class AsyncioDriver:
         self.runtime = AsyncioRuntime(self._loop, on_unobserved)
         self._connections: dict[int, _Connection] = {}
         self._attempts: dict[int, asyncio.Task[None]] = {}
+        self._compression = CompressionWorkers(self._loop.call_soon_threadsafe, self.compressed)
         self._task: asyncio.Task[None] | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._is_woken = False
@@ -279,6 +284,7 @@ class AsyncioDriver:
             sleeper.set_result(None)
 
     def _task_done(self, on_death: Callable[[BaseException], None], task: asyncio.Task[None]) -> None:
+        self._compression.close()
         if task.cancelled():
             on_death(asyncio.CancelledError("the sender task was cancelled"))
         elif (error := task.exception()) is not None:
@@ -293,7 +299,7 @@ class AsyncioDriver:
         for connection in list(self._connections.values()):
             connection.abort()
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect | Compress) -> None:
         if isinstance(effect, Send):
             connection = self._connections.get(effect.connection_id)
             if connection is not None:
@@ -304,6 +310,8 @@ class AsyncioDriver:
             )
             self._attempts[effect.connection_id] = task
             task.add_done_callback(partial(self._attempt_done, effect))
+        elif isinstance(effect, Compress):
+            self._compression.submit(effect)
         else:
             attempt = self._attempts.get(effect.connection_id)
             connection = self._connections.get(effect.connection_id)
@@ -371,6 +379,18 @@ class AsyncioDriver:
         """A transport is gone."""
         self._connections.pop(connection_id, None)
         self._sender.connection_lost(connection_id, error, self._loop.time())
+        self.wake()
+
+    def compressed(self, finished: Iterable[Finished]) -> None:
+        """Compression workers are done with these batches."""
+        if self._task is None or self._task.done():
+            return
+        now = self._loop.time()
+        for batch, outcome in finished:
+            if isinstance(outcome, bytes):
+                self._sender.compressed(batch, outcome, now)
+            else:
+                self._sender.compression_failed(batch, outcome, now)
         self.wake()
 
 

@@ -7,7 +7,9 @@ Implemented once per event loop. A driver
 3. reports `connection_lost` for every `Connect`, and only when the transport holds no buffer any more: it
    aborts, since a polite close waits for a stalled peer for ever;
 4. reports `writable` when the transport holds none of the bytes of the last `Send`;
-5. supervises its sender task: should that die, `on_death` is called and no waiter is left behind.
+5. compresses in other threads, at most `core.batch_compression.THREADS` at a time, and reports each end once, when
+   no thread reads the batch any more;
+6. supervises its sender task: should that die, `on_death` is called and no waiter is left behind.
 """
 
 from __future__ import annotations

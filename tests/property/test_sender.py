@@ -2,7 +2,8 @@
 
 The logs are the broker model's (`aioproduce.testing`), which was held against a real Kafka: sequences, epochs, the
 window of five batches. What goes wrong is drawn: answers with and without an append before them, lost connections,
-requests that a broker processes after their connection is gone, leaders that move, brokers that are down, time.
+requests that a broker processes after their connection is gone, leaders that move, brokers that are down, time;
+and, where batches are compressed in other threads, when each of these is done, in which order, or that it fails.
 
 What must hold (DESIGN.md's invariants, at the level of the core):
 
@@ -29,6 +30,7 @@ from aioproduce.testing.fake_cluster.log import PartitionLog, TopicConfig
 from aioproduce.wire import error_codes as codes
 from tests.unit.sender_harness import SenderHarness
 from tests.unit.sender_wire import INIT_PRODUCER_ID, PRODUCE, TOPIC
+from tests.unit.stored_codec import LONG, SHORT, StoredCodec
 
 if TYPE_CHECKING:
     from tests.unit.sender_harness import Record
@@ -87,6 +89,7 @@ class SenderMachine(RuleBasedStateMachine):
         max_message_bytes=st.sampled_from([1_000_000, 220]),
         epoch=st.sampled_from([0, 0, 32766]),
         is_warm=st.sampled_from([False, False, True]),
+        compression=st.sampled_from([None, None, SHORT, 0.4e-3, LONG, LONG]),
     )
     def start(
         self,
@@ -96,6 +99,7 @@ class SenderMachine(RuleBasedStateMachine):
         max_message_bytes: int,
         epoch: int,
         is_warm: bool,
+        compression: float | None,
     ) -> None:
         # A new producer id cannot fence what was sent under the old one and is still on its way.
         self.has_stragglers = epoch == 0
@@ -103,6 +107,7 @@ class SenderMachine(RuleBasedStateMachine):
         self.h = SenderHarness(
             partitions=PARTITIONS,
             brokers=BROKERS,
+            codec=None if compression is None else StoredCodec(compression),
             producer_ids=[(number, epoch if number == 0 else 0) for number in range(1000)],
             enable_idempotence=self.idempotent,
             acks=self.acks,
@@ -116,6 +121,7 @@ class SenderMachine(RuleBasedStateMachine):
         self.logs = [PartitionLog(config) for _ in range(PARTITIONS)]
         self.accepted: list[list[tuple[bytes, Record]]] = [[] for _ in range(PARTITIONS)]
         self.is_closing = False
+        self.h.holds_compression = True
         if is_warm:
             self.recover()
 
@@ -153,6 +159,21 @@ class SenderMachine(RuleBasedStateMachine):
         assert all(record.is_done for record in records)
         if self.has_retries:
             assert [record.error for record in records] == [None] * PARTITIONS
+
+    # -- compression workers ---
+
+    @precondition(lambda self: self.h.compressing)
+    @rule(choice=st.integers(0, 5), is_failing=st.sampled_from([False] * 5 + [True]))
+    def finish_compression(self, choice: int, is_failing: bool) -> None:
+        self.h.finish_compression(
+            choice % len(self.h.compressing), error=MemoryError() if is_failing else None
+        )
+
+    @precondition(lambda self: self.h.compressing)
+    @rule()
+    def finish_all_compression(self) -> None:
+        while self.h.compressing:
+            self.h.finish_compression()
 
     # -- the brokers ---
 
@@ -332,6 +353,8 @@ class SenderMachine(RuleBasedStateMachine):
         """Time passes and brokers do what they should."""
         until = self.h.now + seconds
         while self.h.now < until:
+            while self.h.compressing:
+                self.h.finish_compression()
             while self.next_request(0) is not None:
                 self.answer_with(0, ALL_WELL)
             self.h.advance(0.01)
@@ -351,6 +374,9 @@ class SenderMachine(RuleBasedStateMachine):
         h.run()
         h.finish_closes()
         self.process_all_stragglers()
+        assert h.is_closed() == (not h.compressing)
+        while h.compressing:
+            h.finish_compression()
         assert h.is_closed()
         assert h.connections == {}
         assert h.sender.pool.available == h.sender.pool.total

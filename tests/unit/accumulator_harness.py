@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
+from aioproduce.core.batch_compression import BatchCompression
 from aioproduce.core.buffer_pool import BufferPool
 from aioproduce.core.cluster_metadata import ClusterMetadata
 from aioproduce.core.producer_batch import BatchState, ProducerBatch
@@ -124,12 +125,13 @@ class AccumulatorHarness:
             now=self.now,
         )
         self.runtime = NoLoopRuntime()
+        self.compression = None if codec is None else BatchCompression(codec)
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             metadata=self.metadata,
             transactions=transactions,
             runtime=self.runtime,
-            codec=codec,
+            compression=self.compression,
             batch_size=batch_size,
             linger=linger,
             delivery_timeout=delivery_timeout,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioproduce.config import ProducerConfig
-from aioproduce.core.effects import Connect, Send
+from aioproduce.core.effects import Compress, Connect, Send
 from aioproduce.core.sender import Sender
 from aioproduce.testing.fake_cluster.encoding import encode_response
 from aioproduce.wire.reader import decode_request
@@ -176,6 +176,8 @@ class SenderHarness:
         self.holds_writable = False
         self.closing: list[int] = []
         self.unwritten: list[int] = []
+        self.holds_compression = False
+        self.compressing: list[Compress] = []
         self.connections: dict[int, int] = {}
         self.records: list[Record] = []
         self.sender = Sender(self.config, codec=codec, runtime=self.runtime, random=NoRandom(), now=self.now)
@@ -285,7 +287,12 @@ class SenderHarness:
 
     # -- the driver ---
 
-    def _carry_out(self, effect: Effect) -> None:
+    def _carry_out(self, effect: Effect | Compress) -> None:
+        if isinstance(effect, Compress):
+            self.compressing.append(effect)
+            if not self.holds_compression:
+                self.finish_compression(run=False)
+            return
         connection_id = effect.connection_id
         if isinstance(effect, Connect):
             node_id = self._node_at((effect.host, effect.port))
@@ -485,6 +492,20 @@ class SenderHarness:
         for connection_id in unwritten:
             self.sender.writable(connection_id, self.now)
         self.run()
+
+    # -- compression workers ---
+
+    def finish_compression(
+        self, place: int = 0, *, error: BaseException | None = None, run: bool = True
+    ) -> None:
+        """A worker is done with a batch (the oldest); with `holds_compression` nothing else finishes one."""
+        job = self.compressing.pop(place)
+        if error is None:
+            self.sender.compressed(job.batch, job.codec.compress(job.records), self.now)
+        else:
+            self.sender.compression_failed(job.batch, error, self.now)
+        if run:
+            self.run()
 
     def _lose(self, connection_id: int, error: BaseException | None) -> None:
         self.connections.pop(connection_id, None)

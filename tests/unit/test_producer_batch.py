@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.compression import Codec
 
 NOW = 1488748346917
 COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -67,8 +68,15 @@ def append(
 def in_flight(size: int = 512, records: int = 1) -> tuple[ProducerBatch, Lease, list[DeliveryFuture]]:
     batch, lease = make(size)
     deliveries = [append(batch) for _ in range(records)]
-    batch.begin_attempt(None)
+    batch.begin_attempt()
     return batch, lease, deliveries
+
+
+def attempt(batch: ProducerBatch, codec: Codec | None) -> None:
+    """As the accumulator does: compressed once, sealed for each attempt."""
+    if codec is not None and not batch.is_compressed:
+        batch.compress(codec)
+    batch.begin_attempt()
 
 
 # -- outcomes ---
@@ -88,7 +96,7 @@ def test_a_failed_batch_ignores_nothing_and_fails_once() -> None:
         lambda: batch.fail(delivery_error("again")),
         lambda: batch.answer_failed(delivery_error("again")),
         lambda: batch.requeue(0.0),
-        lambda: batch.begin_attempt(None),
+        lambda: batch.begin_attempt(),
         batch.release_abandoned,
     ]
     for again in ways:
@@ -105,7 +113,7 @@ def test_a_batch_succeeds_once() -> None:
     batch, lease = make()
     told: list[tuple[int, str | None]] = []
     delivery = append(batch, told)
-    batch.begin_attempt(None)
+    batch.begin_attempt()
     batch.succeed(500, 10)
     assert batch.result.run_callbacks() == []
     with pytest.raises(RuntimeError, match="cannot go from DONE to DONE"):
@@ -142,7 +150,7 @@ def test_in_flight_a_failed_batch_keeps_its_bytes_until_they_are_free() -> None:
     assert wire_bytes(batch) == sent
     ways: list[Callable[[], object]] = [
         lambda: batch.requeue(0.0),
-        lambda: batch.begin_attempt(None),
+        lambda: batch.begin_attempt(),
         lambda: batch.fail(delivery_error()),
         lambda: batch.answer_failed(delivery_error()),
         lambda: batch.succeed(1, -1),
@@ -190,7 +198,7 @@ def test_the_memory_goes_back_though_a_waiter_cannot_be_woken() -> None:
             PARTITION, lease, bytearray(512), BrokenLoop(), batch_id=7, created_at=100.0, deadline=110.24
         )
         append(batch).add_done_callback(lambda found: None)
-        batch.begin_attempt(None)
+        batch.begin_attempt()
         with pytest.raises(RuntimeError, match="the loop is closed"):
             settle(batch)
         assert lease.releases == 1
@@ -232,7 +240,7 @@ def test_time_runs_from_the_creation_not_from_a_retry() -> None:
     batch, _, _ = in_flight(records=4)
     batch.requeue(500.0)
     assert (batch.created_at, batch.deadline, batch.retry_at) == (100.0, 110.24, 500.0)
-    batch.begin_attempt(None)
+    batch.begin_attempt()
     assert batch.attempts == 2
     for part in batch.split():
         assert (part.created_at, part.deadline) == (100.0, 110.24)
@@ -247,7 +255,7 @@ def test_what_goes_on_the_wire(compression: str) -> None:
     for number in range(20):
         append(batch, value=b"value %d" % number)
     batch.set_sequence(ProducerIdAndEpoch(2**40, 3), 17)
-    batch.begin_attempt(codec_for(compression))
+    attempt(batch, codec_for(compression))
     assert batch.size == len(wire_bytes(batch))
     decoded = DefaultRecordBatch(wire_bytes(batch))
     assert decoded.validate_crc()
@@ -270,15 +278,15 @@ def test_a_retry_sends_the_very_same_bytes_unless_its_sequence_changed(compressi
     append(batch, value=bytes(100))
     batch.set_sequence(ProducerIdAndEpoch(1, 0), 5)
     resets = [batch.sequence_has_been_reset]
-    batch.begin_attempt(codec)
+    attempt(batch, codec)
     first, buffers = wire_bytes(batch), batch.buffers
     batch.requeue(0.0)
-    batch.begin_attempt(codec)
+    attempt(batch, codec)
     assert batch.buffers is buffers, "not sealed again"
     batch.requeue(0.0)
     batch.set_sequence(ProducerIdAndEpoch(1, 1), 0)
     resets.append(batch.sequence_has_been_reset)
-    batch.begin_attempt(codec)
+    attempt(batch, codec)
     resets.append(batch.sequence_has_been_reset)
     assert resets == [False, True, False], "since it was last sent"
     again = wire_bytes(batch)
@@ -295,7 +303,7 @@ def test_a_sequence_that_changes_in_flight_leaves_the_bytes_alone() -> None:
     batch, _ = make()
     append(batch)
     batch.set_sequence(ProducerIdAndEpoch(1, 0), 5)
-    batch.begin_attempt(None)
+    batch.begin_attempt()
     sent = wire_bytes(batch)
     batch.set_sequence(ProducerIdAndEpoch(1, 1), 0)
     assert wire_bytes(batch) == sent
@@ -320,12 +328,12 @@ def test_parts_keep_headers_timestamps_and_compression(compression: str) -> None
     codec = codec_for(compression)
     headers: list[tuple[str, bytes | None]] = [("header-key", b"header-value"), ("null", None)]
     batch, deliveries = full(1024, headers)
-    batch.begin_attempt(codec)
+    attempt(batch, codec)
     parts = batch.split()
     assert len(parts) == 2
     found = []
     for part in parts:
-        part.begin_attempt(codec)
+        attempt(part, codec)
         decoded = DefaultRecordBatch(wire_bytes(part))
         assert decoded.magic == 2
         assert decoded.base_offset == 0
@@ -337,7 +345,7 @@ def test_parts_keep_headers_timestamps_and_compression(compression: str) -> None
 def test_parts_say_what_the_whole_had_been_through() -> None:
     batch, _, _ = in_flight(records=3)
     batch.requeue(0.0)
-    batch.begin_attempt(None)
+    batch.begin_attempt()
     batch.possibly_written = True
     first, second = batch.split()
     for part in (first, second):
@@ -350,13 +358,13 @@ def test_parts_say_what_the_whole_had_been_through() -> None:
         assert not part.has_sequence
         assert part.producer == NO_PRODUCER_ID
         assert part.state is BatchState.QUEUED
-    first.begin_attempt(None)
+    first.begin_attempt()
     [*_, nested] = in_twos(second)
     assert nested.origin is batch
 
 
 def in_twos(batch: ProducerBatch) -> list[ProducerBatch]:
-    batch.begin_attempt(None)
+    batch.begin_attempt()
     return batch.split() if batch.record_count > 1 else [batch]
 
 
@@ -364,12 +372,12 @@ def test_the_lease_goes_back_with_the_last_of_the_parts() -> None:
     batch, lease, deliveries = in_flight(records=4)
     first, second = batch.split()
     assert batch.state is BatchState.DONE
-    first.begin_attempt(None)
+    first.begin_attempt()
     third, fourth = first.split()
     second.fail(delivery_error())
-    third.begin_attempt(None)
+    third.begin_attempt()
     third.fail(delivery_error())
-    fourth.begin_attempt(None)
+    fourth.begin_attempt()
     fourth.succeed(30, -1)
     assert lease.releases == 0, "one part is abandoned in flight"
     third.release_abandoned()
@@ -394,7 +402,7 @@ def test_halves_are_as_even_as_records_allow(sizes: list[int], expected: tuple[i
     batch, _ = make(1024)
     for size in sizes:
         append(batch, value=bytes(size))
-    batch.begin_attempt(None)
+    batch.begin_attempt()
     first, second = batch.split()
     assert (first.record_count, second.record_count) == expected
 
@@ -421,12 +429,15 @@ def test_compressed_bytes_are_made_once() -> None:
             assert codec is not None
             return codec.compress(data)
 
+        def cost(self, size: int, /) -> float:
+            return 0.0
+
     codec = Counting()
     batch, _ = make()
     append(batch, value=b"compress me")
     for epoch in range(3):
         batch.set_sequence(ProducerIdAndEpoch(1, epoch), 0)
-        batch.begin_attempt(codec)
+        attempt(batch, codec)
         batch.requeue(0.0)
     assert codec.calls == 1
     assert b"compress me" in decompress(1, wire_bytes(batch)[61:])

@@ -57,7 +57,7 @@ def sent(manager: TransactionManager, partition: TopicPartition = P0, *, records
     batch = make_batch(partition, records)
     assert manager.may_send(batch)
     manager.assign_sequence(batch)
-    batch.begin_attempt(None)
+    batch.begin_attempt()
     return batch
 
 

@@ -1,0 +1,134 @@
+"""Threads that compress batches while the event loop goes on.
+
+Made by a driver, which submits the core's `Compress` effects and reports their ends to it. Any event loop will do
+that can be called back from another thread.
+
+Invariants:
+
+1. Each job ends once, in the loop's thread: with the compressed bytes, or with what the codec raised. By then no
+   thread holds a view of the batch's records.
+2. There is no thread before the first job, and there are `THREADS` at most. Idle ones end when the workers are
+   closed, when the interpreter exits, or when the workers are forgotten.
+3. The threads are no daemons: a codec that comes back into an interpreter that is half gone would abort the
+   process. They are `ThreadPoolExecutor`'s, which has them end before that. What the exit waits for is what was
+   submitted, and the core does not submit more than a few milliseconds' work, or two batches.
+4. Nobody is called back once the loop is closed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
+from typing import TYPE_CHECKING, TypeAlias, final
+
+from aioproduce.core.batch_compression import THREADS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aioproduce.core.effects import Compress
+    from aioproduce.core.producer_batch import ProducerBatch
+
+Finished: TypeAlias = "tuple[ProducerBatch, bytes | BaseException]"
+"""The batch of a job, and its outcome."""
+
+
+@final
+class CompressionWorkers:
+    """Runs compression jobs, in the order of their submission, some at a time.
+
+    Args:
+        call_in_loop: Has a callable called in the loop's thread; called from any thread. Raises RuntimeError if
+            the loop is closed.
+        on_finished: Called in the loop's thread with the jobs that ended.
+    """
+
+    __slots__ = (
+        "_active",
+        "_call_in_loop",
+        "_executor",
+        "_finished",
+        "_is_closed",
+        "_is_told",
+        "_jobs",
+        "_lock",
+        "_on_finished",
+    )
+
+    def __init__(
+        self,
+        call_in_loop: Callable[[Callable[[], None]], object],
+        on_finished: Callable[[Iterable[Finished]], None],
+    ) -> None:
+        self._call_in_loop = call_in_loop
+        self._on_finished = on_finished
+        self._executor: ThreadPoolExecutor | None = None
+        self._lock = Lock()
+        self._jobs: deque[Compress] = deque()
+        self._finished: list[Finished] = []
+        self._active = 0
+        self._is_told = False
+        self._is_closed = False
+
+    def submit(self, job: Compress) -> None:
+        """Have a batch compressed. Called in the loop's thread."""
+        with self._lock:
+            self._jobs.append(job)
+            if self._active == THREADS:
+                return  # who is at work takes it up
+            self._active += 1
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="aioproduce compression")
+        self._executor.submit(self._work)
+
+    def close(self) -> None:
+        """Let the threads end, without waiting for them; drop jobs that none has begun, and tell nothing more."""
+        with self._lock:
+            self._is_closed = True
+            self._jobs.clear()
+        if self._executor is not None:
+            self._executor.shutdown(wait=False)
+
+    def _work(self) -> None:
+        """Take jobs until there are none. Runs in a thread, which costs less than to be called for each."""
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._active -= 1
+                    return
+                job = self._jobs.popleft()
+            end = _run(job)
+            del job
+            self._tell(end)
+
+    def _tell(self, end: Finished) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._finished.append(end)
+            if self._is_told:
+                return  # the loop has not come to those before it
+            self._is_told = True
+        try:
+            self._call_in_loop(self._report)
+        except RuntimeError:
+            # The loop is closed under a running producer: nobody is left to be told.
+            self.close()
+
+    def _report(self) -> None:
+        with self._lock:
+            finished, self._finished = self._finished, []
+            self._is_told = False
+        self._on_finished(finished)
+
+
+def _run(job: Compress) -> Finished:
+    try:
+        return job.batch, job.codec.compress(job.records)
+    except BaseException as error:
+        # Whatever it is (a panic of cramjam's Rust is no Exception), the core must hear of the end. Its traceback
+        # would hold this frame, and that the view of the records.
+        return job.batch, error.with_traceback(None)
+    finally:
+        job.records.release()
