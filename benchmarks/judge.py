@@ -171,6 +171,11 @@ def _memory(results: Sequence[Result]) -> list[Judgement]:
     ]
 
 
+def _start_up(figures: Mapping[str, float]) -> list[Judgement]:
+    ours = {name: value for name, value in figures.items() if "aioproduce" in name}
+    return [Judgement(name, value, 150.0, None, True, "ms") for name, value in ours.items()]
+
+
 _JUDGES: dict[str, Callable[[Sequence[Result]], list[Judgement]]] = {
     "null": _null,
     "kafka": lambda results: _ratios(results, _KAFKA_RATIOS),
@@ -182,9 +187,10 @@ _JUDGES: dict[str, Callable[[Sequence[Result]], list[Judgement]]] = {
 }
 
 
-def judge(results: Results) -> dict[str, list[Judgement]]:
+def judge(results: Results, import_times: Mapping[str, float]) -> dict[str, list[Judgement]]:
     """Every target of which the figures are there, by section."""
-    return {name: _JUDGES[name](found) for name, found in results.items() if name in _JUDGES and found}
+    judged = {name: _JUDGES[name](found) for name, found in results.items() if name in _JUDGES and found}
+    return {**judged, "start-up": _start_up(import_times)} if import_times else judged
 
 
 def print_judgements(console: Console, judgements: Mapping[str, Sequence[Judgement]]) -> None:

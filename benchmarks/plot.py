@@ -104,12 +104,12 @@ def _targets(axis: Any, judged: Sequence[tuple[str, Judgement]]) -> None:
             axis.plot(goal, place, marker="|", color=INK, markersize=9)
     axis.set_xscale("log")
     low, high = axis.get_xlim()
-    axis.set_xlim(min(low, 0.5) / 2.5, max(high, 2.0) * 2.5)
+    # Room for the figures beside the bars, as a share of the axis' length.
+    room = (max(high, 2.0) / min(low, 0.5)) ** 0.35
+    axis.set_xlim(min(low, 0.5) / room, max(high, 2.0) * room)
     axis.axvline(1, color=INK, linewidth=1)
     _name_bars(axis, labels)
-    axis.set_title(
-        "Targets: 1 is what is wanted, further right is better; | marks the goal, pale bars have a goal only"
-    )
+    _title(axis, "Targets: from 1 on met, further right is better; | is the goal, pale bars have only a goal")
     axis.set_xlabel("measured / wanted (upside down where less is better)")
 
 
@@ -133,7 +133,7 @@ def _bars(title: str, results: Sequence[Result]) -> list[Panel]:
             axis.set_xscale("log")
             axis.set_xlim(min(values) / 1.6, max(values) * 2.2)
             _name_bars(axis, labels)
-            axis.set_title(f"{title}: {heading} (median; the line spans the rounds)")
+            _title(axis, f"{title}: {heading}")
 
         return paint
 
@@ -145,6 +145,10 @@ def _bars(title: str, results: Sequence[Result]) -> list[Panel]:
             panel("cpu_seconds_per_million", "CPU seconds of the client per million records", "{:,.2f}"),
         ),
     ]
+
+
+def _title(axis: Any, text: str) -> None:
+    axis.set_title(text, loc="left", fontsize=10, fontweight="bold")
 
 
 def _name_bars(axis: Any, labels: Sequence[str]) -> None:
@@ -171,7 +175,7 @@ def _latency(axis: Any, results: Sequence[Result]) -> None:
     low, high = axis.get_xlim()
     axis.set_xlim(low, high * 3)
     _name_bars(axis, [result.case.name for result in results])
-    axis.set_title("Latency at 5,000 records/s, null broker: p50 (circle), p99 (square), p99.9 (diamond)")
+    _title(axis, "Latency at 5,000 records/s, null broker: p50 (circle), p99 (square), p99.9 (diamond)")
     axis.set_xlabel("milliseconds")
 
 
@@ -191,5 +195,5 @@ def _curves(axis: Any, curves: Mapping[str, Sequence[tuple[float, float]]]) -> N
     axis.set_yticks([], minor=True)
     axis.grid(color="#e5e5e5")
     axis.legend(fontsize=8, frameon=False)
-    axis.set_title("Scaling: client CPU per record / its least from 10 on; the band is 20 %")
+    _title(axis, "Scaling: client CPU per record / its least from 10 on; the band is 20 %")
     axis.set_xlabel("how many")

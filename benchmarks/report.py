@@ -37,7 +37,11 @@ _COLUMNS = (
     ("gc_runs", "automatic collections", "{:,.0f}"),
     ("gc_seconds", "s in them", "{:,.3f}"),
 )
-# What a section's table is about; the others show what they have.
+_USUAL = (
+    *("records_per_second", "megabytes_per_second", "cpu_seconds_per_million", "cpu_percent"),
+    *("rss_peak_mib", "rss_over_start_mib", "warmup_records_per_second"),
+)
+# What a section's table is about, where it is not the usual.
 _OF_SECTION = {
     "latency": ("latency_p50_ms", "latency_p99_ms", "latency_p99.9_ms", "latency_max_ms", "cpu_percent"),
     "stall": (
@@ -79,8 +83,8 @@ def settings_label(result: Result) -> str:
 def print_section(console: Console, section: Section, results: Sequence[Result]) -> None:
     """One table, a line per case, with its note."""
     has = {name for result in results for name in result.figures}
-    wanted = _OF_SECTION.get(section.name)
-    columns = [column for column in _COLUMNS if column[0] in has and (wanted is None or column[0] in wanted)]
+    wanted = _OF_SECTION.get(section.name, _USUAL)
+    columns = [column for column in _COLUMNS if column[0] in has and column[0] in wanted]
     table = Table(title=f"{section.title} (medians of {section.rounds})", title_justify="left")
     table.add_column("client, mode", no_wrap=True)
     if any(settings_label(result) for result in results):

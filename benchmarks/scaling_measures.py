@@ -50,8 +50,6 @@ def senders(case: Case, bootstrap_servers: str) -> Outcome:
         return await in_tasks(producer.send_and_wait, case, values, count)
 
     outcome: Outcome = run(case, measure_async(case, made.opened(case, bootstrap_servers), send))
-    if outcome.records:
-        outcome.figures["seconds_per_million_records"] = outcome.seconds / outcome.records * 1e6
     return outcome
 
 
