@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from aioproduce.core.producer_batch import ProducerBatch
     from aioproduce.core.topic_queues import PartitionQueue
 
-HAND_OVER: Final = 100e-6
+HAND_OVER: Final = 50e-6
 """Seconds. DESIGN.md has the measurement."""
 STEP_SHARE: Final = 500e-6
-WINDOW: Final = 5e-3
+WINDOW: Final = 10e-3
 AHEAD: Final = 5
 """As many as can be in flight of one partition."""
 THREADS: Final = 2
