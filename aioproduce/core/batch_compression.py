@@ -89,23 +89,19 @@ class BatchCompression:
         """Whether another thread is to compress this batch before it can be sent."""
         return batch.state is BatchState.COMPRESSING or (not batch.is_compressed and self._is_long(batch))
 
-    def look_ahead(self, queue: PartitionQueue, *, is_ready: bool) -> bool:
+    def look_ahead(self, queue: PartitionQueue, *, is_ready: bool) -> None:
         """A queue changed: give away what should not wait for its request.
 
         Args:
             queue: With at least one batch.
             is_ready: Whether its first batch would be sent now, if it were compressed.
-
-        Returns:
-            Whether there are new effects.
         """
         head = queue.batches[0]
         if is_ready and head.is_open and self._is_long(head):
             queue.close_open()
-        if self._is_stopped or self._next_of(queue, is_head_wanted=False) is None:
-            return False
-        self._waiting[queue] = None
-        return self._give_away()
+        if not self._is_stopped and self._next_of(queue, is_head_wanted=False) is not None:
+            self._waiting[queue] = None
+            self._give_away()
 
     def prepare(self, queue: PartitionQueue, now: float) -> bool:
         """The first batch of a queue is to be sent now: have it compressed.
@@ -134,16 +130,10 @@ class BatchCompression:
         self._give_away()
         return False
 
-    def finished(self, batch: ProducerBatch) -> bool:
-        """Another thread is done with a batch.
-
-        Returns:
-            Whether there are new effects.
-        """
+    def finished(self, batch: ProducerBatch) -> None:
+        """Another thread is done with a batch."""
         self._backlog -= self._in_progress.pop(batch)
-        if not self._in_progress:
-            self._backlog = 0.0  # and not what rounding left
-        return self._give_away()
+        self._give_away()
 
     def stop(self) -> None:
         """Give nothing away any more: all is about to be given up. What no thread has seen yet is taken back."""
@@ -157,8 +147,7 @@ class BatchCompression:
             else:
                 batch.release_abandoned()
 
-    def _give_away(self) -> bool:
-        has_given = False
+    def _give_away(self) -> None:
         while self._waiting:
             queue = next(iter(self._waiting))
             batch = self._next_of(queue, is_head_wanted=True)
@@ -171,9 +160,7 @@ class BatchCompression:
             self._in_progress[batch] = cost
             self._backlog += cost
             self.effects.append(Compress(batch, self.codec, batch.begin_compression()))
-            has_given = True
             self._waiting.move_to_end(queue)
-        return has_given
 
     def _next_of(self, queue: PartitionQueue, *, is_head_wanted: bool) -> ProducerBatch | None:
         """The first batch of a queue that another thread should compress; the head, if wanted, in any case."""

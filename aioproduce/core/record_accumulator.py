@@ -323,8 +323,7 @@ class RecordAccumulator:
         at = self._sendable_at(queue)
         if self._compression is not None and queue.batches:
             is_ready = at is not None and (at == _NOW or at <= now)
-            if self._compression.look_ahead(queue, is_ready=is_ready):
-                self.has_news = True
+            self._compression.look_ahead(queue, is_ready=is_ready)
             if is_ready and self._compression.awaits(queue.batches[0]):
                 at = None
         if at is not None and at > now and at != _NOW:
@@ -506,8 +505,7 @@ class RecordAccumulator:
 
     def _compression_ended(self, batch: ProducerBatch, now: float) -> None:
         assert self._compression is not None
-        if self._compression.finished(batch):
-            self.has_news = True
+        self._compression.finished(batch)
         queue = self._find(batch.topic_partition)
         assert queue is not None
         self.reconsider(queue, now)

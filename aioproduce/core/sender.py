@@ -177,6 +177,7 @@ class Sender:
             or self.accumulator.has_news
             or self.metadata_requests.has_news
             or bool(self.connections.effects)
+            or (self._compression is not None and bool(self._compression.effects))
         )
 
     @property
@@ -349,11 +350,14 @@ class Sender:
     def next_effect(self, now: float) -> Effect | Compress | None:
         """What the driver shall do next; None when the core is at rest."""
         effects = self.connections.effects
+        compression = self._compression
+        if compression is not None and compression.effects:
+            # First of all: it goes on elsewhere while this thread sends.
+            return compression.effects.popleft()
         if not effects and self.has_work:
             self._advance(now)
-        if self._compression is not None and self._compression.effects:
-            # First of all: it goes on elsewhere while this thread sends.
-            return self._compression.effects.popleft()
+            if compression is not None and compression.effects:
+                return compression.effects.popleft()
         return effects.popleft() if effects else None
 
     def _advance(self, now: float) -> None:

@@ -370,13 +370,13 @@ def test_the_next_batch_goes_when_the_first_is_given_up() -> None:
 @pytest.mark.parametrize("is_failing", [False, True])
 def test_a_forced_close_settles_at_once_and_ends_with_the_workers(is_failing: bool) -> None:
     h = held(partitions=4)
-    records = [h.append(partition) for partition in range(4)]
+    records = [h.append(partition, HALF) for partition in (0, 0, 0, 1, 2, 3)]
     h.run()
     h.sender.abort(h.now)
     h.run()
     assert all(isinstance(record.error, ForcedCloseError) for record in records)
     assert not any(record.error.possibly_written for record in records)
-    assert jobs(h) == [0, 1], "nothing more is begun"
+    assert jobs(h) == [0, 0], "nothing more is begun"
     assert h.outstanding == 2 * BATCH
     for left in (1, 0):
         assert not h.is_closed()
@@ -384,6 +384,17 @@ def test_a_forced_close_settles_at_once_and_ends_with_the_workers(is_failing: bo
         assert h.outstanding == left * BATCH
     assert h.is_closed()
     assert h.count(PRODUCE) == 0
+
+
+def test_a_forced_close_begins_nothing_for_what_it_gives_up() -> None:
+    h = held()
+    h.send(0, HALF)
+    h.send(0, HALF)
+    h.sender.abort(h.now)
+    h.run()
+    assert jobs(h) == [0]
+    h.finish_compression()
+    assert h.is_closed()
 
 
 def test_a_forced_close_takes_back_what_no_worker_has_seen() -> None:
@@ -470,8 +481,8 @@ def test_a_flush_is_told_of_a_batch_that_cannot_be_compressed() -> None:
     told: list[None] = []
     h.send()
     h.sender.begin_flush(lambda: told.append(None), h.now)
-    h.finish_compression(error=MemoryError())
-    assert told == [None]
+    h.finish_compression(error=MemoryError(), run=False)
+    assert told == [None], "by that fact, not by the next"
     assert h.outstanding == 0
 
 
@@ -479,12 +490,14 @@ def test_so_does_one_that_is_compressed_in_the_step_itself() -> None:
     codec = StoredCodec(SHORT)
     h = held(codec)
     told: list[None] = []
+    h.send_acknowledged()
     codec.error = MemoryError("no room")
     bad = h.append(0)
     h.sender.begin_flush(lambda: told.append(None), h.now)
+    assert h.sender.next_effect(h.now) is None
+    assert told == [None], "by that step, not by the next fact"
     h.run()
     assert_failed(bad)
-    assert told == [None]
     assert h.outstanding == 0
     codec.error = None
     h.send(0, b"good")
