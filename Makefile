@@ -5,6 +5,7 @@
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
 #   make bench   the benchmarks, as a table
 #   make native  only rebuild the compiled hot path in place
+#   make budget  what one record costs in instructions, frames and objects, beside the recorded budget
 #   make wheel   a wheel for this Python and system into dist/, tried in a venv of its own (Linux: a manylinux one)
 #   make clean   back to a fresh checkout
 #
@@ -19,7 +20,7 @@ NATIVE := $(VENV)/.stamp-native
 CHECKED := aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
-.PHONY: test demo bench native wheel lint types unit-interpreted unit clean
+.PHONY: test demo bench budget native wheel lint types unit-interpreted unit clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
 .NOTPARALLEL:
@@ -32,6 +33,9 @@ demo: $(NATIVE)
 
 bench: $(NATIVE)
 	$(PY) -m benchmarks
+
+budget: $(NATIVE)
+	$(PY) -m tests.budget
 
 native: $(NATIVE)
 

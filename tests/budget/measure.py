@@ -1,0 +1,145 @@
+"""Starts the measured process, and makes of two runs what one record costs.
+
+Used by the command and by the test. Nothing here is measured.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from tests.budget.program import RECORDS, Counts
+
+REPOSITORY: Final = Path(__file__).parents[2]
+Figures = dict[str, dict[str, float]]
+"""Per record: mode, then figure."""
+
+_CALLGRIND_HEADER: Final = "#include <valgrind/callgrind.h>\n"
+
+
+class CannotMeasureError(Exception):
+    """Something that measuring needs is not here; the message says what."""
+
+
+def frames() -> Figures:
+    """Python frames and calls of C functions from them, per record."""
+    return _plainly("frames")
+
+
+def live() -> Figures:
+    """Blocks, tracked objects and bytes per delivery that is kept."""
+    return _plainly("live")
+
+
+def instructions(keep: Path | None = None) -> Figures:
+    """Instructions per record.
+
+    Args:
+        keep: A folder for callgrind's files, one a run, for `callgrind_annotate`: where the instructions go.
+
+    Raises:
+        CannotMeasureError: valgrind or its header is not installed.
+    """
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        raise CannotMeasureError("valgrind is not installed: instructions cannot be counted")
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "callgrind"
+        preloaded = _world(Path(folder), has_callgrind=True)
+        counts = _run(
+            [
+                valgrind,
+                "--quiet",
+                "--tool=callgrind",
+                "--instr-atstart=no",
+                f"--callgrind-out-file={out}",
+                sys.executable,
+            ],
+            "instructions",
+            preloaded,
+        )
+        dumped = {}
+        for path in out.parent.glob("callgrind.*"):
+            name, total = _read_dump(path)
+            dumped[name] = total
+            if keep is not None and name:
+                keep.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, keep / f"callgrind.out.{name.replace(' ', '.')}")
+    for name, figures in counts.items():
+        figures["instructions"] = [dumped[f"{name} {size}"] for size in (RECORDS, 2 * RECORDS)]
+    return _per_record(counts)
+
+
+def _plainly(what: str) -> Figures:
+    with TemporaryDirectory() as folder:
+        return _per_record(_run([sys.executable], what, _world(Path(folder), has_callgrind=False)))
+
+
+def _per_record(counts: Counts) -> Figures:
+    return {
+        name: {figure: (larger - smaller) / RECORDS for figure, (smaller, larger) in figures.items()}
+        for name, figures in counts.items()
+    }
+
+
+def _run(command: list[str], what: str, preloaded: Path) -> Counts:
+    done = subprocess.run(
+        [*command, "-m", "tests.budget.program", what],
+        cwd=REPOSITORY,
+        # Nothing else of the environment: its size moves the stack, and some of it moves Python.
+        env={
+            "PATH": os.defpath,
+            "LD_PRELOAD": str(preloaded),
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **{name: os.environ[name] for name in ("LD_LIBRARY_PATH", "VALGRIND_LIB") if name in os.environ},
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    if done.returncode:
+        raise RuntimeError(f"the measured process failed:\n{done.stdout}{done.stderr}")
+    counts: Counts = json.loads(done.stdout)
+    return counts
+
+
+def _world(folder: Path, *, has_callgrind: bool) -> Path:
+    """Compile what is preloaded."""
+    if sys.platform != "linux":
+        raise CannotMeasureError("a process's clock is replaced by LD_PRELOAD, which is Linux's")
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang"))), None)
+    if compiler is None:
+        raise CannotMeasureError("there is no C compiler for the clock that is preloaded")
+    if has_callgrind and not _compiles(compiler, _CALLGRIND_HEADER):
+        raise CannotMeasureError("valgrind/callgrind.h is not installed: instructions cannot be counted")
+    library = folder / "world.so"
+    options = ["-O2", "-shared", "-fPIC", *(["-DHAS_CALLGRIND"] if has_callgrind else [])]
+    source = Path(__file__).with_name("world.c")
+    subprocess.run([compiler, *options, str(source), "-o", str(library)], check=True)
+    return library
+
+
+@functools.cache
+def _compiles(compiler: str, text: str) -> bool:
+    tried = subprocess.run(
+        [compiler, "-x", "c", "-fsyntax-only", "-"], input=text, text=True, capture_output=True, check=False
+    )
+    return tried.returncode == 0
+
+
+def _read_dump(path: Path) -> tuple[str, float]:
+    """The name that the program gave, and the instructions; the last file, of the end, has no name."""
+    text = path.read_text()
+    name = re.search(r"^desc: Trigger: Client Request: (.+)$", text, re.MULTILINE)
+    total = re.search(r"^totals: (\d+)$", text, re.MULTILINE)
+    return (name[1] if name else "", float(total[1]) if total else 0.0)

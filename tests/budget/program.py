@@ -1,0 +1,164 @@
+"""The measured process: `python -m tests.budget.program COUNTER`, started by `measure` in the world of `world.c`.
+
+Prints one JSON object: for each mode what a run of `RECORDS` and one of twice as many counted.
+
+1. Before it is counted a mode has run once: what happens once in a process has happened.
+2. The garbage collector runs between the counted runs only: when it comes depends on everything that was ever made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final, Protocol
+
+from aioproduce import Producer
+from tests.budget.modes import MODES, VALUE
+from tests.budget.world import TOPIC, MemoryLoop
+
+RECORDS: Final = 4_000
+REFERENCE: Final = "reference"
+LIVE: Final = "live"
+
+Counts = dict[str, dict[str, list[float]]]
+"""What was counted: mode, then figure, then the smaller and the larger run."""
+
+
+class Counter(Protocol):
+    """Counts one thing while a mode runs."""
+
+    def start(self) -> None:
+        """From here."""
+
+    def stop(self, name: str) -> dict[str, float]:
+        """Until here; nothing where the figures are to be had elsewhere, under this name."""
+
+
+class Frames:
+    """Python frames entered (a coroutine's, each time it goes on) and C functions called from them."""
+
+    def __init__(self) -> None:
+        self._frames = 0
+        self._calls = 0
+
+    def _count(self, _frame: Any, event: str, _argument: Any) -> None:
+        if event == "call":
+            self._frames += 1
+        elif event == "c_call":
+            self._calls += 1
+
+    def start(self) -> None:
+        """Profile from here."""
+        self._frames = self._calls = 0
+        sys.setprofile(self._count)
+
+    def stop(self, name: str) -> dict[str, float]:
+        """The figures."""
+        sys.setprofile(None)
+        return {"frames": self._frames, "calls": self._calls}
+
+
+class Instructions:
+    """Instructions of the process, counted by callgrind, which writes them to a file for each run."""
+
+    def __init__(self, world: ctypes.CDLL) -> None:
+        self._world = world
+
+    def start(self) -> None:
+        """Count from here."""
+        self._world.budget_count_from_here()
+
+    def stop(self, name: str) -> dict[str, float]:
+        """Write the figure under this name."""
+        self._world.budget_dump(name.encode())
+        return {}
+
+
+async def count(
+    mode: Callable[[int], Awaitable[None]], name: str, counter: Counter
+) -> dict[str, list[float]]:
+    """What a mode's two runs count."""
+    await mode(RECORDS)
+    runs = []
+    for size in (RECORDS, 2 * RECORDS):
+        gc.collect()
+        counter.start()
+        await mode(size)
+        runs.append(counter.stop(f"{name} {size}"))
+    smaller, larger = runs
+    return {figure: [smaller[figure], larger[figure]] for figure in smaller}
+
+
+async def reference(records: int) -> None:
+    """Work that is no part of aioproduce, of the same kind: to tell this Python's price from ours."""
+
+    async def accepted(place: dict[str, bytearray], value: bytes) -> tuple[bytes, int]:
+        buffer = place["buffer"]
+        buffer += value
+        if len(buffer) > 65536:
+            place["buffer"] = bytearray()
+        return value, len(buffer)
+
+    place = {"buffer": bytearray()}
+    kept = [await accepted(place, VALUE) for _ in range(records)]
+    assert sum(len(value) for value, _ in kept) == 100 * records
+
+
+async def count_modes(producer: Producer, counter: Counter) -> Counts:
+    """All modes, and the reference."""
+    counts = {REFERENCE: await count(reference, REFERENCE, counter)}
+    for name, mode in MODES.items():
+        counts[name] = await count(partial(mode, producer), name, counter)
+    return counts
+
+
+async def count_live(producer: Producer) -> Counts:
+    """What a delivery that is kept keeps: blocks of memory, objects that the garbage collector walks, bytes."""
+    blocks: list[float] = []
+    tracked: list[float] = []
+    size = 0.0
+    for records in (RECORDS, RECORDS, 2 * RECORDS):
+        gc.collect()
+        blocks_before, tracked_before = sys.getallocatedblocks(), len(gc.get_objects())
+        deliveries = [await producer.send(TOPIC, VALUE) for _ in range(records)]
+        await producer.flush()
+        gc.collect()
+        blocks.append(sys.getallocatedblocks() - blocks_before)
+        tracked.append(len(gc.get_objects()) - tracked_before)
+        size = sys.getsizeof(deliveries[0])
+        del deliveries
+    return {LIVE: {"blocks": blocks[1:], "tracked": tracked[1:], "bytes": [0.0, size * RECORDS]}}
+
+
+async def run(what: str, world: ctypes.CDLL) -> Counts:
+    """Count with a producer of its own."""
+    producer = Producer("broker:9092", linger_ms=5, batch_size=65536, client_id="budget")
+    await producer.start()
+    try:
+        if what == "live":
+            return await count_live(producer)
+        return await count_modes(producer, Instructions(world) if what == "instructions" else Frames())
+    finally:
+        await producer.close()
+
+
+def main(what: str) -> None:
+    """Count, and print."""
+    world = ctypes.CDLL(None)  # what is preloaded is among the process's own functions
+    world.budget_pass.argtypes = [ctypes.c_double]
+    gc.collect()
+    gc.disable()
+    with asyncio.Runner(loop_factory=lambda: MemoryLoop(world.budget_pass)) as runner:
+        counts = runner.run(run(what, world))
+        broker = runner.get_loop().broker  # type: ignore[attr-defined]  # it is a MemoryLoop
+    assert broker.records > RECORDS
+    print(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
