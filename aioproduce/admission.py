@@ -21,6 +21,7 @@ from aioproduce.errors import (
     NoBrokerAvailableError,
     PartitionOutOfRangeError,
     ProducerClosedError,
+    RecordTooLargeError,
     TopicAuthorizationError,
 )
 from aioproduce.records import ClusterInfo
@@ -29,7 +30,8 @@ from aioproduce.wire import error_codes as codes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce._native.delivery import BatchResult, DeliveryFuture
+    from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce.config import ProducerConfig
     from aioproduce.core.buffer_pool import BufferLease
     from aioproduce.core.cluster_metadata import TopicView
@@ -121,6 +123,42 @@ class Admission:
             )
             self._driver.wake()
             return delivery
+
+    async def append_batch(
+        self, topic: str, partition: int, records: RecordBatchBuffer, timeout: float | None
+    ) -> BatchResult:
+        """Queue a ready-made batch, waiting as `append_waiting()` does. Nothing suspends once it is queued."""
+        check_topic(topic)
+        check_partition(partition)
+        driver, sender = self._driver, self._sender
+        size = records.size
+        for limited_by, limit in (
+            ("max.request.size", self._config.max_request_size),
+            ("buffer.memory", self._config.buffer_memory),
+        ):
+            if size > limit:
+                raise RecordTooLargeError(
+                    f"the batch takes {size} bytes, more than {limited_by}={limit}: make smaller batches, or raise "
+                    f"{limited_by}",
+                    size=size,
+                    limit=limit,
+                    limited_by=limited_by,
+                )
+        # As other batches are charged: what is smaller takes a buffer of the pool.
+        charge = min(max(size, self._config.batch_size), self._config.buffer_memory)
+        started_at = driver.now()
+        deadline = self.deadline(started_at, timeout)
+        while True:
+            view = await self.topic(topic, partition, started_at, deadline)
+            lease = sender.pool.try_allocate(charge)
+            if lease is None:
+                lease = await self._memory(charge, started_at, deadline)
+                if sender.metadata.topic(topic) is not view:
+                    lease.release()  # the topic went while this waited
+                    continue
+            result = sender.accumulator.append_batch(lease, view, partition, records, driver.now())
+            driver.wake()
+            return result
 
     def refuse(
         self,

@@ -14,12 +14,14 @@
     │   ├── InvalidTimestampError            neither milliseconds nor an aware datetime
     │   ├── InvalidTopicError                a name that Kafka refuses
     │   ├── PartitionOutOfRangeError         the topic has no such partition
+    │   ├── ArrowColumnError                 a column that send_arrow() cannot take
     │   └── RecordTooLargeError              above max.request.size or buffer.memory
     ├── MaxBlockTimeoutError (TimeoutError)  send() waited as long as it may; nothing was queued
     │   ├── MetadataTimeoutError             the topic's partitions did not become known in time
     │   └── BufferExhaustedError             the buffer had no room in time
     ├── FlushTimeoutError (TimeoutError)     flush() waited as long as it may; the records go on
-    ├── PartialSendError                     send_many() stopped half-way; what it had sent goes on
+    ├── PartialSendError                     send_many() or send_arrow() stopped half-way; what it had sent goes on
+    ├── BatchClosedError (RuntimeError)      a ready-made batch that was closed, or sent before
     ├── TopicAuthorizationError              the cluster denies this topic
     ├── BrokerConnectionError (ConnectionError)  no connection to a broker
     │   └── NoBrokerAvailableError           none of the bootstrap servers can be reached
@@ -159,6 +161,18 @@ class RecordTooLargeError(InvalidRecordError):
         self.limited_by = limited_by
 
 
+class ArrowColumnError(InvalidRecordError):
+    """A column of Arrow data is missing, or is of a type that `send_arrow()` cannot take. Nothing was queued.
+
+    Attributes:
+        column: The column's name.
+    """
+
+    def __init__(self, message: str, *, column: str) -> None:
+        super().__init__(message)
+        self.column = column
+
+
 class MaxBlockTimeoutError(ProducerError, TimeoutError):
     """`send()` waited as long as `max.block.ms` (or `timeout=`) lets it. Nothing was queued.
 
@@ -202,7 +216,7 @@ class FlushTimeoutError(ProducerError, TimeoutError):
 
 
 class PartialSendError(ProducerError):
-    """`send_many()` could not accept a record; those before it are accepted and go on.
+    """A bulk call could not accept a record; those before it are accepted and go on.
 
     Attributes:
         deliveries: The futures of the records that were accepted, in order.
@@ -213,6 +227,10 @@ class PartialSendError(ProducerError):
         super().__init__(message)
         self.deliveries = deliveries
         self.index = index
+
+
+class BatchClosedError(ProducerError, RuntimeError):
+    """A batch of `create_batch()` takes no more records, or was sent before: a batch is sent once."""
 
 
 class TopicAuthorizationError(ProducerError):

@@ -17,18 +17,17 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import zip_longest
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aioproduce._native.topic_appender import NO_PARTITION
+from aioproduce.bulk import Bulk
+from aioproduce.bulk_calls import BulkCalls
 from aioproduce.config import ProducerConfig, dotted_keys, load_properties
 from aioproduce.core.record_input import RecordInput, check_topic, header_list, timestamp_ms
-from aioproduce.deliveries import Deliveries
 from aioproduce.errors import (
     FlushTimeoutError,
-    PartialSendError,
     ProducerError,
 )
 from aioproduce.interceptors import Interceptors
@@ -55,7 +54,7 @@ OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
 
 
 @final
-class Producer:
+class Producer(BulkCalls):
     """Sends records to Kafka.
 
     `await send()` means accepted: the record has its place in a bounded buffer. Awaiting what it returns means
@@ -90,6 +89,13 @@ class Producer:
             self.config.key_serializer is not None or self.config.value_serializer is not None
         )
         self._life = ProducerLife(self.config)
+        self._bulk = Bulk(
+            self._life,
+            self._input,
+            self._interceptors,
+            heed_turn=self._heed_turn_of_bulk,
+            send=self.send,
+        )
         self._sends = 0
         self._turn_began_at = 0.0
         self._sending_task: object = None
@@ -292,65 +298,6 @@ class Producer:
         self._add_callbacks(delivery, on_delivery)
         return delivery
 
-    async def send_many(
-        self,
-        topic: str,
-        values: Iterable[Any],
-        keys: Iterable[Any] | None = None,
-        *,
-        partition: int | None = None,
-        timestamp: int | datetime | None = None,
-        headers: Headers | None = None,
-        timeout: float | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> Deliveries:
-        """Accept many records of one topic, waiting as `send()` does for each.
-
-        Args:
-            topic: The topic.
-            values: The values.
-            keys: As many keys as values, or None.
-            partition: Of all of them.
-            timestamp: Of all of them.
-            headers: Of all of them.
-            timeout: Seconds to wait at most for each record.
-            on_delivery: Called once per record.
-
-        Returns:
-            One handle for all: await it for all their metadata, or ask for each record's outcome.
-
-        Raises:
-            PartialSendError: a record could not be accepted, or there were not as many keys as values; those
-                before it are accepted and are in the error's `deliveries`.
-            ProducerStateError: as in `send()`; of a call that was never allowed, there is no first part.
-        """
-        self._life.check_callable()
-        headers = None if headers is None else header_list(headers)
-        futures: list[DeliveryFuture] = []
-        paired = ((value, None) for value in values) if keys is None else _paired(iter(values), iter(keys))
-        try:
-            for value, key in paired:
-                futures.append(
-                    await self.send(
-                        topic,
-                        value,
-                        key,
-                        partition=partition,
-                        timestamp=timestamp,
-                        headers=headers,
-                        timeout=timeout,
-                        on_delivery=on_delivery,
-                    )
-                )
-        except Exception as error:
-            raise PartialSendError(
-                f"record {len(futures)} of send_many() was not accepted ({error}); the {len(futures)} before it "
-                "are, and go on: their futures are in `deliveries`",
-                deliveries=futures,
-                index=len(futures),
-            ) from error
-        return Deliveries(futures)
-
     async def flush(self, timeout: float | None = None) -> None:
         """Send everything accepted so far without lingering, and wait until it is settled and called back for.
 
@@ -495,19 +442,14 @@ class Producer:
             driver.on_next_turn(self._turn_came)
         self._sending_task = task
 
+    async def _heed_turn_of_bulk(self) -> None:
+        """The same, from the bulk calls; each that asks counts as a send."""
+        await self._heed_turn()
+        self._sends += 1
+
     def _turn_came(self) -> None:
         self._sends = 0
         self._sending_task = None
-
-
-def _paired(values: Iterator[Any], keys: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
-    end = object()
-    for value, key in zip_longest(values, keys, fillvalue=end):
-        if value is end or key is end:
-            raise ValueError(
-                f"give as many keys as values: the {'values' if value is end else 'keys'} ended first"
-            )
-        yield value, key
 
 
 def _check_timeout(timeout: float | None) -> None:

@@ -20,10 +20,14 @@ compiled: bool = False
 bint: TypeAlias = builtins.bool
 int: TypeAlias = builtins.int
 uint: TypeAlias = builtins.int
+uchar: TypeAlias = builtins.int
 longlong: TypeAlias = builtins.int
 ulonglong: TypeAlias = builtins.int
 Py_ssize_t: TypeAlias = builtins.int
+size_t: TypeAlias = builtins.int
 p_uchar: TypeAlias = builtins.bytearray
+p_int: TypeAlias = builtins.memoryview
+p_longlong: TypeAlias = builtins.memoryview
 
 
 def _unchanged(target: _T) -> _T:

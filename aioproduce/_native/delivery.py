@@ -147,6 +147,16 @@ class BatchResult:
         return self._status
 
     @property
+    def base_offset(self) -> int:
+        """The first record's offset; -1 while it is not known."""
+        return self._base_offset
+
+    @property
+    def log_append_time(self) -> int:
+        """The timestamp that the broker gave all records, or -1."""
+        return self._log_append_time
+
+    @property
     def error(self) -> BaseException | None:
         """Why the batch failed."""
         return self._error
@@ -454,6 +464,28 @@ class DeliveryFuture:
     def __iter__(self) -> Generator[Any, None, RecordMetadata]:
         return self.__await__()
 
+    def wait_done(self) -> Generator[Any, None, None]:
+        """Suspend until `done()`. That does not ask for the outcome: a failure still is unobserved."""
+        if self.done():
+            return
+        runtime = self._result._runtime
+        waiter = runtime.make_waiter()
+        if self._waiters is None:
+            self._waiters = []
+        self._waiters.append(waiter)
+        self._watch()
+        try:
+            yield from runtime.park(waiter)
+        finally:
+            if self._waiters is not None:
+                self._waiters.remove(waiter)
+
+    def again(self) -> DeliveryFuture:
+        """Another handle of the same record, not cancelled, to be asked in this one's place."""
+        other = DeliveryFuture(self._result, self._index, self._timestamp, self._key_size, self._value_size)
+        other._is_observed = self._is_observed
+        return other
+
     def __repr__(self) -> str:
         if self._is_cancelled:
             state = "cancelled"
@@ -555,3 +587,10 @@ class DeliveryFuture:
         if not self._is_observed:
             self._is_observed = True
             self._result._unobserved -= 1
+
+
+def make_delivery(
+    result: BatchResult, index: int, timestamp: int, key_size: int, value_size: int
+) -> DeliveryFuture:
+    """The future of one record (sizes: -1 for a null key or value)."""
+    return DeliveryFuture(result, index, timestamp, key_size, value_size)

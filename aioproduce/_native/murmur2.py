@@ -29,7 +29,8 @@ if cython.compiled:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _hash(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
+def hash_bytes(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
+    """The hash of `size` bytes at an address: for the other compiled modules (`murmur2.pxd`)."""
     mix: cython.uint = 0x5BD1E995
     mask: cython.uint = 0xFFFFFFFF
     h: cython.uint = 0x9747B28C ^ (size & 0xFFFFFFFF)
@@ -62,9 +63,9 @@ def _hash(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
 @cython.exceptval(check=False)
 def _hash_of(key: bytes) -> cython.uint:
     if cython.compiled:
-        return _hash(cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key))
+        return hash_bytes(cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key))
     else:
-        return _hash(key, len(key))  # type: ignore[arg-type]
+        return hash_bytes(key, len(key))  # type: ignore[arg-type]
 
 
 def murmur2(data: bytes) -> int:

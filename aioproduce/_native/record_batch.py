@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from crc32c import crc32c
 
+from aioproduce._native._record_reading import Record, read_record
 from aioproduce.errors import InvalidHeadersError, InvalidTimestampError, SerializationError
 
 if TYPE_CHECKING:
@@ -48,9 +49,6 @@ if cython.compiled:
     )
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
-Record: TypeAlias = tuple[int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]
-"""Timestamp, key, value, headers."""
-
 RECORD_BATCH_OVERHEAD = 61
 """Bytes of a batch before its first record."""
 
@@ -227,6 +225,23 @@ def _encoded_headers_size(encoded: list[bytes | None]) -> cython.Py_ssize_t:
     return size
 
 
+def encode_headers(headers: Sequence[tuple[str, BytesLike | None]] | None) -> bytes:
+    """Headers as they stand in a record, their count first; empty for none, which any record can say by itself.
+
+    Raises:
+        InvalidHeadersError: They are not pairs of a name and a value.
+    """
+    if not headers:
+        return b""
+    encoded = _encoded_headers(headers)
+    written = bytearray(_encoded_headers_size(encoded))
+    if cython.compiled:
+        _put_headers(cython.cast(cython.p_uchar, PyByteArray_AS_STRING(written)), 0, encoded)
+    else:
+        _put_headers(written, 0, encoded)
+    return bytes(written)
+
+
 def record_size_upper_bound(
     key: BytesLike | None,
     value: BytesLike | None,
@@ -390,6 +405,55 @@ class RecordBatchBuffer:
         self._count += 1
         return self._count - 1
 
+    def bulk_state(self) -> tuple[bytearray, int, int, int, int, int]:
+        """What `bulk_append` needs to write records itself, until `bulk_done()`.
+
+        Returns:
+            The buffer, where the next record goes and where the last must end, the count, the first record's
+            timestamp and the highest.
+        """
+        buffer = self._buffer
+        if buffer is None or self._limit == 0:
+            return bytearray(), 0, 0, self._count, self._base_timestamp, self._max_timestamp
+        return (
+            buffer,
+            self._position,
+            self._limit,
+            self._count,
+            self._base_timestamp,
+            self._max_timestamp,
+        )
+
+    def bulk_done(self, position: int, count: int, base_timestamp: int, max_timestamp: int) -> None:
+        """Take note of the records that were written since `bulk_state()`.
+
+        Raises:
+            ValueError: They end beyond the limit, or less is there than was.
+        """
+        if count == self._count:
+            return
+        if count < self._count or not self._position < position <= self._limit:
+            raise ValueError(f"{count} records up to {position} after {self._count} up to {self._position}")
+        self._position = position
+        self._count = count
+        self._base_timestamp = base_timestamp
+        self._max_timestamp = max_timestamp
+
+    def copy_into(self, buffer: bytearray) -> RecordBatchBuffer:
+        """The same records in another buffer, to which nothing more is appended.
+
+        Raises:
+            ValueError: The buffer is too small.
+            RuntimeError: This batch's buffer was given back.
+        """
+        copied = RecordBatchBuffer(buffer, self._position)
+        buffer[: self._position] = self._require_view()[: self._position]
+        copied._position = self._position
+        copied._count = self._count
+        copied._base_timestamp = self._base_timestamp
+        copied._max_timestamp = self._max_timestamp
+        return copied
+
     @property
     def record_count(self) -> int:
         """How many records were appended."""
@@ -490,7 +554,7 @@ class RecordBatchBuffer:
         view = self._require_view()[: self._position]
         position: int = RECORD_BATCH_OVERHEAD
         for _ in range(self._count):
-            record, position = _read_record(view, position, self._base_timestamp)
+            record, position = read_record(view, position, self._base_timestamp)
             yield record
 
     def record_at(self, index: int) -> Record:
@@ -510,40 +574,3 @@ class RecordBatchBuffer:
         if self._view is None:
             raise RuntimeError("the batch's buffer was given back")
         return self._view
-
-
-def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
-    shift = 0
-    value = 0
-    while True:
-        byte: int = view[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return (value >> 1) ^ -(value & 1), position
-        shift += 7
-
-
-def _read_nullable(view: memoryview, position: int) -> tuple[bytes | None, int]:
-    size, position = _read_varint(view, position)
-    if size < 0:
-        return None, position
-    return bytes(view[position : position + size]), position + size
-
-
-def _read_record(view: memoryview, position: int, base_timestamp: int) -> tuple[Record, int]:
-    # Only ever our own bytes: nothing is checked.
-    _, position = _read_varint(view, position)
-    delta, position = _read_varint(view, position + 1)
-    _, position = _read_varint(view, position)
-    key, position = _read_nullable(view, position)
-    value, position = _read_nullable(view, position)
-    count, position = _read_varint(view, position)
-    headers = []
-    for _ in range(count):
-        name, position = _read_nullable(view, position)
-        header_value, position = _read_nullable(view, position)
-        headers.append(((name or b"").decode(), header_value))
-    # Modulo 2**64 like the delta.
-    timestamp = (base_timestamp + delta + 2**63) % 2**64 - 2**63
-    return (timestamp, key, value, tuple(headers)), position

@@ -93,6 +93,28 @@ class TopicAppender:
         self._sticky_left = left
         self._sticky_bytes = 0
 
+    def bulk_state(
+        self,
+    ) -> tuple[list[RecordBatchBuffer | None], list[BatchResult | None], int, bool, int, int]:
+        """What `bulk_append` needs to append many records at once.
+
+        Returns:
+            The open batches and their results by partition, how many partitions there are, whether keys have
+            no say, the sticky choice, and how many bytes may go there until it is to be decided anew.
+        """
+        return (
+            self._buffers,
+            self._results,
+            self._partition_count,
+            self._ignore_keys,
+            self._sticky,
+            self._sticky_left - self._sticky_bytes,
+        )
+
+    def add_sticky_bytes(self, count: int) -> None:
+        """So many bytes of keyless records were appended by `bulk_append`."""
+        self._sticky_bytes += count
+
     def take_sticky_bytes(self) -> int:
         """Bytes of keyless records appended here since `set_sticky()` or the last time they were taken."""
         taken = self._sticky_bytes

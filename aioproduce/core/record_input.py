@@ -146,14 +146,18 @@ class RecordInput:
     """Reads what users hand in, with the serializers of one producer.
 
     Args:
-        config: The settings.
+        config: The settings; None for no serializers.
+
+    Attributes:
+        has_serializers: Whether there are any.
     """
 
-    __slots__ = ("_key_serializer", "_value_serializer")
+    __slots__ = ("_key_serializer", "_value_serializer", "has_serializers")
 
-    def __init__(self, config: ProducerConfig) -> None:
-        self._key_serializer = config.key_serializer
-        self._value_serializer = config.value_serializer
+    def __init__(self, config: ProducerConfig | None = None) -> None:
+        self._key_serializer = None if config is None else config.key_serializer
+        self._value_serializer = None if config is None else config.value_serializer
+        self.has_serializers = self._key_serializer is not None or self._value_serializer is not None
 
     def key(self, topic: str, key: Any) -> bytes | None:
         """The bytes of a key that is not None."""

@@ -1,0 +1,417 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Many records at once into batches that are open already: what the bulk calls do when there is nothing to decide.
+
+Called by `aioproduce.bulk` with columns. `BulkAppender.append()` goes row by row and stops where there is something
+to decide (no open batch, a full one, the sticky share used up) or to refuse; the caller takes that one row the
+ordinary way and comes back. What became of the rows is a `RecordSpan`: the batches' results and a few numbers per
+record, no object.
+
+Invariants:
+
+1. No code of a user's runs between `_Cursor.open()` and `close()`: list items are exact bytes or None, or the loop
+   stops. So a batch's buffer, and the address taken of it, stay good meanwhile.
+2. A record is written whole or not at all, with the bytes of `RecordBatchBuffer.try_append()`.
+3. A row is in the span if and only if it is in a batch.
+
+One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproduce._native.delivery import BatchResult
+from aioproduce._native.murmur2 import partition_for_key
+from aioproduce._native.record_batch import RecordBatchBuffer
+from aioproduce._native.topic_appender import NO_PARTITION, TopicAppender
+
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+    from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
+    from aioproduce._native.record_span import RecordSpan, int_room, long_room
+    from aioproduce._native.record_writer import write_record
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+    if cython.compiled:
+        from cython.cimports.aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
+        from cython.cimports.aioproduce._native.record_span import RecordSpan, int_room, long_room
+        from cython.cimports.aioproduce._native.record_writer import write_record
+    else:
+        from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
+        from aioproduce._native.record_span import RecordSpan, int_room, long_room
+        from aioproduce._native.record_writer import write_record
+
+if cython.compiled:
+    from cython.cimports.aioproduce._native.murmur2 import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        hash_bytes,
+    )
+    from cython.cimports.cpython.bytearray import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        PyByteArray_AS_STRING,
+    )
+    from cython.cimports.cpython.bytes import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        PyBytes_AS_STRING,
+    )
+
+_NULL = -1
+_FOUND = 0
+
+
+# -- appending ---
+
+
+@cython.final
+@cython.cclass
+class _Cursor:
+    """One open batch, while rows are appended to it: its numbers, taken out and put back."""
+
+    __slots__ = (
+        "_base_timestamp",
+        "_buffer",
+        "_count",
+        "_data",
+        "_limit",
+        "_max_timestamp",
+        "_place",
+        "_position",
+        "_records",
+    )
+
+    _records: RecordBatchBuffer | None
+    _buffer: bytearray
+    _data: cython.p_uchar
+    _position: cython.Py_ssize_t
+    _limit: cython.Py_ssize_t
+    _count: cython.Py_ssize_t
+    _base_timestamp: cython.longlong
+    _max_timestamp: cython.longlong
+    _place: cython.Py_ssize_t
+
+    def __init__(self) -> None:
+        self._records = None
+
+    @cython.cfunc
+    def open(self, records: RecordBatchBuffer, place: cython.Py_ssize_t) -> None:
+        buffer: bytearray
+        buffer, position, limit, count, base, highest = records.bulk_state()
+        self._records = records
+        self._buffer = buffer
+        self._position = position
+        self._limit = limit
+        self._count = count
+        self._base_timestamp = base
+        self._max_timestamp = highest
+        self._place = place
+        if self._limit > len(buffer):
+            raise ValueError("a batch's limit lies beyond its buffer")
+        if cython.compiled:
+            self._data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
+        else:
+            self._data = buffer
+
+    @cython.cfunc
+    def close(self) -> None:
+        records = self._records
+        assert records is not None
+        records.bulk_done(self._position, self._count, self._base_timestamp, self._max_timestamp)
+        self._records = None
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def append(
+        self,
+        timestamp: cython.longlong,
+        key: cython.p_uchar,
+        key_size: cython.Py_ssize_t,
+        value: cython.p_uchar,
+        value_size: cython.Py_ssize_t,
+        headers: cython.p_uchar,
+        headers_size: cython.Py_ssize_t,
+    ) -> cython.bint:
+        base: cython.longlong = self._base_timestamp if self._count else timestamp
+        position: cython.Py_ssize_t = write_record(
+            self._data,
+            self._position,
+            self._limit,
+            timestamp,
+            base,
+            self._count,
+            key,
+            key_size,
+            value,
+            value_size,
+            headers,
+            headers_size,
+        )
+        if position < 0:
+            return False
+        self._base_timestamp = base
+        if timestamp > self._max_timestamp:
+            self._max_timestamp = timestamp
+        self._position = position
+        self._count += 1
+        return True
+
+
+@cython.final
+@cython.cclass
+class BulkAppender:
+    """Appends rows of columns to the open batches of one topic.
+
+    Args:
+        appender: The topic's.
+        partition: Of all rows, or `NO_PARTITION` for the `partitions` column, the key or the sticky choice.
+        headers: Of all rows, as `record_batch.encode_headers()` writes them; empty for none.
+    """
+
+    __slots__ = (
+        "_appender",
+        "_buffers",
+        "_cursors",
+        "_headers",
+        "_ignores_keys",
+        "_is_sticky",
+        "_open_count",
+        "_partition",
+        "_partition_count",
+        "_results",
+        "_span",
+        "_sticky",
+        "_sticky_left",
+        "_touched",
+    )
+
+    _appender: TopicAppender
+    _partition: cython.Py_ssize_t
+    _headers: bytes
+    # By partition; empty between two calls.
+    _cursors: list[_Cursor | None]
+    _touched: list[int]
+    _span: RecordSpan | None
+    # The appender's state during a call.
+    _buffers: list[RecordBatchBuffer | None]
+    _results: list[BatchResult | None]
+    _partition_count: cython.Py_ssize_t
+    _open_count: cython.Py_ssize_t
+    _ignores_keys: cython.bint
+    _sticky: cython.Py_ssize_t
+    _sticky_left: cython.longlong
+    _is_sticky: cython.bint
+
+    def __init__(self, appender: TopicAppender, partition: int = NO_PARTITION, headers: bytes = b"") -> None:
+        self._appender = appender
+        self._partition = partition
+        self._headers = headers
+        self._cursors = []
+        self._touched = []
+        self._span = None
+
+    def append(
+        self,
+        values: ByteColumn,
+        keys: ByteColumn | None,
+        headers: HeaderColumn | None,
+        partitions: LongColumn | None,
+        timestamps: LongColumn | None,
+        timestamp: int,
+        start: int,
+        stop: int,
+    ) -> RecordSpan:
+        """Append rows from `start` on, up to `stop` or the first that needs a decision.
+
+        Args:
+            values: The values.
+            keys: The keys, or None for none.
+            headers: The headers, or None for those of all rows.
+            partitions: The partitions; a null lets the key or the sticky choice decide.
+            timestamps: Milliseconds since the epoch; a null is `timestamp`, and a negative one ends the call.
+            timestamp: Of rows without one of their own.
+            start: The first row.
+            stop: The row behind the last.
+
+        Returns:
+            What was appended; its length tells how far this came.
+
+        Raises:
+            ValueError: a column has not so many rows.
+        """
+        for column in (values, keys, headers, partitions, timestamps):
+            if column is not None and not 0 <= start <= stop <= len(column):
+                raise ValueError(f"rows {start} to {stop} of a column of {len(column)}")
+        buffers, results, partition_count, ignores_keys, sticky, left = self._appender.bulk_state()
+        self._buffers = buffers
+        self._results = results
+        self._partition_count = partition_count
+        self._open_count = min(partition_count, len(buffers), len(results))
+        self._ignores_keys = ignores_keys
+        self._sticky = sticky
+        self._sticky_left = left
+        while len(self._cursors) < self._open_count:
+            self._cursors.append(None)
+        span = RecordSpan(
+            stop - start,
+            is_routed=partitions is not None
+            or (self._partition < 0 and keys is not None and not ignores_keys),
+            has_keys=keys is not None,
+            has_timestamps=timestamps is not None,
+        )
+        span._timestamp = timestamp
+        self._span = span
+        try:
+            span.trim(self._append(span, values, keys, headers, partitions, timestamps, start, stop))
+        finally:
+            self._close()
+        self._appender.add_sticky_bytes(left - self._sticky_left)
+        return span
+
+    @cython.cfunc
+    def _close(self) -> None:
+        """Put back what was taken out of the batches."""
+        cursor: _Cursor | None
+        for partition in self._touched:
+            cursor = self._cursors[partition]
+            self._cursors[partition] = None
+            if cursor is not None:
+                cursor.close()
+        self._touched.clear()
+        self._buffers = []
+        self._results = []
+        self._span = None
+
+    @cython.cfunc
+    def _append(  # noqa: C901  # one loop, with every test of a row in it
+        self,
+        span: RecordSpan,
+        values: ByteColumn,
+        keys: ByteColumn | None,
+        headers: HeaderColumn | None,
+        partitions: LongColumn | None,
+        timestamps: LongColumn | None,
+        start: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        row: cython.Py_ssize_t
+        done: cython.Py_ssize_t = 0
+        target: cython.Py_ssize_t
+        before: cython.Py_ssize_t
+        timestamp: cython.longlong = span._timestamp
+        key_at: cython.p_uchar = _bytes_of(self._headers)
+        key_size: cython.Py_ssize_t = _NULL
+        headers_at: cython.p_uchar = _bytes_of(self._headers)
+        headers_size: cython.Py_ssize_t = len(self._headers)
+        cursor: _Cursor | None
+        has_keys: cython.bint = keys is not None
+        has_headers: cython.bint = headers is not None
+        has_timestamps: cython.bint = timestamps is not None
+        is_routed: cython.bint = span._is_routed
+        value_sizes: cython.p_int = int_room(span._value_sizes)
+        key_sizes: cython.p_int = int_room(span._key_sizes)
+        places: cython.p_int = int_room(span._places)
+        indices: cython.p_int = int_room(span._indices)
+        times: cython.p_longlong = long_room(span._timestamps)
+        for row in range(start, stop):
+            if values.locate(row) != _FOUND:
+                break
+            if has_keys:
+                if keys.locate(row) != _FOUND:  # type: ignore[union-attr]
+                    break
+                key_at = keys._at  # type: ignore[union-attr]
+                key_size = keys._size  # type: ignore[union-attr]
+            if has_headers:
+                if headers.locate(row) != _FOUND:  # type: ignore[union-attr]
+                    break
+                headers_at = headers._at  # type: ignore[union-attr]
+                headers_size = headers._size  # type: ignore[union-attr]
+            if has_timestamps:
+                timestamp = span._timestamp
+                if not timestamps.is_null(row):  # type: ignore[union-attr]
+                    timestamp = timestamps._values[timestamps._row + row]  # type: ignore[union-attr]
+                    if timestamp < 0:
+                        break
+            target = self._target(key_at, key_size, partitions, row)
+            if target < 0:
+                break
+            cursor = self._cursors[target]
+            if cursor is None:
+                cursor = self._open(target)
+                if cursor is None:
+                    break
+            before = cursor._position
+            if not cursor.append(
+                timestamp, key_at, key_size, values._at, values._size, headers_at, headers_size
+            ):
+                break
+            if self._is_sticky:
+                self._sticky_left -= cursor._position - before
+            value_sizes[done] = values._size
+            if has_keys:
+                key_sizes[done] = key_size
+            if has_timestamps:
+                times[done] = timestamp
+            if is_routed:
+                places[done] = cursor._place
+                indices[done] = cursor._count - 1
+            done += 1
+        return done
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _target(
+        self,
+        key: cython.p_uchar,
+        key_size: cython.Py_ssize_t,
+        partitions: LongColumn | None,
+        row: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """The partition of a row, or -1 where that is to be decided, or refused, elsewhere."""
+        target: cython.longlong = self._partition
+        count: cython.Py_ssize_t = self._partition_count
+        self._is_sticky = False
+        if partitions is not None and not partitions.is_null(row):
+            target = partitions._values[partitions._row + row]
+            if target < 0:
+                return -1
+        if target < 0:
+            if key_size >= 0 and not self._ignores_keys:
+                if count == 0:
+                    return -1
+                if cython.compiled:
+                    target = (hash_bytes(key, key_size) & 0x7FFFFFFF) % count
+                else:
+                    target = partition_for_key(bytes(key), count)
+            else:
+                self._is_sticky = True
+                target = self._sticky
+                if target < 0 or self._sticky_left <= 0:
+                    return -1
+        return target if target < self._open_count else -1
+
+    @cython.cfunc
+    def _open(self, partition: cython.Py_ssize_t) -> _Cursor | None:
+        """The open batch of a partition, taken in hand; None where there is none."""
+        span = self._span
+        assert span is not None
+        records = self._buffers[partition]
+        result = self._results[partition]
+        if records is None or result is None:
+            return None
+        cursor = _Cursor()
+        cursor.open(records, len(span._results))
+        span._results.append(result)
+        span._first_index = cursor._count
+        self._cursors[partition] = cursor
+        self._touched.append(partition)
+        return cursor
+
+
+@cython.cfunc
+def _bytes_of(exact: bytes) -> cython.p_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyBytes_AS_STRING(exact))  # type: ignore[no-any-return]
+    else:
+        return exact  # type: ignore[return-value]

@@ -1,0 +1,3 @@
+# What the other compiled modules of this folder call in C.
+
+cdef unsigned int hash_bytes(unsigned char* key, Py_ssize_t size) noexcept

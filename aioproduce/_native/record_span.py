@@ -1,0 +1,296 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Where records that were accepted together went: some numbers for each, from which futures and metadata are made.
+
+Filled in C by `bulk_append` (`record_span.pxd`), or made of a whole batch; held by `Deliveries`.
+
+Invariants:
+
+1. A record takes 4 bytes for its value's size, and what it needs besides: 4 where there are keys, 8 for a timestamp
+   of its own, 8 where records of several batches mix.
+2. It holds the results of the batches, so a failure that nobody asks for is reported when it is dropped.
+
+One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproduce._native.delivery import SUCCEEDED, BatchResult, DeliveryFuture, make_delivery
+from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer
+from aioproduce.records import RecordMetadata
+
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytearray import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        PyByteArray_AS_STRING,
+    )
+
+_NULL = -1
+_INT = 4
+_LONG = 8
+
+
+@cython.cfunc
+def int_room(storage: bytearray) -> cython.p_int:
+    if cython.compiled:
+        return cython.cast(cython.p_int, PyByteArray_AS_STRING(storage))  # type: ignore[no-any-return]
+    else:
+        return memoryview(storage).cast("i")
+
+
+@cython.cfunc
+def long_room(storage: bytearray) -> cython.p_longlong:
+    if cython.compiled:
+        return cython.cast(cython.p_longlong, PyByteArray_AS_STRING(storage))  # type: ignore[no-any-return]
+    else:
+        return memoryview(storage).cast("q")
+
+
+@cython.final
+@cython.cclass
+class RecordSpan:
+    """Where records that were appended together went, in their order: what futures and metadata are made of.
+
+    Made by `BulkAppender.append()` and `span_of_batch()`.
+    """
+
+    __slots__ = (
+        "_count",
+        "_first_index",
+        "_has_keys",
+        "_has_timestamps",
+        "_indices",
+        "_is_routed",
+        "_key_sizes",
+        "_places",
+        "_results",
+        "_timestamp",
+        "_timestamps",
+        "_value_sizes",
+    )
+
+    _count: cython.Py_ssize_t
+    _results: list[BatchResult]
+    # One batch takes all, from `_first_index` on; or, routed, `_places` (in `_results`) and `_indices` tell.
+    _first_index: cython.Py_ssize_t
+    _is_routed: cython.bint
+    _places: bytearray
+    _indices: bytearray
+    _has_keys: cython.bint
+    _key_sizes: bytearray
+    _value_sizes: bytearray
+    _timestamp: cython.longlong
+    _has_timestamps: cython.bint
+    _timestamps: bytearray
+
+    def __init__(self, capacity: int, *, is_routed: bool, has_keys: bool, has_timestamps: bool) -> None:
+        self._count = 0
+        self._results = []
+        self._first_index = 0
+        self._is_routed = is_routed
+        self._places = bytearray(_INT * capacity if is_routed else 0)
+        self._indices = bytearray(_INT * capacity if is_routed else 0)
+        self._has_keys = has_keys
+        self._key_sizes = bytearray(_INT * capacity if has_keys else 0)
+        self._value_sizes = bytearray(_INT * capacity)
+        self._timestamp = 0
+        self._has_timestamps = has_timestamps
+        self._timestamps = bytearray(_LONG * capacity if has_timestamps else 0)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def results(self) -> list[BatchResult]:
+        """The batches that the records went into."""
+        return self._results
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether all of them were."""
+        return all(result.status == SUCCEEDED for result in self._results)
+
+    def future(self, index: int) -> DeliveryFuture:
+        """A future of one record; the caller keeps it, as each counts for itself what it was asked."""
+        result, record, timestamp, key_size, value_size = self._entry(index)
+        return make_delivery(result, record, timestamp, key_size, value_size)
+
+    def probe(self, result: BatchResult) -> DeliveryFuture:
+        """A future of some record in a batch, to wait on; it is not asked for its outcome."""
+        return self.future(next(at for at in range(self._count) if self._entry(at)[0] is result))
+
+    def settled(self) -> int:
+        """How many of the records have their outcome."""
+        if all(result.is_done for result in self._results):
+            return self._count
+        return sum(self.future(index).done() for index in range(self._count))
+
+    def metadata(self) -> list[RecordMetadata]:
+        """The metadata of all, which are acknowledged."""
+        index: cython.Py_ssize_t
+        offset: cython.longlong
+        first: cython.longlong
+        appended_at: cython.longlong
+        timestamp: cython.longlong
+        place: cython.Py_ssize_t = 0
+        last: cython.Py_ssize_t = -1
+        is_routed: cython.bint = self._is_routed
+        has_keys: cython.bint = self._has_keys
+        has_timestamps: cython.bint = self._has_timestamps
+        value_sizes: cython.p_int = int_room(self._value_sizes)
+        key_sizes: cython.p_int = int_room(self._key_sizes)
+        places: cython.p_int = int_room(self._places)
+        indices: cython.p_int = int_room(self._indices)
+        timestamps: cython.p_longlong = long_room(self._timestamps)
+        found: list[RecordMetadata] = []
+        first = -1
+        appended_at = -1
+        topic: str = ""
+        partition: int = -1
+        for index in range(self._count):
+            if is_routed:
+                place = places[index]
+            if place != last:
+                last = place
+                result = self._results[place]
+                first = result.base_offset
+                appended_at = result.log_append_time
+                topic = result.topic
+                partition = result.partition
+            offset = -1
+            if first >= 0:
+                offset = first + (indices[index] if is_routed else self._first_index + index)
+            timestamp = appended_at
+            if timestamp < 0:
+                timestamp = timestamps[index] if has_timestamps else self._timestamp
+            # As RecordMetadata(...) makes it, without the Python frame of its constructor.
+            found.append(
+                tuple.__new__(
+                    RecordMetadata,
+                    (
+                        topic,
+                        partition,
+                        offset,
+                        timestamp,
+                        key_sizes[index] if has_keys else _NULL,
+                        value_sizes[index],
+                    ),
+                )
+            )
+        return found
+
+    @cython.cfunc
+    def _entry(self, index: cython.Py_ssize_t) -> tuple[BatchResult, int, int, int, int]:
+        """Its batch's result, its index there, its timestamp, and the sizes of key and value."""
+        if index < 0 or index >= self._count:
+            raise IndexError(f"record {index} of {self._count}")
+        place: cython.Py_ssize_t = 0
+        record: cython.Py_ssize_t = self._first_index + index
+        timestamp: cython.longlong = self._timestamp
+        key_size: cython.Py_ssize_t = _NULL
+        if self._is_routed:
+            place = int_room(self._places)[index]
+            record = int_room(self._indices)[index]
+        if self._has_timestamps:
+            timestamp = long_room(self._timestamps)[index]
+        if self._has_keys:
+            key_size = int_room(self._key_sizes)[index]
+        return self._results[place], record, timestamp, key_size, int_room(self._value_sizes)[index]
+
+    @cython.cfunc
+    def trim(self, count: cython.Py_ssize_t) -> None:
+        """Keep what `count` records take of the room."""
+        self._count = count
+        self._value_sizes = self._value_sizes[: _INT * count]
+        if self._has_keys:
+            self._key_sizes = self._key_sizes[: _INT * count]
+        if self._has_timestamps:
+            self._timestamps = self._timestamps[: _LONG * count]
+        if self._is_routed:
+            self._places = self._places[: _INT * count]
+            self._indices = self._indices[: _INT * count]
+
+
+def span_of_batch(records: RecordBatchBuffer, result: BatchResult) -> RecordSpan:
+    """All records of a batch that is whole; its bytes are read once, for their sizes and timestamps."""
+    data: cython.p_uchar
+    position: cython.Py_ssize_t
+    after: cython.Py_ssize_t
+    index: cython.Py_ssize_t
+    raw: cython.ulonglong
+    shift: cython.int
+    field: cython.int
+    number: cython.longlong
+    base: cython.ulonglong
+    key_sizes: cython.p_int
+    value_sizes: cython.p_int
+    timestamps: cython.p_longlong
+    mask: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
+    buffer: bytearray
+    count: cython.Py_ssize_t = records.record_count
+    span = RecordSpan(count, is_routed=False, has_keys=True, has_timestamps=True)
+    buffer = records.bulk_state()[0]
+    if cython.compiled:
+        data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
+    else:
+        data = buffer
+    key_sizes = int_room(span._key_sizes)
+    value_sizes = int_room(span._value_sizes)
+    timestamps = long_room(span._timestamps)
+    base_timestamp: cython.longlong = records.base_timestamp
+    base = base_timestamp & mask if not cython.compiled else base_timestamp
+    position = RECORD_BATCH_OVERHEAD
+    for index in range(count):
+        after = 0
+        # Of our own writing, so nothing is checked: length, attributes, timestamp, offset, key, value, headers.
+        for field in range(5):
+            raw = 0
+            shift = 0
+            while data[position] >= 0x80:
+                raw |= cython.cast(cython.ulonglong, data[position] & 0x7F) << shift
+                shift += 7
+                position += 1
+            raw |= cython.cast(cython.ulonglong, data[position]) << shift
+            position += 1
+            number = _unzigzag(raw)
+            if field == 0:
+                after = position + number
+                position += 1
+            elif field == 1:
+                number = _signed((base + (number & mask)) & mask)
+                timestamps[index] = number
+            elif field == 3:
+                key_sizes[index] = number
+                position += number if number > 0 else 0
+            elif field == 4:
+                value_sizes[index] = number
+        position = after
+    span._count = count
+    span._results = [result]
+    return span
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _unzigzag(raw: cython.ulonglong) -> cython.longlong:
+    half: cython.longlong = raw >> 1
+    return -half - 1 if raw & 1 else half
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _signed(value: cython.ulonglong) -> cython.longlong:
+    if cython.compiled:
+        return cython.cast(cython.longlong, value)  # type: ignore[no-any-return]
+    else:
+        return value - 2**64 if value >= 2**63 else value
