@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import math
 import os
 import time
 from typing import Self
@@ -94,15 +95,11 @@ class LoopWatch(Ticks):
 
 
 def percentiles(name: str, seconds: list[float]) -> dict[str, float]:
-    """Nearest rank, in milliseconds."""
+    """The nearest ranks, in milliseconds; nothing of nothing."""
     ranked = sorted(seconds)
     if not ranked:
         return {}
-    wanted = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
-    return {
-        f"{name}_{label}_ms": ranked[
-            min(len(ranked) - 1, max(0, -(-round(len(ranked) * share * 1000) // 1000) - 1))
-        ]
-        * 1e3
-        for label, share in wanted.items()
-    }
+    shares = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+    # Rounded before it is rounded up: 0.999 * 1000 is a little more than 999.
+    ranks = {label: max(1, math.ceil(round(share * len(ranked), 6))) for label, share in shares.items()}
+    return {f"{name}_{label}_ms": ranked[rank - 1] * 1e3 for label, rank in ranks.items()}

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from importlib.metadata import version
-from itertools import islice
+from importlib.util import find_spec
+from itertools import cycle, islice
 from typing import Any
 
 from aioproduce import Producer
 from benchmarks import latency
-from benchmarks.cases import Case, Outcome
+from benchmarks.cases import PARTITIONS, Case, Outcome
 from benchmarks.clients import LOOPS
 from benchmarks.clients.measuring import AsyncMode, in_tasks, measure_async, run
+from benchmarks.process import payload
 
 # Values given to one bulk call.
 CHUNK = 10_000
@@ -82,28 +85,63 @@ async def callback(producer: Producer, case: Case, values: Iterable[bytes], coun
     return acknowledged
 
 
-async def send_many(producer: Producer, case: Case, values: Iterable[bytes], count: int) -> int:
-    """`send_many()` of 10,000 values at a time, then `await` each handle."""
-    source = iter(values)
-    handles = []
+async def send_many(producer: Any, case: Case, values: Iterable[bytes], count: int) -> int:
+    """`send_many()` of 10,000 values at a time, then wait for each handle: results per record are there to ask."""
+    source, handles = iter(values), []
     while chunk := list(islice(source, CHUNK)):
         handles.append(await producer.send_many(case.topic, chunk))
-    return sum([len(await handle) for handle in handles])
+    return await _settled(handles)
 
 
 async def send_batch(producer: Any, case: Case, values: Iterable[bytes], count: int) -> int:
-    """`create_batch()`, appended to until it is full, `send_batch()`; then `await` each handle."""
-    source, handles = iter(values), []
-    batch, appended = producer.create_batch(), 0
-    for value in source:
-        if batch.append(value=value) is None:
-            handles.append(await producer.send_batch(batch, case.topic))
+    """`append_many()` until a batch is full, `send_batch()` to partition after partition, then wait for each."""
+    source = iter(values)
+    handles: list[Any] = []
+    batch = producer.create_batch()
+
+    async def give() -> None:
+        handles.append(await producer.send_batch(batch, case.topic, partition=len(handles) % PARTITIONS))
+
+    while chunk := list(islice(source, CHUNK)):
+        start = batch.append_many(chunk)
+        while start < len(chunk):
+            await give()
             batch = producer.create_batch()
-            batch.append(value=value)
-    handles.append(await producer.send_batch(batch, case.topic))
+            start += batch.append_many(chunk, start=start)
+    await give()
+    return await _settled(handles)
+
+
+async def send_arrow(producer: Any, case: Case, values: Iterable[bytes], count: int) -> int:
+    """`send_arrow()` of 10,000 rows at a time, which are Arrow data before the clock starts."""
+    rows = _rows(case.settings.value_size)
+    handles = [
+        await producer.send_arrow(case.topic, rows.slice(0, min(CHUNK, count - start)))
+        for start in range(0, count, CHUNK)
+    ]
+    return await _settled(handles)
+
+
+@cache
+def _rows(size: int) -> Any:
+    """CHUNK rows of the usual values."""
+    import pyarrow
+
+    return pyarrow.record_batch(
+        {"value": pyarrow.array(islice(cycle(payload(size)), CHUNK), pyarrow.binary())}
+    )
+
+
+async def _settled(handles: Iterable[Any]) -> int:
+    """Wait for bulk handles; a failed record raises."""
+    acknowledged = 0
     for handle in handles:
-        appended += len(await handle)
-    return appended
+        if hasattr(handle, "wait"):
+            await handle.wait()
+        else:
+            await handle
+        acknowledged += len(handle)
+    return acknowledged
 
 
 _MODES: dict[str, tuple[int, AsyncMode[Any], str]] = {
@@ -114,6 +152,7 @@ _MODES: dict[str, tuple[int, AsyncMode[Any], str]] = {
     "callback": (300_000, callback, "send"),
     "send-many": (500_000, send_many, "send_many"),
     "send-batch": (800_000, send_batch, "send_batch"),
+    **({"send-arrow": (800_000, send_arrow, "send_arrow")} if find_spec("pyarrow") else {}),
 }
 
 
