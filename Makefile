@@ -3,7 +3,7 @@
 #
 #   make test    what CI runs: format, lint, import floors, types, tests with the interpreted and the compiled hot path
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
-#   make bench   the benchmarks, as a table
+#   make bench   the benchmarks, as tables; options: make bench BENCH='--quick --plot figures.svg'
 #   make native  only rebuild the compiled hot path in place
 #   make budget  what one record costs in instructions, frames and objects, beside the recorded budget
 #   make wheel   a wheel for this Python and system into dist/, tried in a venv of its own (Linux: a manylinux one)
@@ -17,6 +17,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.stamp-installed
 NATIVE := $(VENV)/.stamp-native
+BENCHED := $(VENV)/.stamp-bench
 CHECKED := aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
@@ -31,8 +32,8 @@ test: lint types unit-interpreted unit
 demo: $(NATIVE)
 	$(PY) examples/demo.py
 
-bench: $(NATIVE)
-	$(PY) -m benchmarks
+bench: $(NATIVE) $(BENCHED)
+	$(PY) -m benchmarks $(BENCH)
 
 budget: $(NATIVE)
 	$(PY) -m tests.budget
@@ -84,6 +85,11 @@ $(INSTALLED): pyproject.toml setup.py
 	  > $(VENV)/build-requirements.txt
 	$(PY) -m pip install --quiet --requirement $(VENV)/build-requirements.txt
 	$(PY) -m pip install --quiet --quiet --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+# The peers that the tests do without, and what draws.
+$(BENCHED): $(INSTALLED)
+	$(PY) -m pip install --quiet --quiet --no-build-isolation --editable '.[bench]'
 	@touch $@
 
 # An import prefers an extension to the .py beside it, however old: an edited module must be rebuilt before any run.

@@ -14,6 +14,7 @@ import time
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,10 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     effort = effort_of(options)
     console, out = Console(stderr=True), console_for_tables()
+    if options.plot and find_spec("matplotlib") is None:
+        # Told now, not after a quarter of an hour.
+        console.print("--plot needs matplotlib: pip install '.[bench]'", style="red", markup=False)
+        return 2
     began = time.monotonic()
     out.print(", ".join(f"{key} {value}" for key, value in machine().items()), style="dim", highlight=False)
     runner = Runner(options, effort, console)
