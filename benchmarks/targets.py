@@ -30,6 +30,8 @@ KAFKA_SETTINGS = {
     "log.retention.check.interval.ms": "5000",
     "log.segment.delete.delay.ms": "1000",
 }
+# Brokers that run for minutes: both of the JVM's compilers, and the heap that Kafka does well with.
+KAFKA_JVM_FLAGS = ("-Xms512m", "-Xmx512m", "-Dkafka.log.level=WARN")
 
 
 class Target(Protocol):
@@ -153,6 +155,8 @@ def kafka_target() -> Iterator[KafkaTarget]:
 
     with tempfile.TemporaryDirectory(prefix="aioproduce-bench-") as folder:
         tools = KafkaTools(find_or_install())
-        with KafkaCluster(tools, Path(folder), brokers=3, properties=KAFKA_SETTINGS) as cluster:
+        with KafkaCluster(
+            tools, Path(folder), brokers=3, properties=KAFKA_SETTINGS, jvm_flags=KAFKA_JVM_FLAGS
+        ) as cluster:
             cluster.create_topic(TOPIC, partitions=PARTITIONS, replication=3)
             yield KafkaTarget(cluster)

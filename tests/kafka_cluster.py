@@ -37,7 +37,7 @@ from tests.kafka_ask import EARLIEST, LATEST, PartitionState, broker_ids, offset
 from tests.kafka_tools import ConsumedRecord, DumpedBatch, KafkaTools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 # Below Linux's default 32768 and every other system's: see invariant 2. Above what services are assigned.
@@ -101,6 +101,7 @@ class KafkaCluster:
         brokers: How many nodes; replication factors follow (at most 3).
         properties: Settings of the broker that go before those of the harness.
         features: Feature levels at format time, for example ``{"transaction.version": "1"}``.
+        jvm_flags: The brokers'; the default starts fast and is small, not fast in the long run.
     """
 
     def __init__(
@@ -111,8 +112,10 @@ class KafkaCluster:
         brokers: int = 1,
         properties: Mapping[str, str] | None = None,
         features: Mapping[str, str] | None = None,
+        jvm_flags: Sequence[str] = BROKER_JVM_FLAGS,
     ) -> None:
         self.tools = tools
+        self._jvm_flags = tuple(jvm_flags)
         self._directory = directory
         self._features = dict(features or {})
         self._replication = min(brokers, 3)
@@ -392,7 +395,7 @@ class KafkaCluster:
             list(formatters.map(format_node, self.nodes.values()))
 
     def _spawn(self, node: Node) -> None:
-        command = self.tools.command("kafka.Kafka", str(node.config), jvm_flags=BROKER_JVM_FLAGS)
+        command = self.tools.command("kafka.Kafka", str(node.config), jvm_flags=self._jvm_flags)
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "KILL", *command]
 
