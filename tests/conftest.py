@@ -13,37 +13,19 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.abc import MetaPathFinder
-from importlib.machinery import SOURCE_SUFFIXES, FileFinder, SourceFileLoader
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.interpreted_finder import InterpretedNative
+
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-    from importlib.machinery import ModuleSpec
-    from types import ModuleType
+    from collections.abc import Generator
 
 IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
 REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"
 
 KAFKA_FIXTURES = frozenset({"kafka1", "kafka3", "kafka_tools"})
-
-
-class InterpretedNative(MetaPathFinder):
-    """Finds the modules of ``aioproduce._native`` by their source only, as if nothing had been compiled."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Answer for the hot path's modules, and leave every other import to the finders behind this one."""
-        if path is None or not fullname.startswith("aioproduce._native."):
-            return None
-        for folder in path:
-            spec = FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(fullname)
-            if spec is not None:
-                return spec
-        return None
 
 
 if IS_PURE:

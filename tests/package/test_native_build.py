@@ -19,9 +19,8 @@ from typing import Any
 
 import pytest
 
-from tests.native_builds import FOLDER, is_compiled
+from tests.native_builds import BUILDS, FOLDER, MODULES, is_compiled, native_module
 
-MODULES = sorted(path.stem for path in FOLDER.glob("*.py") if not path.name.startswith("_"))
 SETUP = FOLDER.parents[1] / "setup.py"
 
 
@@ -68,6 +67,35 @@ def test_all_modules_are_of_one_build() -> None:
     loaded = {is_compiled(importlib.import_module(f"aioproduce._native.{name}")) for name in MODULES}
     assert loaded == expected
     assert len(loaded) == 1
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_is_compared_in_both_builds(name: str) -> None:
+    """What they are compared on is the business of the tests that ask for it; here only that there are some."""
+    asked = re.compile(rf'native_module\(\s*"{name}"|\.{name}\.\w')
+    tests = [
+        path.relative_to(FOLDER.parents[1]).as_posix()
+        for path in FOLDER.parents[1].glob("tests/**/*.py")
+        if "native_builds import" in (text := path.read_text()) and asked.search(text)
+    ]
+
+    assert tests, f"no test runs {name}.py in both builds: see tests/native_builds.py"
+
+
+def test_the_second_build_is_whole_and_leaves_no_trace() -> None:
+    before = {name: sys.modules.get(f"aioproduce._native.{name}") for name in MODULES}
+    interpreted = {name: native_module(name, "interpreted") for name in MODULES}
+
+    assert not any(map(is_compiled, interpreted.values()))
+    assert {name: sys.modules.get(f"aioproduce._native.{name}") for name in MODULES} == before
+    for module in interpreted.values():
+        for value in vars(module).values():
+            package, _, home = str(getattr(value, "__module__", "")).rpartition(".")
+            if package == "aioproduce._native" and home in interpreted:
+                assert value in vars(interpreted[home]).values(), (
+                    f"{module.__name__} uses a compiled {value!r}"
+                )
+    assert native_module(MODULES[0], BUILDS[0]) is importlib.import_module(f"aioproduce._native.{MODULES[0]}")
 
 
 def project(folder: Path) -> Path:

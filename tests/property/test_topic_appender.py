@@ -7,13 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproduce._native.delivery import BatchResult
-from aioproduce._native.record_batch import RecordBatchBuffer
-from tests.native_builds import native_module
+from tests.native_builds import BUILDS, native_build
 from tests.unit.accumulator_harness import NoLoopRuntime
-
-COMPILED = native_module("topic_appender", "imported")
-INTERPRETED = native_module("topic_appender", "interpreted")
 
 partition = st.integers(0, 5)
 payload = st.none() | st.binary(max_size=30)
@@ -38,8 +33,9 @@ class Played:
     """One build, the batches that it was given, and what it answered."""
 
     def __init__(self, build: Any, *, ignore_keys: bool) -> None:
-        self.appender = build.TopicAppender(ignore_keys=ignore_keys)
-        self.batches: list[tuple[RecordBatchBuffer, BatchResult]] = []
+        self.build = build
+        self.appender = build.topic_appender.TopicAppender(ignore_keys=ignore_keys)
+        self.batches: list[tuple[Any, Any]] = []
         self.opened: set[int] = set()
         self.answers: list[object] = []
 
@@ -49,8 +45,8 @@ class Played:
             self.appender.set_partition_count(*arguments)
         elif name == "open":
             number, size = arguments
-            buffer = RecordBatchBuffer(bytearray(size))
-            result = BatchResult("topic", number, NoLoopRuntime())
+            buffer = self.build.record_batch.RecordBatchBuffer(bytearray(size))
+            result = self.build.delivery.BatchResult("topic", number, NoLoopRuntime())
             self.batches.append((buffer, result))
             self.opened.add(number)
             self.appender.open(number, buffer, result)
@@ -76,8 +72,8 @@ class Played:
 @given(ignore_keys=st.booleans(), script=st.lists(calls, max_size=40))
 def test_both_builds_do_the_same(ignore_keys: bool, script: list[tuple[Any, ...]]) -> None:
     outcomes = []
-    for build in (COMPILED, INTERPRETED):
-        played = Played(build, ignore_keys=ignore_keys)
+    for build in BUILDS:
+        played = Played(native_build(build), ignore_keys=ignore_keys)
         for call in script:
             played.play(call)
         outcomes.append(played.outcome())

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from aioproduce._native.delivery import BatchResult, DeliveryFuture
 from aioproduce._native.murmur2 import partition_for_key
-from aioproduce._native.record_batch import RecordBatchBuffer
 from aioproduce.errors import InvalidHeadersError
-from tests.native_builds import BUILDS, native_module
+from tests.native_builds import BUILDS, native_build
 from tests.unit.accumulator_harness import NoLoopRuntime
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 NO_PARTITION = -1
 RECORD = 12
@@ -22,22 +18,24 @@ RECORD = 12
 
 
 @pytest.fixture(params=BUILDS)
-def native(request: pytest.FixtureRequest) -> ModuleType:
-    """The module under test, compiled and interpreted."""
-    return native_module("topic_appender", request.param)
+def native(request: pytest.FixtureRequest) -> SimpleNamespace:
+    """The module under test and those it works with, compiled and interpreted."""
+    return native_build(request.param)
 
 
 class Batches:
     """An appender with open batches, as the accumulator would keep them."""
 
-    def __init__(self, native: ModuleType, count: int = 3, *, ignore_keys: bool = False) -> None:
-        self.appender = native.TopicAppender(ignore_keys=ignore_keys)
+    def __init__(self, native: SimpleNamespace, count: int = 3, *, ignore_keys: bool = False) -> None:
+        self.native = native
+        self.appender = native.topic_appender.TopicAppender(ignore_keys=ignore_keys)
         self.appender.set_partition_count(count)
-        self.buffers: dict[int, RecordBatchBuffer] = {}
+        self.buffers: dict[int, Any] = {}
 
-    def open(self, partition: int, size: int = 1024) -> RecordBatchBuffer:
-        buffer = self.buffers[partition] = RecordBatchBuffer(bytearray(size))
-        self.appender.open(partition, buffer, BatchResult("topic", partition, NoLoopRuntime()))
+    def open(self, partition: int, size: int = 1024) -> Any:
+        buffer = self.buffers[partition] = self.native.record_batch.RecordBatchBuffer(bytearray(size))
+        result = self.native.delivery.BatchResult("topic", partition, NoLoopRuntime())
+        self.appender.open(partition, buffer, result)
         return buffer
 
     def append(
@@ -46,21 +44,21 @@ class Batches:
         return self.appender.append(partition, 1000, key, value, None)
 
 
-def test_a_record_goes_into_the_open_batch_of_its_partition(native: ModuleType) -> None:
+def test_a_record_goes_into_the_open_batch_of_its_partition(native: SimpleNamespace) -> None:
     batches = Batches(native)
     batches.open(2)
     for index in range(3):
         delivery = batches.append(2, key=b"k")
-        assert type(delivery) is DeliveryFuture
+        assert type(delivery) is native.delivery.DeliveryFuture
         assert (delivery.topic, delivery.partition) == ("topic", 2)
         assert batches.buffers[2].record_at(index) == (1000, b"k", b"value", ())
 
 
-def test_the_future_knows_index_timestamp_and_sizes(native: ModuleType) -> None:
-    appender = native.TopicAppender(ignore_keys=False)
+def test_the_future_knows_index_timestamp_and_sizes(native: SimpleNamespace) -> None:
+    appender = native.topic_appender.TopicAppender(ignore_keys=False)
     appender.set_partition_count(1)
-    result = BatchResult("topic", 0, NoLoopRuntime())
-    appender.open(0, RecordBatchBuffer(bytearray(1024)), result)
+    result = native.delivery.BatchResult("topic", 0, NoLoopRuntime())
+    appender.open(0, native.record_batch.RecordBatchBuffer(bytearray(1024)), result)
     deliveries = [
         appender.append(0, 5, b"key", None, None),
         appender.append(0, 6, None, b"", [("h", None)]),
@@ -74,7 +72,7 @@ def test_the_future_knows_index_timestamp_and_sizes(native: ModuleType) -> None:
     ]
 
 
-def test_without_an_open_batch_there_is_something_to_decide(native: ModuleType) -> None:
+def test_without_an_open_batch_there_is_something_to_decide(native: SimpleNamespace) -> None:
     batches = Batches(native)
     assert batches.append(0) is None
     batches.open(1)
@@ -87,7 +85,7 @@ def test_without_an_open_batch_there_is_something_to_decide(native: ModuleType) 
     assert batches.append(1) is not None
 
 
-def test_a_full_batch_is_left_as_it_is(native: ModuleType) -> None:
+def test_a_full_batch_is_left_as_it_is(native: SimpleNamespace) -> None:
     batches = Batches(native)
     buffer = batches.open(0, 61 + RECORD)
     assert batches.append(0) is not None
@@ -95,7 +93,7 @@ def test_a_full_batch_is_left_as_it_is(native: ModuleType) -> None:
     assert (buffer.record_count, buffer.size) == (1, 61 + RECORD)
 
 
-def test_partitions_that_the_topic_does_not_have(native: ModuleType) -> None:
+def test_partitions_that_the_topic_does_not_have(native: SimpleNamespace) -> None:
     batches = Batches(native, 2)
     batches.open(0)
     batches.open(3)
@@ -106,7 +104,7 @@ def test_partitions_that_the_topic_does_not_have(native: ModuleType) -> None:
     assert batches.append(2**62) is None
 
 
-def test_keys_choose_as_java_does(native: ModuleType) -> None:
+def test_keys_choose_as_java_does(native: SimpleNamespace) -> None:
     batches = Batches(native, 7)
     for partition in range(7):
         batches.open(partition)
@@ -117,7 +115,7 @@ def test_keys_choose_as_java_does(native: ModuleType) -> None:
     assert batches.append(key=b"key") is None
 
 
-def test_keyless_records_follow_the_sticky_choice_until_its_share_is_used(native: ModuleType) -> None:
+def test_keyless_records_follow_the_sticky_choice_until_its_share_is_used(native: SimpleNamespace) -> None:
     batches = Batches(native)
     batches.open(1)
     assert batches.append() is None, "nothing was chosen yet"
@@ -132,7 +130,7 @@ def test_keyless_records_follow_the_sticky_choice_until_its_share_is_used(native
     assert [batches.append() is None for _ in range(3)] == [False, False, True]
 
 
-def test_only_keyless_records_count_for_the_sticky_choice(native: ModuleType) -> None:
+def test_only_keyless_records_count_for_the_sticky_choice(native: SimpleNamespace) -> None:
     batches = Batches(native)
     for partition in range(3):
         batches.open(partition)
@@ -146,7 +144,7 @@ def test_only_keyless_records_count_for_the_sticky_choice(native: ModuleType) ->
     assert batches.append().partition == 0
 
 
-def test_what_was_not_appended_is_not_counted(native: ModuleType) -> None:
+def test_what_was_not_appended_is_not_counted(native: SimpleNamespace) -> None:
     batches = Batches(native)
     batches.open(0, 70)
     batches.appender.set_sticky(0, 1000)
@@ -156,7 +154,7 @@ def test_what_was_not_appended_is_not_counted(native: ModuleType) -> None:
     assert batches.appender.take_sticky_bytes() == 0
 
 
-def test_ignored_keys_follow_the_sticky_choice(native: ModuleType) -> None:
+def test_ignored_keys_follow_the_sticky_choice(native: SimpleNamespace) -> None:
     batches = Batches(native, 7, ignore_keys=True)
     batches.open(3)
     batches.appender.set_sticky(3, 1000)
@@ -166,7 +164,7 @@ def test_ignored_keys_follow_the_sticky_choice(native: ModuleType) -> None:
     assert batches.append(4, key=b"a") is None
 
 
-def test_an_error_leaves_everything_as_it_was(native: ModuleType) -> None:
+def test_an_error_leaves_everything_as_it_was(native: SimpleNamespace) -> None:
     batches = Batches(native)
     buffer = batches.open(0)
     batches.appender.set_sticky(0, 1000)
