@@ -20,7 +20,10 @@ Results = Mapping[str, Sequence[Result]]
 @final
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One target: `least` must be reached (`is_most`: not be passed; None: nothing must), `goal` gone for."""
+    """One target: `least` must be reached (`is_most`: not be passed; None: nothing must), `goal` gone for.
+
+    `by_cpu` is the same ratio made of records per CPU second: what a busy machine leaves as it is.
+    """
 
     what: str
     value: float
@@ -28,6 +31,7 @@ class Judgement:
     goal: float | None
     is_most: bool = False
     unit: str = "x"
+    by_cpu: float | None = None
 
     @property
     def is_met(self) -> bool:
@@ -85,7 +89,8 @@ def _ratios(
         if ours is None or theirs is None:
             continue
         value = ours.figures[_RATE] / theirs.figures[_RATE]
-        found.append(Judgement(f"{mode} / {peer} {peer_mode}", value, least, goal))
+        by_cpu = theirs.figures[_CPU] / ours.figures[_CPU]
+        found.append(Judgement(f"{mode} / {peer} {peer_mode}", value, least, goal, by_cpu=by_cpu))
     return found
 
 
@@ -196,8 +201,8 @@ def judge(results: Results, import_times: Mapping[str, float]) -> dict[str, list
 def print_judgements(console: Console, judgements: Mapping[str, Sequence[Judgement]]) -> None:
     """One table, and a line that sums up."""
     table = Table(title="Targets (ratios of records/s where no unit is given)", title_justify="left")
-    for heading in ("section", "what", "measured", "wanted", "goal", ""):
-        table.add_column(heading, justify="right" if heading in ("measured", "wanted", "goal") else "left")
+    for heading in ("section", "what", "measured", "by CPU", "wanted", "goal", ""):
+        table.add_column(heading, justify="left" if heading in ("section", "what", "") else "right")
     count = met = 0
     for section, judged in judgements.items():
         for each in judged:
@@ -209,7 +214,8 @@ def print_judgements(console: Console, judgements: Mapping[str, Sequence[Judgeme
             else:
                 count, met = count + 1, met + each.is_met
                 verdict = "goal met" if each.is_goal_met else ("met" if each.is_met else "MISSED")
-            row = (f"{each.value:,.2f} {each.unit}", wanted, goal, verdict)
+            by_cpu = "" if each.by_cpu is None else f"{each.by_cpu:,.2f} x"
+            row = (f"{each.value:,.2f} {each.unit}", by_cpu, wanted, goal, verdict)
             table.add_row(section, each.what, *row)
     if count:
         console.print(table)
