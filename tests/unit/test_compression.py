@@ -226,3 +226,31 @@ def test_any_bytes_give_bounded_bytes_or_a_protocol_error(
         except ProtocolError:
             continue
         assert len(decompressed) <= 5000
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "levels"),
+    [
+        ("gzip", "gzip_level", [-1, 1, 9]),
+        ("snappy", "gzip_level", [-1]),
+        ("lz4", "lz4_level", [1, 3, 9, 10, 12, 17]),
+        ("zstd", "zstd_level", [-131072, -1, 0, 1, 22]),
+    ],
+)
+def test_every_level_has_a_cost_that_grows_with_size(name: str, key: str, levels: list[int]) -> None:
+    for level in levels:
+        found = codec(name, **{key: level})
+        assert 0 < found.cost(0) < found.cost(1000) < found.cost(10**6)
+
+
+def test_what_takes_longer_costs_more() -> None:
+    """As measured; the order is the libraries' own promise, too."""
+    for name, key, ascending in (
+        ("gzip", "gzip_level", [1, -1, 9]),
+        ("lz4", "lz4_level", [9, 3, 8, 10]),
+        ("zstd", "zstd_level", [-5, 1, 3, 9, 19]),
+    ):
+        costs = [codec(name, **{key: level}).cost(65536) for level in ascending]
+        assert costs == sorted(set(costs))
+    assert codec("gzip").cost(65536) == codec("gzip", gzip_level=6).cost(65536)
+    assert codec("zstd", zstd_level=0).cost(65536) == codec("zstd", zstd_level=3).cost(65536)
