@@ -21,6 +21,8 @@ _COLUMNS = (
     ("cpu_percent", "CPU %", "{:,.0f}"),
     ("rss_peak_mib", "peak RSS MiB", "{:,.0f}"),
     ("rss_over_start_mib", "over start MiB", "{:,.0f}"),
+    ("records_per_batch", "records / batch", "{:,.0f}"),
+    ("batches_per_request", "batches / request", "{:,.1f}"),
     ("warmup_records_per_second", "warm-up records/s", "{:,.0f}"),
     ("seconds_per_million_records", "s per million", "{:,.1f}"),
     ("latency_p50_ms", "p50 ms", "{:,.2f}"),
@@ -39,7 +41,8 @@ _COLUMNS = (
 )
 _USUAL = (
     *("records_per_second", "megabytes_per_second", "cpu_seconds_per_million", "cpu_percent"),
-    *("rss_peak_mib", "rss_over_start_mib", "warmup_records_per_second"),
+    *("rss_peak_mib", "rss_over_start_mib", "records_per_batch", "batches_per_request"),
+    "warmup_records_per_second",
 )
 # What a section's table is about, where it is not the usual.
 _OF_SECTION = {

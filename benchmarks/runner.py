@@ -71,6 +71,7 @@ def run_once(case: Case, target: Target | None, cores: tuple[int, ...] = ()) -> 
     outcome = Outcome.from_json(answer.stdout.splitlines()[-1])
     if target is not None and outcome.total:
         _check(case, outcome, target)
+        outcome.figures.update(target.shape())
     return outcome
 
 

@@ -48,6 +48,9 @@ class Target(Protocol):
     def count(self) -> int:
         """The records of the topic since `begin()`."""
 
+    def shape(self) -> dict[str, float]:
+        """How the records came, as figures: in how large batches and requests; empty if that is not known."""
+
 
 class FakeTarget:
     """A FakeCluster: Python, so it often is the limit; for where no C compiler is."""
@@ -65,6 +68,9 @@ class FakeTarget:
     def count(self) -> int:
         return self.process.count(TOPIC) - self._before
 
+    def shape(self) -> dict[str, float]:
+        return {}
+
 
 class NullTarget:
     """The null broker in C."""
@@ -80,6 +86,15 @@ class NullTarget:
 
     def count(self) -> int:
         return self.broker.records()
+
+    def shape(self) -> dict[str, float]:
+        stats = self.broker.stats()
+        if not stats["batches"]:
+            return {}
+        return {
+            "records_per_batch": stats["records"] / stats["batches"],
+            "batches_per_request": stats["batches"] / stats["requests"],
+        }
 
 
 class KafkaTarget:
@@ -100,6 +115,9 @@ class KafkaTarget:
 
     def count(self) -> int:
         return self._ends() - self._before
+
+    def shape(self) -> dict[str, float]:
+        return {}
 
 
 @contextmanager

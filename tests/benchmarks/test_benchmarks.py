@@ -111,6 +111,9 @@ class OneTooMany:
     def count(self) -> int:
         return self._target.count() + 1
 
+    def shape(self) -> dict[str, float]:
+        return {}
+
 
 def test_a_count_that_differs_from_the_brokers_fails_the_run(target: FakeTarget) -> None:
     with pytest.raises(CountMismatchError, match=r"321 records .* has 322"):
