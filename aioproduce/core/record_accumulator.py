@@ -27,6 +27,7 @@ from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, record_size_u
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.producer_batch import BatchState, ProducerBatch
+from aioproduce.core.ready_queues import ReadyQueues
 from aioproduce.core.topic_queues import NO_LEADER, PartitionQueue, TopicQueues
 from aioproduce.errors import RecordTooLargeError
 from aioproduce.partitioners import BuiltInPartitioner
@@ -77,7 +78,6 @@ class RecordAccumulator:
         "_ignore_keys",
         "_incomplete",
         "_is_closing",
-        "_leaderless",
         "_linger",
         "_lingering",
         "_max_request_size",
@@ -128,8 +128,7 @@ class RecordAccumulator:
         self._topics: dict[str, TopicQueues] = {}
         self.appenders: dict[str, TopicAppender] = {}
         """By topic: the way of records that need no decision. Only topics that can be used are here."""
-        self._ready: dict[int, OrderedDict[PartitionQueue, None]] = {}
-        self._leaderless: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self._ready = ReadyQueues()
         self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
         self._deadlines: Deadlines[PartitionQueue] = Deadlines()
         self._lingering: OrderedDict[PartitionQueue, None] = OrderedDict()
@@ -327,7 +326,7 @@ class RecordAccumulator:
             if is_ready and self._compression.awaits(queue.batches[0]):
                 at = None
         if at is not None and at > now and at != _NOW:
-            self._take_from_ready(queue)
+            self._ready.remove(queue)
             self._lingering[queue] = None
             self._deadlines.reschedule(queue, at)
             self.has_news = True
@@ -335,7 +334,7 @@ class RecordAccumulator:
         self._lingering.pop(queue, None)
         self._deadlines.cancel(queue)
         if at is None:
-            self._take_from_ready(queue)
+            self._ready.remove(queue)
         else:
             self._mark_ready(queue)
 
@@ -357,43 +356,20 @@ class RecordAccumulator:
         return head.created_at + self._linger
 
     def _mark_ready(self, queue: PartitionQueue) -> None:
-        node = queue.leader_id
-        if queue.ready_node == node:
-            return
-        self._take_from_ready(queue)
-        queue.ready_node = node
-        if node == NO_LEADER:
-            self._leaderless[queue] = None
-            self.has_new_leaderless = True
-        else:
-            ready = self._ready.get(node)
-            if ready is None:
-                ready = self._ready[node] = OrderedDict()
-            ready[queue] = None
-        self.has_news = True
-
-    def _take_from_ready(self, queue: PartitionQueue) -> None:
-        node = queue.ready_node
-        if node is None:
-            return
-        queue.ready_node = None
-        if node == NO_LEADER:
-            del self._leaderless[queue]
-            return
-        ready = self._ready[node]
-        del ready[queue]
-        if not ready:
-            del self._ready[node]
+        if self._ready.add(queue):
+            self.has_news = True
+            if queue.ready_node == NO_LEADER:
+                self.has_new_leaderless = True
 
     @property
     def ready_nodes(self) -> Iterable[int]:
         """The nodes that lead a partition with a batch to send."""
-        return self._ready.keys()
+        return self._ready.nodes
 
     @property
     def leaderless_topics(self) -> list[str]:
         """The topics that have something to send to a partition without a known leader."""
-        return list(dict.fromkeys(queue.topic_partition.topic for queue in self._leaderless))
+        return self._ready.leaderless_topics
 
     def leader_changed(self, topic_partition: TopicPartition, now: float) -> None:
         """Metadata knows another leader, or a newer epoch, of this partition."""
@@ -455,11 +431,10 @@ class RecordAccumulator:
         """
         drained: list[ProducerBatch] = []
         size = 0
-        for _ in range(len(self._ready.get(node, ()))):
-            ready = self._ready.get(node)
-            if ready is None:
+        for _ in range(self._ready.count(node)):
+            queue = self._ready.first(node)
+            if queue is None:
                 break
-            queue = next(iter(ready))
             at = self._sendable_at(queue)
             if at is None or at > now:
                 self.reconsider(queue, now)  # it was ready because someone waited for memory
@@ -467,7 +442,7 @@ class RecordAccumulator:
             batch = queue.batches[0]
             if drained and size + batch.records.size > self._max_request_size:
                 break
-            self._take_from_ready(queue)
+            self._ready.remove(queue)
             if self._transactions is not None and not self._transactions.may_send(batch):
                 queue.is_blocked = True
                 self._blocked[queue] = None
