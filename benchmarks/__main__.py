@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks import bounds, judge, plans, report, startup
-from benchmarks.clients import NAMES, client
+from benchmarks.clients import LOOPS, NAMES, client
 from benchmarks.null_broker import NullBrokerError
 from benchmarks.plans import Effort, Section, TargetSpec
 from benchmarks.runner import BenchmarkError, Result, run_interleaved
@@ -48,6 +48,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
                         help=f"of {', '.join(NAMES)}")  # fmt: skip
     parser.add_argument(
         "--modes", nargs="+", default=[], help="await-each, dropped, gather, tasks, callback, ..."
+    )
+    parser.add_argument(
+        "--loops", nargs="+", default=[], choices=LOOPS, help="uvloop, and asyncio for one mode"
     )
     parser.add_argument("--values", nargs="+", type=int, help="sizes of values, in bytes (100)")
     parser.add_argument("--compression", nargs="+", choices=("none", "gzip", "snappy", "lz4", "zstd"))
@@ -79,6 +82,7 @@ def effort_of(options: argparse.Namespace) -> Effort:
         is_quick=options.quick,
         clients=tuple(options.clients),
         modes=tuple(options.modes),
+        loops=tuple(options.loops),
         values=tuple(options.values or ((100, 1000, 10_000) if full else (100,))),
         compressions=tuple(options.compression or (("none", "lz4", "zstd") if full else ("none",))),
         acks=tuple(options.acks or (("all", "1") if full else ("all",))),

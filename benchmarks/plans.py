@@ -52,6 +52,7 @@ class Effort:
     is_quick: bool = False
     clients: tuple[str, ...] = NAMES
     modes: tuple[str, ...] = ()
+    loops: tuple[str, ...] = ()
     values: tuple[int, ...] = (100,)
     compressions: tuple[str, ...] = ("none",)
     acks: tuple[str, ...] = ("all",)
@@ -117,15 +118,20 @@ def _clients_and_modes(effort: Effort) -> Iterable[tuple[str, str, str]]:
             continue
         for loop in each.loops:
             for mode in each.modes:
-                if effort.modes and mode not in effort.modes:
-                    continue
-                if not effort.is_full and not effort.modes:
-                    is_second_loop = loop != each.loops[0]
-                    if is_second_loop and (mode not in _ASYNCIO_MODES or name == "confluent AIO"):
-                        continue
-                    if (name, mode) in _LEFT_OUT_BY_DEFAULT:
-                        continue
-                yield name, mode, loop
+                if _is_wanted(effort, name, mode, loop, is_second_loop=loop != each.loops[0]):
+                    yield name, mode, loop
+
+
+def _is_wanted(effort: Effort, name: str, mode: str, loop: str, *, is_second_loop: bool) -> bool:
+    if effort.modes and mode not in effort.modes:
+        return False
+    if effort.loops and loop and loop not in effort.loops:
+        return False
+    if effort.is_full:
+        return True
+    if is_second_loop and not effort.loops and (mode not in _ASYNCIO_MODES or name == "confluent AIO"):
+        return False
+    return bool(effort.modes) or (name, mode) not in _LEFT_OUT_BY_DEFAULT
 
 
 def null_comparison(effort: Effort) -> Section:
