@@ -177,9 +177,9 @@ class BatchBuilder:
             before = self._records
             if self.append(values[start], key, timestamp=at, headers=listed) is None:
                 break
+            start += 1
             if self._records is not before:
                 break  # it was larger than the batch, and is its only record
-            start += 1
         return start - first
 
     @property

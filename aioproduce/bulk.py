@@ -24,6 +24,7 @@ from aioproduce._native.record_batch import encode_headers
 from aioproduce._native.record_span import span_of_batch
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.arrow_columns import Columns, arrow_pieces
+from aioproduce.batch_builder import BatchBuilder
 from aioproduce.core.record_input import RecordInput, check_topic, header_list, serialize, timestamp_ms
 from aioproduce.deliveries import Deliveries
 from aioproduce.errors import PartialSendError, ProducerError, SerializationError
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from aioproduce._native.columns import HeaderColumn
     from aioproduce._native.delivery import DeliveryCallback, DeliveryFuture
     from aioproduce._native.topic_appender import TopicAppender
-    from aioproduce.batch_builder import BatchBuilder
     from aioproduce.interceptors import Interceptors
     from aioproduce.producer_life import ProducerLife
     from aioproduce.records import Header, Headers
@@ -274,6 +274,8 @@ class Bulk:
     ) -> Deliveries:
         """As `Producer.send_batch()`."""
         self._life.check_callable()
+        if not isinstance(batch, BatchBuilder):
+            raise TypeError(f"send_batch() takes a batch of create_batch(), not {type(batch).__name__}")
         await self._heed_turn()
         deliveries = Deliveries()
         with batch.being_sent() as records:

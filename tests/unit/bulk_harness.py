@@ -1,7 +1,7 @@
 """Open batches of a topic and columns of rows, for the tests of the bulk calls' compiled part, in either build.
 
-Used by the unit and the property tests of `bulk_append`. Arrow arrays are laid out here by hand, from the format's own
-specification: pyarrow judges them elsewhere (`test_arrow_columns.py`).
+Used by the unit and the property tests of `bulk_append`. Arrow arrays are laid out here by hand, from the format's
+own specification: pyarrow judges them elsewhere (`test_arrow_columns.py`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`BulkAppender` and its columns: where rows go, where it stops, and memory that is not what it says; in both builds."""
+"""`BulkAppender` and its columns: where rows go, where it stops, and memory that lies; in both builds."""
 
 from __future__ import annotations
 
@@ -345,7 +345,14 @@ def test_a_whole_batch_as_a_span(build: str) -> None:
     span = batches.record_span.span_of_batch(buffer, batches.results[2])
     batches.acknowledge()
     assert span.metadata() == [
-        ("topic", 2, 2 * BASE_OFFSET + index, at, -1 if key is None else len(key), -1 if value is None else len(value))
+        (
+            "topic",
+            2,
+            2 * BASE_OFFSET + index,
+            at,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
         for index, (at, key, value, _) in enumerate(rows)
     ]
 

@@ -1,0 +1,142 @@
+"""Rows appended at once against the same rows appended one by one, in both builds, over any columns.
+
+The reference is `TopicAppender.append()`, whose bytes other decoders read in `test_record_batch.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.native_builds import BUILDS
+from tests.unit.bulk_harness import OpenBatches
+
+PARTITIONS = 4
+
+payload = st.none() | st.binary(max_size=40) | st.sampled_from([b"x" * 127, b"x" * 128, b"k"])
+header = st.tuples(st.text(max_size=4), payload)
+timestamp = st.none() | st.integers(0, 2**63 - 1)
+
+
+@st.composite
+def calls(draw: st.DrawFn) -> dict[str, Any]:
+    """Rows, and what is told of each or of all."""
+    count = draw(st.integers(0, 30))
+
+    def column(items: st.SearchStrategy[Any]) -> st.SearchStrategy[list[Any] | None]:
+        return st.none() | st.lists(items, min_size=count, max_size=count)
+
+    return {
+        "values": draw(st.lists(payload, min_size=count, max_size=count)),
+        "keys": draw(column(payload)),
+        "headers": draw(column(st.none() | st.lists(header, max_size=3))),
+        "partitions": draw(column(st.none() | st.integers(-1, PARTITIONS))),
+        "timestamps": draw(column(timestamp)),
+        "partition": draw(st.integers(-1, PARTITIONS)),
+        "timestamp": draw(st.integers(0, 2**63 - 1)),
+        "common": draw(st.none() | st.lists(header, max_size=2)),
+        "is_arrow": draw(st.booleans()),
+        "is_large": draw(st.booleans()),
+        "row": draw(st.integers(0, 9)),
+        "start": draw(st.integers(0, count)),
+    }
+
+
+def prepared(build: str, setting: dict[str, Any]) -> OpenBatches:
+    batches = OpenBatches(build, PARTITIONS, ignore_keys=setting["ignore_keys"])
+    for partition, size in setting["sizes"].items():
+        batches.open(partition, size)
+    batches.appender.set_sticky(setting["sticky"], setting["left"])
+    return batches
+
+
+def at_once(batches: OpenBatches, call: dict[str, Any]) -> list[Any]:
+    def of_bytes(items: list[Any] | None) -> Any:
+        if call["is_arrow"]:
+            return batches.of_arrow(items, row=call["row"], is_large=call["is_large"], nulls_have_bytes=True)
+        return batches.of_list(items)
+
+    span = batches.bulk(call["partition"], call["common"]).append(
+        of_bytes(call["values"]),
+        of_bytes(call["keys"]),
+        batches.headers(call["headers"]),
+        batches.numbers(call["partitions"], row=call["row"]),
+        batches.numbers(call["timestamps"]),
+        call["timestamp"],
+        call["start"],
+        len(call["values"]),
+    )
+    batches.acknowledge()
+    metadata = span.metadata()
+    assert len(metadata) == len(span)
+    assert [span.future(index).result() for index in range(len(span))] == metadata
+    return list(metadata)
+
+
+def one_by_one(batches: OpenBatches, call: dict[str, Any]) -> list[Any]:
+    deliveries = []
+    for index in range(call["start"], len(call["values"])):
+        partition, at, headers = call["partition"], call["timestamp"], call["common"]
+        if call["partitions"] is not None and call["partitions"][index] is not None:
+            partition = call["partitions"][index]
+            if partition < 0:
+                break
+        if call["timestamps"] is not None and call["timestamps"][index] is not None:
+            at = call["timestamps"][index]
+        if call["headers"] is not None:
+            headers = call["headers"][index]
+        key = None if call["keys"] is None else call["keys"][index]
+        delivery = batches.appender.append(partition, at, key, call["values"][index], headers)
+        if delivery is None:
+            break
+        deliveries.append(delivery)
+    batches.acknowledge()
+    return [delivery.result() for delivery in deliveries]
+
+
+@settings(max_examples=250, deadline=None)
+@given(
+    call=calls(),
+    setting=st.fixed_dictionaries(
+        {
+            "ignore_keys": st.booleans(),
+            "sizes": st.dictionaries(st.integers(0, PARTITIONS - 1), st.integers(61, 1500)),
+            "sticky": st.integers(-1, PARTITIONS - 1),
+            "left": st.integers(-1, 500),
+        }
+    ),
+)
+def test_at_once_is_one_by_one(call: dict[str, Any], setting: dict[str, Any]) -> None:
+    outcomes = []
+    for append in (at_once, one_by_one):
+        for build in BUILDS:
+            batches = prepared(build, setting)
+            told = append(batches, call)
+            counters = {
+                partition: (buffer.record_count, buffer.size, buffer.base_timestamp, buffer.max_timestamp)
+                for partition, buffer in batches.buffers.items()
+            }
+            contents = {
+                partition: bytes(buffer.records_view()) for partition, buffer in batches.buffers.items()
+            }
+            outcomes.append((told, counters, contents, batches.appender.take_sticky_bytes()))
+    assert outcomes[0] == outcomes[1] == outcomes[2] == outcomes[3]
+
+
+rows = st.tuples(st.integers(0, 2**63 - 1), payload, payload, st.none() | st.lists(header, max_size=3))
+
+
+@settings(max_examples=100, deadline=None)
+@given(rows=st.lists(rows, min_size=1, max_size=30))
+def test_a_whole_batch_is_read_as_it_was_written(rows: list[Any]) -> None:
+    for build in BUILDS:
+        batches = OpenBatches(build, 1)
+        buffer = batches.open(0, 30_000)
+        futures = [
+            batches.appender.append(0, at, key, value, headers or None) for at, key, value, headers in rows
+        ]
+        span = batches.record_span.span_of_batch(buffer, batches.results[0])
+        batches.acknowledge()
+        assert span.metadata() == [future.result() for future in futures]
