@@ -47,6 +47,8 @@ class Case:
         records: How many to send in the measured part.
         warmup: How many before it.
         options: What a measure wants besides, numbers only.
+        topic: Where the records go.
+        label: What the tables call the mode, where not by its name.
     """
 
     measure: str
@@ -58,12 +60,14 @@ class Case:
     settings: Settings = field(default_factory=Settings)
     options: dict[str, float] = field(default_factory=dict)
     topic: str = TOPIC
+    label: str = ""
 
     @property
     def name(self) -> str:
         """What the tables call it."""
+        way = self.label or self.mode
         loop = f" ({self.loop})" if self.loop else ""
-        return f"{self.client}{loop}, {self.mode}" if self.mode else f"{self.client}{loop}"
+        return f"{self.client}{loop}, {way}" if way else f"{self.client}{loop}"
 
     def to_json(self) -> str:
         """One line."""

@@ -13,7 +13,8 @@ import time
 
 from benchmarks.cases import Case, Outcome
 from benchmarks.clients.measuring import run
-from benchmarks.loop_clock import LoopWatch
+from benchmarks.latency import RATE
+from benchmarks.loop_clock import LoopWatch, Ticks, percentiles
 from benchmarks.process import cpu_seconds
 
 # A request of ours: a small head, and a full batch of each of six partitions behind a few bytes.
@@ -43,6 +44,20 @@ def stall(case: Case, bootstrap_servers: str) -> Outcome:
 
     outcome: Outcome = run(case, turn())
     return outcome
+
+
+def latency(case: Case, bootstrap_servers: str) -> Outcome:
+    """How late an asyncio client learns that a record is due: the part of its latency that is none of its own."""
+
+    async def notice() -> list[float]:
+        with Ticks(1 / RATE) as ticks:
+            late = []
+            for tick in range(case.records + RATE):
+                await ticks.wait(tick)
+                late.append(time.perf_counter() - ticks.due(tick))
+        return late[RATE:]
+
+    return Outcome(figures=percentiles("latency", run(case, notice())))
 
 
 class _Writer(asyncio.Protocol):

@@ -119,7 +119,7 @@ def _latency(results: Sequence[Result]) -> list[Judgement]:
     zero = [result for result in results if result.case.settings.linger_ms == 0]
     ours = next((result for result in zero if result.case.name.startswith("aioproduce (uvloop)")), None)
     # Whole milliseconds from another starting point are no match for the others.
-    peers = [result for result in zero if result.case.client not in ("aioproduce", "Java")]
+    peers = [r for r in zero if r.case.measure == "latency" and r.case.client not in ("aioproduce", "Java")]
     if ours is None or not peers:
         return []
     for name in ("p50", "p99", "p99.9"):

@@ -176,7 +176,10 @@ def kafka_comparison(effort: Effort) -> Section:
 def latency(effort: Effort) -> Section:
     """Send to acknowledged at 5,000 records a second, linger 0 and 5."""
     wanted = NAMES if effort.is_full else ("aioproduce", "aiokafka", "confluent", "franz-go", "Java")
-    runs = []
+    floor = Case(
+        "latency-floor", "(no client: a record is due)", "", "uvloop", 5000 if effort.is_quick else 15_000
+    )
+    runs: list[Run] = [(NONE, floor)]
     for linger in (0, 5):
         for name in wanted:
             each = client(name)
@@ -246,11 +249,12 @@ def classic(effort: Effort) -> Section:
         ):
             case = Case("senders", name, mode, "uvloop", records, 500, settings, {"tasks": tasks})
             runs.append((NULL, case))
-        ways = {"callback": "(c) callback", "await-each": "(c) nothing awaited until the end"}
-        bulk = {"send-batch": "(d) bulk", "send-many": "(d) bulk"}
+        ways = {"callback": "(c) nothing awaited", "await-each": "(c) nothing awaited before the end"}
+        bulk = {"send-many": "(d) bulk", "send-batch": "(d) bulk"}
         for choices in (ways, bulk):
             mode = next(mode for mode in choices if mode in client(name).modes)
-            runs.append((NULL, Case("throughput", name, mode, "uvloop", million, 1000, Settings())))
+            case = Case("throughput", name, mode, "uvloop", million, 1000, label=f"{choices[mode]}, {mode}")
+            runs.append((NULL, case))
     note = (
         "Published in 2016 for a million messages, Java clients: sync with 40 threads 152 s, old async 133 s, "
         "new async 111-119 s; CPU load 52, 45, 33 %. Theirs was a cluster on a network, ours a null broker."

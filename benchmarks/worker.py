@@ -20,6 +20,7 @@ MEASURES = {
     "throughput": "benchmarks.worker:throughput",
     "latency": "benchmarks.worker:latency",
     "futures": "benchmarks.memory:futures",
+    "latency-floor": "benchmarks.floors:latency",
     "stall-floor": "benchmarks.floors:stall",
     "loopback": "benchmarks.floors:loopback",
     "dropped": "benchmarks.scaling_measures:dropped",
