@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from aioproduce import errors as errors
     from aioproduce._native.delivery import DeliveryFuture as DeliveryFuture
+    from aioproduce.batch_builder import BatchBuilder as BatchBuilder
     from aioproduce.config import ProducerConfig as ProducerConfig
     from aioproduce.config import load_properties as load_properties
     from aioproduce.deliveries import Deliveries as Deliveries
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES: Final = {
+    "BatchBuilder": "aioproduce.batch_builder",
     "BuildInfo": "aioproduce.installation",
     "ClusterInfo": "aioproduce.records",
     "Deliveries": "aioproduce.deliveries",

@@ -16,7 +16,7 @@ from __future__ import annotations
 import types
 from bisect import bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, final, overload
+from typing import TYPE_CHECKING, Any, cast, final, overload
 
 from aioproduce._native.delivery import PENDING
 from aioproduce._native.record_span import RecordSpan
@@ -113,15 +113,13 @@ class Deliveries(Sequence["DeliveryFuture"]):
 
     async def _all(self) -> list[RecordMetadata]:
         outcomes = await self.outcomes()
-        metadata: list[RecordMetadata] = []
         for outcome in outcomes:
             if isinstance(outcome, DeliveryError):
                 try:
                     raise outcome
                 finally:
                     del outcome, outcomes  # the traceback holds this frame: no cycle for the collector
-            metadata.append(outcome)
-        return metadata
+        return cast("list[RecordMetadata]", outcomes)
 
     async def outcomes(self) -> list[RecordMetadata | DeliveryError]:
         """Wait until every record is settled.

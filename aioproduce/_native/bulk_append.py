@@ -173,8 +173,12 @@ class BulkAppender:
         "_buffers",
         "_cursors",
         "_headers",
+        "_headers_at",
+        "_headers_size",
         "_ignores_keys",
         "_is_sticky",
+        "_key_at",
+        "_key_size",
         "_open_count",
         "_partition",
         "_partition_count",
@@ -182,6 +186,7 @@ class BulkAppender:
         "_span",
         "_sticky",
         "_sticky_left",
+        "_timestamp",
         "_touched",
     )
 
@@ -200,7 +205,13 @@ class BulkAppender:
     _ignores_keys: cython.bint
     _sticky: cython.Py_ssize_t
     _sticky_left: cython.longlong
+    # The row at hand.
     _is_sticky: cython.bint
+    _key_at: cython.p_uchar
+    _key_size: cython.Py_ssize_t
+    _headers_at: cython.p_uchar
+    _headers_size: cython.Py_ssize_t
+    _timestamp: cython.longlong
 
     def __init__(self, appender: TopicAppender, partition: int = NO_PARTITION, headers: bytes = b"") -> None:
         self._appender = appender
@@ -283,7 +294,7 @@ class BulkAppender:
         self._span = None
 
     @cython.cfunc
-    def _append(  # noqa: C901  # one loop, with every test of a row in it
+    def _append(
         self,
         span: RecordSpan,
         values: ByteColumn,
@@ -298,14 +309,8 @@ class BulkAppender:
         done: cython.Py_ssize_t = 0
         target: cython.Py_ssize_t
         before: cython.Py_ssize_t
-        timestamp: cython.longlong = span._timestamp
-        key_at: cython.p_uchar = _bytes_of(self._headers)
-        key_size: cython.Py_ssize_t = _NULL
-        headers_at: cython.p_uchar = _bytes_of(self._headers)
-        headers_size: cython.Py_ssize_t = len(self._headers)
         cursor: _Cursor | None
         has_keys: cython.bint = keys is not None
-        has_headers: cython.bint = headers is not None
         has_timestamps: cython.bint = timestamps is not None
         is_routed: cython.bint = span._is_routed
         value_sizes: cython.p_int = int_room(span._value_sizes)
@@ -313,26 +318,14 @@ class BulkAppender:
         places: cython.p_int = int_room(span._places)
         indices: cython.p_int = int_room(span._indices)
         times: cython.p_longlong = long_room(span._timestamps)
+        self._key_size = _NULL
+        self._key_at = self._headers_at = _bytes_of(self._headers)
+        self._headers_size = len(self._headers)
         for row in range(start, stop):
-            if values.locate(row) != _FOUND:
+            self._timestamp = span._timestamp
+            if values.locate(row) != _FOUND or not self._read(keys, headers, timestamps, row):
                 break
-            if has_keys:
-                if keys.locate(row) != _FOUND:  # type: ignore[union-attr]
-                    break
-                key_at = keys._at  # type: ignore[union-attr]
-                key_size = keys._size  # type: ignore[union-attr]
-            if has_headers:
-                if headers.locate(row) != _FOUND:  # type: ignore[union-attr]
-                    break
-                headers_at = headers._at  # type: ignore[union-attr]
-                headers_size = headers._size  # type: ignore[union-attr]
-            if has_timestamps:
-                timestamp = span._timestamp
-                if not timestamps.is_null(row):  # type: ignore[union-attr]
-                    timestamp = timestamps._values[timestamps._row + row]  # type: ignore[union-attr]
-                    if timestamp < 0:
-                        break
-            target = self._target(key_at, key_size, partitions, row)
+            target = self._target(partitions, row)
             if target < 0:
                 break
             cursor = self._cursors[target]
@@ -342,16 +335,22 @@ class BulkAppender:
                     break
             before = cursor._position
             if not cursor.append(
-                timestamp, key_at, key_size, values._at, values._size, headers_at, headers_size
+                self._timestamp,
+                self._key_at,
+                self._key_size,
+                values._at,
+                values._size,
+                self._headers_at,
+                self._headers_size,
             ):
                 break
             if self._is_sticky:
                 self._sticky_left -= cursor._position - before
             value_sizes[done] = values._size
             if has_keys:
-                key_sizes[done] = key_size
+                key_sizes[done] = self._key_size
             if has_timestamps:
-                times[done] = timestamp
+                times[done] = self._timestamp
             if is_routed:
                 places[done] = cursor._place
                 indices[done] = cursor._count - 1
@@ -360,14 +359,34 @@ class BulkAppender:
 
     @cython.cfunc
     @cython.inline
-    @cython.exceptval(check=False)
-    def _target(
+    @cython.exceptval(-1)
+    def _read(
         self,
-        key: cython.p_uchar,
-        key_size: cython.Py_ssize_t,
-        partitions: LongColumn | None,
+        keys: ByteColumn | None,
+        headers: HeaderColumn | None,
+        timestamps: LongColumn | None,
         row: cython.Py_ssize_t,
-    ) -> cython.Py_ssize_t:
+    ) -> cython.bint:
+        """Read what a row has beside its value; says whether that can be sent."""
+        if keys is not None:
+            if keys.locate(row) != _FOUND:
+                return False
+            self._key_at = keys._at
+            self._key_size = keys._size
+        if headers is not None:
+            if headers.locate(row) != _FOUND:
+                return False
+            self._headers_at = headers._at
+            self._headers_size = headers._size
+        if timestamps is not None and not timestamps.is_null(row):
+            self._timestamp = timestamps._values[timestamps._row + row]
+            return self._timestamp >= 0
+        return True
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def _target(self, partitions: LongColumn | None, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
         """The partition of a row, or -1 where that is to be decided, or refused, elsewhere."""
         target: cython.longlong = self._partition
         count: cython.Py_ssize_t = self._partition_count
@@ -377,13 +396,13 @@ class BulkAppender:
             if target < 0:
                 return -1
         if target < 0:
-            if key_size >= 0 and not self._ignores_keys:
+            if self._key_size >= 0 and not self._ignores_keys:
                 if count == 0:
                     return -1
                 if cython.compiled:
-                    target = (hash_bytes(key, key_size) & 0x7FFFFFFF) % count
+                    target = (hash_bytes(self._key_at, self._key_size) & 0x7FFFFFFF) % count
                 else:
-                    target = partition_for_key(bytes(key), count)
+                    target = partition_for_key(bytes(self._key_at), count)
             else:
                 self._is_sticky = True
                 target = self._sticky

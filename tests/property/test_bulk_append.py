@@ -5,8 +5,10 @@ The reference is `TopicAppender.append()`, whose bytes other decoders read in `t
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -140,3 +142,58 @@ def test_a_whole_batch_is_read_as_it_was_written(rows: list[Any]) -> None:
         span = batches.record_span.span_of_batch(buffer, batches.results[0])
         batches.acknowledge()
         assert span.metadata() == [future.result() for future in futures]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    length=st.integers(0, 6),
+    row=st.integers(0, 3),
+    offsets=st.lists(st.integers(-3, 12) | st.integers(-(2**31), 2**31 - 1), min_size=10, max_size=10),
+    validity=st.none() | st.binary(min_size=2, max_size=2),
+    data=st.none() | st.binary(max_size=10),
+    is_large=st.booleans(),
+    names=st.lists(st.none() | st.binary(max_size=3), max_size=8),
+)
+def test_arrow_memory_that_is_anything_at_all(
+    length: int,
+    row: int,
+    offsets: list[int],
+    validity: bytes | None,
+    data: bytes | None,
+    is_large: bool,
+    names: list[bytes | None],
+) -> None:
+    """Neither build reads outside of what it was given, and both stop at the same row."""
+    outcomes = []
+    for build in BUILDS:
+        batches = OpenBatches(build, 1)
+        batches.open(0, 5_000)
+        packed = struct.pack(f"<10{'q' if is_large else 'i'}", *offsets)
+        column = batches.columns.ByteColumn.of_arrow(length, row, validity, packed, data, is_large=is_large)
+        headers = batches.columns.HeaderColumn(
+            length,
+            row,
+            validity,
+            struct.pack("<10i", *offsets),
+            batches.of_arrow(names),
+            batches.of_arrow(list(reversed(names))),
+        )
+        told = []
+        for values, keys, of_each in (
+            (column, None, None),
+            (batches.of_list([b"v"] * length), column, None),
+            (batches.of_list([b"v"] * length), None, headers),
+        ):
+            span = batches.bulk(0).append(values, keys, of_each, None, None, 1, 0, length)
+            told.append(len(span))
+        outcomes.append((told, bytes(batches.buffers[0].records_view())))
+        for index in range(length):
+            begin, end = offsets[row + index : row + index + 2]
+            is_null = validity is not None and not validity[(row + index) // 8] >> (row + index) % 8 & 1
+            if is_null or 0 <= begin <= end <= len(data or b""):
+                assert column.at(index) == (None if is_null else (data or b"")[begin:end])
+            else:
+                assert told[0] <= index
+                with pytest.raises(ValueError, match="outside"):
+                    column.at(index)
+    assert outcomes[0] == outcomes[1]
