@@ -171,7 +171,7 @@ class Runner:
             is_kafka = any(spec.kind == "kafka" for spec in opened)
             # Three brokers and a client on two processors: the system shares them out.
             cores = () if self._options.no_pin or is_kafka else self._options.client_cores
-            with self._progress(section.name) as progress:
+            with self._progress() as progress:
                 rounds = section.rounds
                 if is_kafka:
                     self._warm_up(runs, cores, progress)
@@ -205,7 +205,8 @@ class Runner:
     def _run_other(self, name: str) -> None:
         quick = self._effort.is_quick
         figures: dict[str, dict[str, float]] = {}
-        with self._progress(name) as progress:
+        # These measure this very process: no thread of the progress bar may run meanwhile.
+        with self._progress(is_quiet=True) as progress:
             if name == "start-up":
                 progress.add_task("start-up", total=1, case="import")
                 figures["milliseconds to import"] = startup.import_times(3 if quick else 11)
@@ -214,7 +215,7 @@ class Runner:
                 measures = bounds.measures(seconds, 10_000 if quick else 200_000)
                 task = progress.add_task("bounds", total=len(measures), case="")
                 for title, measure in measures.items():
-                    progress.update(task, case=title)
+                    progress.update(task, case=title, refresh=True)
                     figures[title] = bounds.run(measure)
                     progress.advance(task)
         self.others[name] = figures
@@ -224,7 +225,7 @@ class Runner:
                 table.add_row(figure.replace("_", " "), f"{value:,.4g}" if value < 1000 else f"{value:,.0f}")
             console_for_tables().print(table)
 
-    def _progress(self, name: str) -> Progress:
+    def _progress(self, *, is_quiet: bool = False) -> Progress:
         columns = (
             TextColumn("{task.description:>22}"),
             BarColumn(),
@@ -232,7 +233,7 @@ class Runner:
             TimeElapsedColumn(),
             TextColumn("{task.fields[case]}"),
         )
-        return Progress(*columns, console=self._console, transient=True)
+        return Progress(*columns, console=self._console, transient=True, auto_refresh=not is_quiet)
 
     def to_json(self, judgements: dict[str, list[judge.Judgement]]) -> dict[str, Any]:
         """Everything: every figure of every round."""

@@ -31,46 +31,40 @@ def draw(
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    panels = _panels(sections, results, judgements)
-    if not panels:
+    rows = _rows(sections, results, judgements)
+    if not rows:
         return
     with pyplot.rc_context(
         {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "0"}
     ):
-        heights = [height for height, _ in panels]
-        figure, axes = pyplot.subplots(
-            len(panels),
-            1,
-            figsize=(10, sum(heights)),
-            height_ratios=heights,
-            squeeze=False,
-            layout="constrained",
-        )
-        for axis, (_, panel) in zip(axes.flat, panels, strict=True):
-            panel(axis)
+        heights = [max(height for height, _ in row) for row in rows]
+        figure = pyplot.figure(figsize=(14, sum(heights)), layout="constrained")
+        parts = figure.subfigures(len(rows), 1, height_ratios=heights, squeeze=False)
+        for part, row in zip(parts.flat, rows, strict=True):
+            axes = part.subplots(1, len(row), squeeze=False)
+            for axis, (_, panel) in zip(axes.flat, row, strict=True):
+                panel(axis)
         figure.savefig(file, dpi=130)
         pyplot.close(figure)
 
 
-def _panels(
+def _rows(
     sections: Mapping[str, Section],
     results: Mapping[str, Sequence[Result]],
     judgements: Mapping[str, Sequence[Judgement]],
-) -> list[Panel]:
-    panels: list[Panel] = []
+) -> list[list[Panel]]:
+    rows: list[list[Panel]] = []
     judged = [(section, each) for section, found in judgements.items() for each in found]
     if judged:
-        panels.append((_height(len(judged)), lambda axis: _targets(axis, judged)))
-    for name in ("null", "kafka"):
-        found = results.get(name)
-        if found:
-            panels += _bars(sections[name].title, found)
-    if found := results.get("latency"):
-        panels.append((_height(len(found), 0.3), lambda axis, found=found: _latency(axis, found)))  # type: ignore[misc]
-    if found := results.get("scaling"):
-        curves = report.curves_of(found)
-        panels.append((4.5, lambda axis: _curves(axis, curves)))
-    return panels
+        rows.append([(_height(len(judged)), lambda axis: _targets(axis, judged))])
+    rows += [_bars(sections[name].title, results[name]) for name in ("null", "kafka") if results.get(name)]
+    last: list[Panel] = []
+    if latencies := results.get("latency"):
+        last.append((_height(len(latencies), 0.3), lambda axis: _latency(axis, latencies)))
+    if scaling := results.get("scaling"):
+        curves = report.curves_of(scaling)
+        last.append((4.5, lambda axis: _curves(axis, curves)))
+    return [*rows, last] if last else rows
 
 
 def _height(lines: int, each: float = 0.22) -> float:
@@ -93,7 +87,7 @@ def _targets(axis: Any, judged: Sequence[tuple[str, Judgement]]) -> None:
             height=0.7,
             alpha=1 if each.least is not None else 0.5,
         )
-        text = f"{each.value:,.2f} {each.unit} (wanted {'≤' if each.is_most else '≥'} {wanted:g})"
+        text = f"{each.value:,.2f} {each.unit} (wanted {'≤' if each.is_most else '≥'} {wanted:.3g})"
         right = share >= 1
         axis.annotate(
             text, (share, place), xytext=(4 if right else -4, 0), textcoords="offset points",
@@ -139,10 +133,10 @@ def _bars(title: str, results: Sequence[Result]) -> list[Panel]:
 
     height = _height(len(ranked))
     return [
-        (height, panel("records_per_second", "records acknowledged per second", "{:,.0f}")),
+        (height, panel("records_per_second", "records/s", "{:,.0f}")),
         (
             height,
-            panel("cpu_seconds_per_million", "CPU seconds of the client per million records", "{:,.2f}"),
+            panel("cpu_seconds_per_million", "CPU s of the client per million", "{:,.2f}"),
         ),
     ]
 
@@ -162,20 +156,23 @@ def _name_bars(axis: Any, labels: Sequence[str]) -> None:
 def _latency(axis: Any, results: Sequence[Result]) -> None:
     """p50, p99 and p99.9 as points on a line."""
     for place, result in enumerate(results):
-        values = [result.figures[f"latency_{name}_ms"] for name in ("p50", "p99", "p99.9")]
+        told = [result.figures[f"latency_{name}_ms"] for name in ("p50", "p99", "p99.9")]
+        # Java tells whole milliseconds: its 0 has no place on this scale.
+        values = [max(value, 0.05) for value in told]
         colour = OURS if result.case.client == "aioproduce" else "#7f868f"
         axis.plot(values, [place] * 3, color=colour, linewidth=1.5, zorder=2)
         for value, marker in zip(values, ("o", "s", "D"), strict=True):
             axis.plot(value, place, marker=marker, color=colour, markersize=6, zorder=3)
         axis.annotate(
-            " / ".join(f"{value:,.2f}" for value in values), (values[2], place), xytext=(8, 0),
+            " / ".join(f"{value:,.2f}" for value in told), (values[2], place), xytext=(8, 0),
             textcoords="offset points", va="center", fontsize=7.5, color=INK,
         )  # fmt: skip
     axis.set_xscale("log")
     low, high = axis.get_xlim()
     axis.set_xlim(low, high * 3)
     _name_bars(axis, [result.case.name for result in results])
-    _title(axis, "Latency at 5,000 records/s, null broker: p50 (circle), p99 (square), p99.9 (diamond)")
+    _title(axis, "Latency at 5,000 records/s: p50 (circle), p99 (square), p99.9 (diamond)")
+    axis.margins(y=0.04)
     axis.set_xlabel("milliseconds")
 
 
