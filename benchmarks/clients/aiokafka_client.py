@@ -93,7 +93,7 @@ _MODES: dict[str, tuple[int, AsyncMode[Any]]] = {
     "dropped": (80_000, dropped),
     "gather": (80_000, gather),
     "tasks": (60_000, tasks),
-    "send-batch": (300_000, send_batch),
+    "send-batch": (800_000, send_batch),
 }
 
 

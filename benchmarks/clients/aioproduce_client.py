@@ -150,9 +150,9 @@ _MODES: dict[str, tuple[int, AsyncMode[Any], str]] = {
     "gather": (250_000, gather, "send"),
     "tasks": (250_000, tasks, "send_and_wait"),
     "callback": (300_000, callback, "send"),
-    "send-many": (500_000, send_many, "send_many"),
-    "send-batch": (800_000, send_batch, "send_batch"),
-    **({"send-arrow": (800_000, send_arrow, "send_arrow")} if find_spec("pyarrow") else {}),
+    "send-many": (3_000_000, send_many, "send_many"),
+    "send-batch": (2_500_000, send_batch, "send_batch"),
+    **({"send-arrow": (3_000_000, send_arrow, "send_arrow")} if find_spec("pyarrow") else {}),
 }
 
 
