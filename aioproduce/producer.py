@@ -19,13 +19,13 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
-from aioproduce._native.topic_appender import NO_PARTITION
+from aioproduce._native.send_path import SendPath
 from aioproduce.bulk import Bulk
 from aioproduce.bulk_calls import BulkCalls
 from aioproduce.config import ProducerConfig, dotted_keys, load_properties
-from aioproduce.core.record_input import RecordInput, check_topic, header_list, timestamp_ms
+from aioproduce.core.record_input import RecordInput, check_topic
 from aioproduce.errors import (
     FlushTimeoutError,
     ProducerError,
@@ -44,17 +44,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce")
 
-# The clock is read once in so many sends (a power of 2), and the loop gets its turn when so much has passed.
-_SENDS_PER_CLOCK: Final = 16
-_TURN: Final = 0.001
-# Kafka's int32: larger ones would not fit the short way's C integer; the long way refuses them by name.
-_MAX_PARTITION: Final = 2**31 - 1
-
 OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
 
 
 @final
-class Producer(BulkCalls):
+class Producer(SendPath, BulkCalls):
     """Sends records to Kafka.
 
     `await send()` means accepted: the record has its place in a bounded buffer. Awaiting what it returns means
@@ -82,22 +76,18 @@ class Producer(BulkCalls):
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
         **settings: object,
     ) -> None:
+        super().__init__()
         self.config = _config(bootstrap_servers, settings)
         self._interceptors = Interceptors(self.config.interceptors) if self.config.interceptors else None
         self._input = RecordInput(self.config)
-        self._has_serializers = (
-            self.config.key_serializer is not None or self.config.value_serializer is not None
-        )
-        self._life = ProducerLife(self.config)
+        self._life = ProducerLife(self.config, self._is_open)
         self._bulk = Bulk(
             self._life,
             self._input,
             self._interceptors,
-            heed_turn=self._heed_turn_of_bulk,
+            heed_turn=self._heed_turn,
             send=self.send,
         )
-        self._sends = 0
-        self._turn_began_at = 0.0
         self._sending_task: object = None
 
     @classmethod
@@ -158,113 +148,20 @@ class Producer(BulkCalls):
         servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
         return f"<Producer {self.config.client_id} -> {servers}, {self._life.state.name.lower()}>"
 
-    # -- sending ---
-
-    async def send(  # noqa: C901  # one frame, with every test of the fast path in it
-        self,
-        topic: str | ProducerRecord,
-        value: Any = None,
-        key: Any = None,
-        *,
-        partition: int | None = None,
-        timestamp: int | datetime | None = None,
-        headers: Headers | None = None,
-        timeout: float | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> DeliveryFuture:
-        """Accept one record: wait until its topic is known and the buffer has room for it.
-
-        Args:
-            topic: The topic, or a whole ProducerRecord.
-            value: Bytes, None (a tombstone), or whatever the value serializer takes.
-            key: Likewise; records of one key go to one partition, in order.
-            partition: The partition; `None` lets the partitioner choose.
-            timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
-            headers: `(name, value)` pairs.
-            timeout: Seconds to wait at most, where that is less than `max.block.ms`. It bounds this call only,
-                never the record: `delivery.timeout.ms` does that.
-            on_delivery: Called once on the event loop with `(metadata, None)` or, on failure,
-                `(metadata with offset -1, error)`. An error in it is logged.
-
-        Returns:
-            The record's future: await it for its RecordMetadata or its DeliveryError.
-
-        Raises:
-            InvalidRecordError: this record can never be sent.
-            MaxBlockTimeoutError: the topic or the buffer kept it waiting too long.
-            TopicAuthorizationError: the cluster denies the topic.
-            ProducerStateError: not started, closed, or in the wrong place.
-        """
-        # The order of these lines, and what they do not call, is the cost of a record: measure before a change.
-        life = self._life
-        if life.running_loop() is not life.loop:
-            life.check_callable()
-        if self._sends % _SENDS_PER_CLOCK == 0:
-            await self._heed_turn()
-        self._sends += 1
-        if topic.__class__ is not str or self._interceptors is not None:
-            return await self._send_record(
-                topic, value, key, partition, timestamp, headers, timeout, on_delivery
+    def _is_open(self, is_open: bool) -> None:
+        """The way of records that need nothing decided (`send()`) is open while the producer runs."""
+        if is_open:
+            driver = self._life.driver
+            self.open_path(
+                self._life.appenders,
+                driver.is_running,
+                driver.on_next_turn,
+                is_plain=self._interceptors is None and not self._input.has_serializers,
             )
-        if value is not None and (value.__class__ is not bytes or self._has_serializers):
-            value = self._input.value(topic, value)
-        if key is not None and (key.__class__ is not bytes or self._has_serializers):
-            key = self._input.key(topic, key)
-        if headers is not None:
-            headers = header_list(headers)
-        created = time.time_ns() // 1_000_000 if timestamp is None else timestamp_ms(timestamp)
-        delivery: DeliveryFuture | None = None
-        appender = life.appenders.get(topic)
-        if appender is not None:
-            if partition is None:
-                delivery = appender.append(NO_PARTITION, created, key, value, headers)
-            elif partition.__class__ is int and 0 <= partition <= _MAX_PARTITION:
-                delivery = appender.append(partition, created, key, value, headers)
-        if delivery is None:
-            admission = life.admission
-            delivery = admission.append_at_once(topic, key, value, headers, partition, created)
-            if delivery is None:
-                delivery = await admission.append_waiting(
-                    topic, key, value, headers, partition, created, timeout
-                )
-        if on_delivery is not None:
-            delivery.add_delivery_callback(on_delivery)
-        return delivery
+        else:
+            self.shut_path()
 
-    async def send_and_wait(
-        self,
-        topic: str | ProducerRecord,
-        value: Any = None,
-        key: Any = None,
-        *,
-        partition: int | None = None,
-        timestamp: int | datetime | None = None,
-        headers: Headers | None = None,
-        timeout: float | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> RecordMetadata:
-        """`send()`, then await the acknowledgement.
-
-        `timeout` bounds the waiting for room and metadata, as in `send()`, not that for the acknowledgement.
-
-        Returns:
-            Where the record lies.
-
-        Raises:
-            DeliveryError: it was not acknowledged; and what `send()` raises.
-        """
-        return await (
-            await self.send(
-                topic,
-                value,
-                key,
-                partition=partition,
-                timestamp=timestamp,
-                headers=headers,
-                timeout=timeout,
-                on_delivery=on_delivery,
-            )
-        )
+    # -- sending (`send()` and `send_and_wait()` are in SendPath) ---
 
     def try_send(
         self,
@@ -393,7 +290,7 @@ class Producer(BulkCalls):
             )
         return record if self._interceptors is None else self._interceptors.on_send(record)
 
-    async def _send_record(
+    async def _send_slowly(
         self,
         topic: str | ProducerRecord,
         value: Any,
@@ -404,6 +301,9 @@ class Producer(BulkCalls):
         timeout: float | None,
         on_delivery: OnDelivery | None,
     ) -> DeliveryFuture:
+        self._life.check_callable()
+        if self.turn_is_due():
+            await self._give_turn()
         record = self._as_record(topic, value, key, partition, timestamp, headers)
         try:
             serialized = self._input.read(record, time.time_ns() // 1_000_000)
@@ -427,29 +327,19 @@ class Producer(BulkCalls):
             delivery.add_delivery_callback(on_delivery)
 
     async def _heed_turn(self) -> None:
-        """Give the loop a turn if it has had none for about a millisecond of sending (invariant 3).
+        if self.turn_is_due():
+            await self._give_turn()
 
-        Only a task that sends on and on is asked to: a thousand tasks that send once each suspend by
-        themselves, and are to keep their order.
+    async def _give_turn(self) -> None:
+        """Give the loop the turn that is due, if it is the same task that goes on and on (invariant 3).
+
+        A thousand tasks that send once each suspend by themselves, and are to keep their order.
         """
-        driver = self._life.driver
-        task = driver.current_task()
-        if self._sends and task is self._sending_task and driver.now() - self._turn_began_at >= _TURN:
-            await driver.yield_once()
+        task = self._life.driver.current_task()
+        if task is self._sending_task:
+            await self._life.driver.yield_once()
             self._life.check_running()
-        if self._sends == 0:
-            self._turn_began_at = driver.now()
-            driver.on_next_turn(self._turn_came)
         self._sending_task = task
-
-    async def _heed_turn_of_bulk(self) -> None:
-        """The same, from the bulk calls; each that asks counts as a send."""
-        await self._heed_turn()
-        self._sends += 1
-
-    def _turn_came(self) -> None:
-        self._sends = 0
-        self._sending_task = None
 
 
 def _check_timeout(timeout: float | None) -> None:

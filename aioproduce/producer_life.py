@@ -5,8 +5,7 @@ driver, the core, and the admission between them.
 
 Invariants:
 
-1. `loop` is what `running_loop()` gives where a call is allowed, and nothing's loop otherwise: one test
-   answers both "is it running" and "is it the right place".
+1. The short way of `send()` is open from `start()` to the first step of the end, and in no other state.
 2. Every way to the end (close, a cancelled close, the sender's death) settles every delivery, runs its
    callbacks and drops every socket, in bounded time.
 """
@@ -65,21 +64,18 @@ class ProducerLife:
         reports: Callbacks and unobserved failures.
         driver: The event loop's side, once started; `sender` and `admission` likewise.
         appenders: The way of records that need no decision, by topic.
-        loop: See invariant 1.
-        running_loop: Gives the caller's loop.
     """
 
     __slots__ = (
         "_codec",
         "_config",
         "_death",
+        "_on_open",
         "_pid",
         "admission",
         "appenders",
         "driver",
-        "loop",
         "reports",
-        "running_loop",
         "sender",
         "state",
     )
@@ -88,8 +84,9 @@ class ProducerLife:
     sender: Sender
     admission: Admission
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ProducerConfig, on_open: Callable[[bool], None]) -> None:
         self._config = config
+        self._on_open = on_open
         self._codec = codec_for(
             config.compression_type,
             gzip_level=config.compression_gzip_level,
@@ -101,8 +98,6 @@ class ProducerLife:
         self.reports = DeliveryReports(config.on_delivery_error)
         self.appenders: dict[str, TopicAppender] = {}
         self.state = ProducerState.NEW
-        self.loop: object = self
-        self.running_loop: Callable[[], object] = _no_loop
 
     def start(self) -> None:
         """Start the sender on the running event loop."""
@@ -122,7 +117,6 @@ class ProducerLife:
         self.admission = Admission(self._config, driver, self.sender, self.check_running)
         self.appenders = self.sender.accumulator.appenders
         self._pid = os.getpid()
-        self.running_loop = driver.running_loop
         self._move_to(ProducerState.RUNNING)
         driver.start(self.sender, on_death=self._sender_died, on_settled=self.reports.run_callbacks)
 
@@ -176,7 +170,7 @@ class ProducerLife:
 
     def _move_to(self, state: ProducerState) -> None:
         self.state = state
-        self.loop = self.driver.loop if state is ProducerState.RUNNING else self
+        self._on_open(state is ProducerState.RUNNING)
 
     # -- where and when a call is allowed ---
 
@@ -192,7 +186,7 @@ class ProducerLife:
                 f"this producer was started in process {self._pid} and fork() copied it into {os.getpid()}: its "
                 "sockets belong to the parent. Make and start a new one in the child"
             )
-        if self.running_loop() is not self.driver.loop:
+        if self.driver.running_loop() is not self.driver.loop:
             raise WrongEventLoopError(
                 "this producer runs on another event loop than the one that calls it: use one producer per loop, "
                 "or asyncio.run_coroutine_threadsafe() to reach its loop"
@@ -209,7 +203,3 @@ class ProducerLife:
         if self.state is ProducerState.DIED:
             raise SenderDiedError("the sender task died; make a new producer") from self._death
         raise ProducerClosedError("the producer is closed: make a new one to send again")
-
-
-def _no_loop() -> None:
-    """Stands in for the driver's `running_loop` until there is a driver."""

@@ -21,6 +21,8 @@ bint: TypeAlias = builtins.bool
 int: TypeAlias = builtins.int
 uint: TypeAlias = builtins.int
 uchar: TypeAlias = builtins.int
+ulong: TypeAlias = builtins.int
+double: TypeAlias = builtins.float
 longlong: TypeAlias = builtins.int
 ulonglong: TypeAlias = builtins.int
 Py_ssize_t: TypeAlias = builtins.int
@@ -40,6 +42,11 @@ ccall = _unchanged
 final = _unchanged
 no_gc = _unchanged
 inline = _unchanged
+
+
+def annotation_typing(_wanted: builtins.bool) -> Callable[[_T], _T]:
+    """Whether annotations are C types: to an interpreted function they are not."""
+    return _unchanged
 
 
 def exceptval(_value: object = None, *, check: builtins.bool = False) -> Callable[[_T], _T]:

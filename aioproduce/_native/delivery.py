@@ -8,34 +8,65 @@ Invariants:
 1. A `BatchResult` is settled exactly once (succeeded, failed, or split into the results of other batches);
    a second time raises RuntimeError.
 2. Settling costs nothing per record that nobody waits for: only futures that someone watches are in `_watched`.
-3. The shared `DeliveryFuture` is never yielded to an event loop: each waiter yields a waiter of its own, so that
-   cancelling one wait disturbs neither the record nor the other waiters.
+3. The shared `DeliveryFuture` is never yielded to an event loop: each wait yields a `Watcher` of its own, so that
+   cancelling one disturbs neither the record nor the others.
 4. `DeliveryFuture.cancel()` marks the handle cancelled and wakes all who wait on it; the record goes on.
 5. The error that a result keeps is never raised nor handed out: whoever asks gets a copy. The traceback of a
    raised error holds the frames that it passed, and those hold futures of this very batch: kept here, it would
    close a cycle through `DeliveryFuture`, which the garbage collector does not see.
 
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted. Nothing here knows an
-event loop: the `runtime` of a result (made by the driver) parks, wakes and schedules.
+One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted; `delivery.pxd` is for
+other compiled modules. Nothing here knows an event loop: that is the `runtime`'s part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
+from aioproduce._native.watcher import (
+    Wakeups,
+    Watched,
+    linked,
+    make_callback,
+    make_quiet_wait,
+    make_wait,
+    unlinked,
+)
 from aioproduce.records import RecordMetadata
 
 if TYPE_CHECKING:
     from contextvars import Context
 
     from aioproduce._native import _cython_shadow as cython
+    from aioproduce._native._delivery_runtime import DeliveryRuntime
+    from aioproduce._native.watcher import Watcher
 else:
     try:
         import cython
     except ImportError:
         from aioproduce._native import _cython_shadow as cython
+
+if cython.compiled:
+    from cython.cimports.aioproduce._native.record_metadata import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        record_metadata,
+    )
+    from cython.cimports.aioproduce._native.watcher import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        Wakeups,
+        Watched,
+        Watcher,
+        linked,
+        make_callback,
+        make_quiet_wait,
+        make_wait,
+        unlinked,
+    )
+else:
+
+    def record_metadata(kind: type[RecordMetadata], *fields: Any) -> RecordMetadata:
+        """Make one."""
+        return kind(*fields)
+
 
 PENDING: Final = 0
 SUCCEEDED: Final = 1
@@ -43,34 +74,6 @@ FAILED: Final = 2
 SPLIT: Final = 3
 
 DeliveryCallback = Callable[[RecordMetadata, "BaseException | None"], object]
-
-
-class DeliveryRuntime(Protocol):
-    """What a delivery needs of the event loop; the driver gives it."""
-
-    def get_loop(self) -> Any:
-        """The event loop, as `asyncio.Future.get_loop()` answers it."""
-
-    def make_waiter(self) -> Any:
-        """A waiter for one task."""
-
-    def park(self, waiter: Any) -> Generator[Any, None, Any]:
-        """Suspend the running task until `wake(waiter)`; cancelling the task ends this wait only."""
-
-    def wake(self, waiter: Any) -> None:
-        """Wake the task parked on a waiter, if it still is."""
-
-    def call_soon(self, callback: Callable[..., object], argument: Any, context: Context | None) -> None:
-        """Call back in the loop's next turn."""
-
-    def cancelled_error(self, message: object) -> BaseException:
-        """The exception that says "cancelled" under this loop."""
-
-    def invalid_state_error(self, message: str) -> BaseException:
-        """The exception for asking a pending future for its result."""
-
-    def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
-        """`count` records of a batch failed and nobody ever asked for them; may come from the collector."""
 
 
 @cython.cfunc
@@ -94,6 +97,7 @@ class BatchResult:
         "_callbacks",
         "_children",
         "_error",
+        "_late",
         "_log_append_time",
         "_partition",
         "_record_errors",
@@ -116,6 +120,7 @@ class BatchResult:
     _watched: list[DeliveryFuture] | None
     _callbacks: list[tuple[DeliveryFuture, Any]] | None
     _unobserved: cython.longlong
+    _late: Wakeups | None
 
     def __init__(self, topic: str, partition: int, runtime: DeliveryRuntime) -> None:
         self._topic = topic
@@ -130,6 +135,7 @@ class BatchResult:
         self._watched = None
         self._callbacks = None
         self._unobserved = 0
+        self._late = None
 
     @property
     def topic(self) -> str:
@@ -277,8 +283,20 @@ class BatchResult:
         watched = self._watched
         self._watched = None
         if watched is not None:
+            wakeups = Wakeups(self._runtime)
             for future in watched:
-                future._fire()
+                wakeups.add(future._take_watchers())
+            wakeups.schedule()
+
+    @cython.cfunc
+    def _tell_late(self, watcher: Watcher) -> None:
+        """Somebody asks to be told of what is done: in the loop's next turn, with all who ask before it."""
+        if self._late is None or self._late._is_begun:
+            self._late = Wakeups(self._runtime)
+            self._late.add(watcher)
+            self._late.schedule()
+        else:
+            self._late.add(watcher)
 
     def __del__(self) -> None:
         # Whoever held these futures dropped them unasked. `_unobserved` is only set by a failure.
@@ -287,11 +305,11 @@ class BatchResult:
 
 
 # Without the collector: a million live deliveries would cost each of its passes. No cycle outlives the record: what
-# a delivery refers to (waiters, callbacks) it drops when it is settled, which `delivery.timeout.ms` bounds.
+# a delivery refers to (its watchers) it drops when it is settled, which `delivery.timeout.ms` bounds.
 @cython.no_gc
 @cython.final
 @cython.cclass
-class DeliveryFuture:
+class DeliveryFuture(Watched):
     """The outcome of one accepted record: awaitable, any number of times, by any number of tasks.
 
     Returned by `Producer.send()`. To asyncio it is a future (`asyncio.isfuture`), so `gather`, `wait`,
@@ -307,8 +325,7 @@ class DeliveryFuture:
     """
 
     __slots__ = (
-        "_cancelled_with",
-        "_done_callbacks",
+        "_held",
         "_index",
         "_is_cancelled",
         "_is_observed",
@@ -317,57 +334,42 @@ class DeliveryFuture:
         "_result",
         "_timestamp",
         "_value_size",
-        "_waiters",
     )
 
     _result: BatchResult
+    _timestamp: cython.longlong
+    # The watchers, a linked list; once cancelled, the message that `cancel()` was given.
+    _held: Any
     _index: cython.int
     _key_size: cython.int
     _value_size: cython.int
-    _timestamp: cython.longlong
-    _waiters: list[Any] | None
-    _done_callbacks: list[tuple[Any, Any]] | None
-    _is_watched: cython.bint
-    _is_cancelled: cython.bint
-    _is_observed: cython.bint
-    _cancelled_with: object | None
-
-    def __init__(
-        self, result: BatchResult, index: int, timestamp: int, key_size: int, value_size: int
-    ) -> None:
-        self._result = result
-        self._index = index
-        self._timestamp = timestamp
-        self._key_size = key_size
-        self._value_size = value_size
-        self._waiters = None
-        self._done_callbacks = None
-        self._is_watched = False
-        self._is_cancelled = False
-        self._is_observed = False
-        self._cancelled_with = None
+    _is_watched: cython.uchar
+    _is_cancelled: cython.uchar
+    _is_observed: cython.uchar
 
     # -- what asyncio asks of a future ---
 
     @property
     def _asyncio_future_blocking(self) -> bool:
-        """Tells `asyncio.isfuture()` that this is one; never True, as it is never yielded to a task."""
+        """Tells `asyncio.isfuture()` that this is one; never True, as no task is parked on it."""
         return False
 
     @property
     def _cancel_message(self) -> object:
         """What `asyncio.gather()` reads of a cancelled future."""
-        return self._cancelled_with
+        return self._held if self._is_cancelled else None
 
     def _make_cancelled_error(self) -> BaseException:
         """What `asyncio.gather()` raises for a cancelled future; without it, it would never end."""
-        return self._result._runtime.cancelled_error(self._cancelled_with)
+        return self._result._runtime.cancelled_error(self._cancel_message)
 
     def get_loop(self) -> Any:
         """The event loop that the producer runs on."""
         return self._result._runtime.get_loop()
 
-    def done(self) -> bool:
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def done(self) -> cython.bint:
         """Whether the record was acknowledged, failed, or this handle was cancelled."""
         if self._is_cancelled:
             return True
@@ -377,7 +379,7 @@ class DeliveryFuture:
 
     def cancelled(self) -> bool:
         """Whether this handle was cancelled; that says nothing of the record."""
-        return self._is_cancelled
+        return self._is_cancelled != 0
 
     def cancel(self, msg: object = None) -> bool:
         """Mark this handle cancelled and wake all who wait on it. The record goes on.
@@ -387,9 +389,11 @@ class DeliveryFuture:
         """
         if self.done():
             return False
+        wakeups = Wakeups(self._result._runtime)
+        wakeups.add(self._take_watchers())
         self._is_cancelled = True
-        self._cancelled_with = msg
-        self._fire()
+        self._held = msg
+        wakeups.schedule()
         return True
 
     def result(self) -> RecordMetadata:
@@ -400,13 +404,7 @@ class DeliveryFuture:
             asyncio.CancelledError: this handle was cancelled.
             asyncio.InvalidStateError: the outcome is not there yet.
         """
-        error = self._outcome()
-        if error is None:
-            return self._metadata()
-        try:
-            raise error
-        finally:
-            error = None  # its traceback holds this frame
+        return self._value()  # type: ignore[no-any-return]
 
     def exception(self) -> BaseException | None:
         """Why the record was not acknowledged, or `None` if it was.
@@ -421,16 +419,12 @@ class DeliveryFuture:
         self, callback: Callable[[DeliveryFuture], object], *, context: Context | None = None
     ) -> None:
         """Call `callback(self)` on the loop once the outcome is there (at once in its next turn, if it is)."""
+        # As asyncio's futures: the context of who asks, not of who will settle the record.
+        watcher = make_callback(self, callback, context)
         if self.done():
-            self._result._runtime.call_soon(callback, self, context)
-            return
-        if context is None:
-            # As asyncio's futures: the context of who asks, not of who will settle the record.
-            context = copy_context()
-        if self._done_callbacks is None:
-            self._done_callbacks = []
-        self._done_callbacks.append((callback, context))
-        self._watch()
+            self._result._tell_late(watcher)
+        else:
+            self._attach(watcher)
 
     def remove_done_callback(self, callback: Callable[[DeliveryFuture], object]) -> int:
         """Forget a callback.
@@ -438,51 +432,31 @@ class DeliveryFuture:
         Returns:
             How many were removed.
         """
-        callbacks = self._done_callbacks
-        if callbacks is None:
+        if self._is_cancelled:
             return 0
-        kept = [entry for entry in callbacks if entry[0] != callback]
-        self._done_callbacks = kept or None
-        return len(callbacks) - len(kept)
+        removed = 0
+        watcher: Watcher | None = self._held
+        while watcher is not None:
+            following = watcher._next
+            if watcher.is_callback() and watcher._callback == callback:
+                self._detach(watcher)
+                removed += 1
+            watcher = following
+        return removed
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        if not self.done():
-            runtime = self._result._runtime
-            waiter = runtime.make_waiter()
-            if self._waiters is None:
-                self._waiters = []
-            self._waiters.append(waiter)
-            self._watch()
-            try:
-                yield from runtime.park(waiter)
-            finally:
-                # Still there only when this wait was cancelled: a settled future dropped its list.
-                if self._waiters is not None:
-                    self._waiters.remove(waiter)
-        return self.result()
+        return make_wait(self)
 
     def __iter__(self) -> Generator[Any, None, RecordMetadata]:
-        return self.__await__()
+        return make_wait(self)
 
     def wait_done(self) -> Generator[Any, None, None]:
         """Suspend until `done()`. That does not ask for the outcome: a failure still is unobserved."""
-        if self.done():
-            return
-        runtime = self._result._runtime
-        waiter = runtime.make_waiter()
-        if self._waiters is None:
-            self._waiters = []
-        self._waiters.append(waiter)
-        self._watch()
-        try:
-            yield from runtime.park(waiter)
-        finally:
-            if self._waiters is not None:
-                self._waiters.remove(waiter)
+        return make_quiet_wait(self)
 
     def again(self) -> DeliveryFuture:
         """Another handle of the same record, not cancelled, to be asked in this one's place."""
-        other = DeliveryFuture(self._result, self._index, self._timestamp, self._key_size, self._value_size)
+        other = make_delivery(self._result, self._index, self._timestamp, self._key_size, self._value_size)
         other._is_observed = self._is_observed
         return other
 
@@ -515,7 +489,7 @@ class DeliveryFuture:
             self._follow_split()
         self._result.add_callback(self, callback)
 
-    # -- between the two classes ---
+    # -- between the classes ---
 
     @cython.cfunc
     def _follow_split(self) -> None:
@@ -533,42 +507,59 @@ class DeliveryFuture:
             self._result = target
 
     @cython.cfunc
-    def _watch(self) -> None:
+    def _attach(self, watcher: Watcher) -> None:
+        """Add a watcher, behind those that are there; not once done."""
+        self._held = linked(self._held, watcher)
         if not self._is_watched:
             self._is_watched = True
             self._result._watch(self)
 
     @cython.cfunc
-    def _fire(self) -> None:
-        runtime = self._result._runtime
-        waiters = self._waiters
-        callbacks = self._done_callbacks
-        self._waiters = None
-        self._done_callbacks = None
-        if waiters is not None:
-            for waiter in waiters:
-                runtime.wake(waiter)
-        if callbacks is not None:
-            for callback, context in callbacks:
-                runtime.call_soon(callback, self, context)
+    def _detach(self, watcher: Watcher) -> None:
+        """Forget a watcher, if it is still there: a settled future dropped its list."""
+        if not self._is_cancelled:
+            self._held = unlinked(self._held, watcher)
+
+    @cython.cfunc
+    def _runtime_of(self) -> DeliveryRuntime:
+        return self._result._runtime
+
+    @cython.cfunc
+    def _take_watchers(self) -> Watcher | None:
+        taken: Watcher | None = None if self._is_cancelled else self._held
+        if not self._is_cancelled:
+            self._held = None
+        return taken
 
     @cython.cfunc
     def _metadata(self) -> RecordMetadata:
         result: BatchResult = self._result
-        offset = result._base_offset
-        timestamp = result._log_append_time
-        # As RecordMetadata(...) makes it, without the Python frame of its constructor: half a microsecond each.
-        return tuple.__new__(
+        offset: cython.longlong = result._base_offset
+        timestamp: cython.longlong = result._log_append_time
+        if offset >= 0:
+            offset += self._index
+        if timestamp < 0:
+            timestamp = self._timestamp
+        return record_metadata(  # type: ignore[no-any-return,unused-ignore]
             RecordMetadata,
-            (
-                result._topic,
-                result._partition,
-                offset + self._index if offset >= 0 else -1,
-                timestamp if timestamp >= 0 else self._timestamp,
-                self._key_size,
-                self._value_size,
-            ),
+            result._topic,
+            result._partition,
+            offset,
+            timestamp,
+            self._key_size,
+            self._value_size,
         )
+
+    @cython.cfunc
+    def _value(self) -> Any:
+        """The metadata, or what `result()` raises."""
+        error = self._outcome()
+        if error is None:
+            return self._metadata()
+        try:
+            raise error
+        finally:
+            error = None  # its traceback holds this frame
 
     @cython.cfunc
     def _outcome(self) -> BaseException | None:
@@ -584,13 +575,26 @@ class DeliveryFuture:
 
     @cython.cfunc
     def _observe(self) -> None:
-        if not self._is_observed:
-            self._is_observed = True
-            self._result._unobserved -= 1
+        self._result._unobserved -= not self._is_observed
+        self._is_observed = True
 
 
+@cython.ccall
 def make_delivery(
-    result: BatchResult, index: int, timestamp: int, key_size: int, value_size: int
+    result: BatchResult,
+    index: cython.Py_ssize_t,
+    timestamp: cython.longlong,
+    key_size: cython.Py_ssize_t,
+    value_size: cython.Py_ssize_t,
 ) -> DeliveryFuture:
-    """The future of one record (sizes: -1 for a null key or value)."""
-    return DeliveryFuture(result, index, timestamp, key_size, value_size)
+    """The future of one record (sizes: -1 for a null key or value). No constructor: its call would cost as much."""
+    delivery: DeliveryFuture = DeliveryFuture.__new__(DeliveryFuture)
+    delivery._result = result
+    delivery._index = index
+    delivery._timestamp = timestamp
+    delivery._key_size = key_size
+    delivery._value_size = value_size
+    if not cython.compiled:  # a fresh C structure is all zeros
+        delivery._held = None
+        delivery._is_watched = delivery._is_cancelled = delivery._is_observed = False
+    return delivery

@@ -78,15 +78,16 @@ def murmur2(data: bytes) -> int:
     return _hash_of(data)
 
 
-def partition_for_key(key: bytes, count: int) -> int:
+@cython.ccall
+@cython.exceptval(-1)
+def partition_for_key(key: bytes, count: cython.longlong) -> cython.longlong:
     """The partition of a key in a topic of `count` partitions, as Java's producer chooses it.
 
     Raises:
         ValueError: `count` is not positive.
     """
-    partitions: cython.longlong = count
     positive: cython.longlong
-    if partitions <= 0:
+    if count <= 0:
         raise ValueError(f"a topic has at least one partition, not {count}")
     positive = _hash_of(key) & 0x7FFFFFFF
-    return positive % partitions
+    return positive % count

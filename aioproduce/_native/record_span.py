@@ -14,7 +14,7 @@ One source, two builds: compiled by Cython as it stands (pure Python mode), or i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioproduce._native.delivery import SUCCEEDED, BatchResult, DeliveryFuture, make_delivery
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer
@@ -29,9 +29,18 @@ else:
         from aioproduce._native import _cython_shadow as cython
 
 if cython.compiled:
+    from cython.cimports.aioproduce._native.record_metadata import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        record_metadata,
+    )
     from cython.cimports.cpython.bytearray import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
         PyByteArray_AS_STRING,
     )
+else:
+
+    def record_metadata(kind: type[RecordMetadata], *fields: Any) -> RecordMetadata:
+        """As RecordMetadata(...) makes it."""
+        return kind(*fields)
+
 
 _NULL = -1
 _INT = 4
@@ -171,18 +180,15 @@ class RecordSpan:
             timestamp = appended_at
             if timestamp < 0:
                 timestamp = timestamps[index] if has_timestamps else self._timestamp
-            # As RecordMetadata(...) makes it, without the Python frame of its constructor.
             found.append(
-                tuple.__new__(
+                record_metadata(
                     RecordMetadata,
-                    (
-                        topic,
-                        partition,
-                        offset,
-                        timestamp,
-                        key_sizes[index] if has_keys else _NULL,
-                        value_sizes[index],
-                    ),
+                    topic,
+                    partition,
+                    offset,
+                    timestamp,
+                    key_sizes[index] if has_keys else _NULL,
+                    value_sizes[index],
                 )
             )
         return found

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproduce._native.delivery import BatchResult, DeliveryFuture
+from aioproduce._native.delivery import BatchResult, make_delivery
 from aioproduce._native.murmur2 import partition_for_key
 from aioproduce._native.record_batch import RecordBatchBuffer
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioproduce._native import _cython_shadow as cython
+    from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.records import Header
 else:
     try:
@@ -31,7 +32,29 @@ else:
     except ImportError:
         from aioproduce._native import _cython_shadow as cython
 
+if cython.compiled:
+    # The same again as C knows them: calls between the compiled modules cost a nanosecond then.
+    from cython.cimports.aioproduce._native.delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        make_delivery,
+    )
+    from cython.cimports.aioproduce._native.murmur2 import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        partition_for_key,
+    )
+    from cython.cimports.aioproduce._native.record_batch import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        RecordBatchBuffer,
+    )
+
 NO_PARTITION = -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _written(buffer: RecordBatchBuffer) -> cython.Py_ssize_t:
+    if cython.compiled:
+        return buffer._position
+    else:
+        return buffer.size
 
 
 @cython.final
@@ -142,6 +165,7 @@ class TopicAppender:
         Returns:
             The record's future, or None if the accumulator has to decide something first.
         """
+        buffer: RecordBatchBuffer | None
         is_sticky: cython.bint = False
         before: cython.Py_ssize_t = 0
         if partition < 0:
@@ -160,13 +184,13 @@ class TopicAppender:
         if buffer is None:
             return None
         if is_sticky:
-            before = buffer.size
+            before = _written(buffer)
         index: cython.Py_ssize_t = buffer.try_append(timestamp, key, value, headers)
         if index < 0:
             return None
         if is_sticky:
-            self._sticky_bytes += buffer.size - before
-        return DeliveryFuture(
+            self._sticky_bytes += _written(buffer) - before
+        return make_delivery(
             self._results[partition],  # type: ignore[arg-type]  # there is one wherever there is a buffer
             index,
             timestamp,

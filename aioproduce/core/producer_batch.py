@@ -18,14 +18,15 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, final
 
-from aioproduce._native.delivery import BatchResult, DeliveryFuture
+from aioproduce._native.delivery import BatchResult, make_delivery
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer, record_size_upper_bound
 
 if TYPE_CHECKING:
     import uuid
     from collections.abc import Sequence
 
-    from aioproduce._native.delivery import DeliveryRuntime
+    from aioproduce._native._delivery_runtime import DeliveryRuntime
+    from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.compression import Codec
     from aioproduce.core.effects import Buffer
     from aioproduce.records import Header, TopicPartition
@@ -228,7 +229,7 @@ class ProducerBatch:
         index = self.records.try_append(timestamp, key, value, headers)
         if index < 0:
             return None
-        return DeliveryFuture(
+        return make_delivery(
             self.result,
             index,
             timestamp,

@@ -35,7 +35,8 @@ from aioproduce.partitioners import BuiltInPartitioner
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from aioproduce._native.delivery import BatchResult, DeliveryFuture, DeliveryRuntime
+    from aioproduce._native._delivery_runtime import DeliveryRuntime
+    from aioproduce._native.delivery import BatchResult, DeliveryFuture
     from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.core.batch_compression import BatchCompression

@@ -44,7 +44,8 @@ from aioproduce.wire.requests import encode_produce
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproduce._native.delivery import BatchResult, DeliveryRuntime
+    from aioproduce._native._delivery_runtime import DeliveryRuntime
+    from aioproduce._native.delivery import BatchResult
     from aioproduce.compression import Codec
     from aioproduce.config import ProducerConfig
     from aioproduce.core.broker_connection import BrokerConnection

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
@@ -55,22 +55,15 @@ class AsyncioRuntime:
         """The event loop."""
         return self._loop
 
-    def make_waiter(self) -> asyncio.Future[None]:
-        """A future for one task's wait."""
-        return self._loop.create_future()
-
-    def park(self, waiter: asyncio.Future[None]) -> Generator[Any, None, None]:
-        """Suspend the task on its own future."""
-        return waiter.__await__()
-
-    def wake(self, waiter: asyncio.Future[None]) -> None:
-        """Resolve a waiter, unless its task was cancelled meanwhile."""
-        if not waiter.done():
-            waiter.set_result(None)
-
     def call_soon(self, callback: Callable[..., object], argument: Any, context: Context | None) -> None:
         """Schedule a done-callback."""
         self._loop.call_soon(callback, argument, context=context)
+
+    def callback_failed(self, callback: Callable[..., object], error: BaseException) -> None:
+        """As the loop tells of its own callbacks' errors."""
+        self._loop.call_exception_handler(
+            {"message": f"Exception in the done-callback {callback!r} of a delivery", "exception": error}
+        )
 
     def cancelled_error(self, message: object) -> BaseException:
         """As `asyncio.Future` raises it."""
@@ -180,6 +173,7 @@ class AsyncioDriver:
     ) -> None:
         self._loop = self.loop = asyncio.get_running_loop()
         self.running_loop: Callable[[], object] = asyncio._get_running_loop
+        self.is_running: Callable[[], bool] = self._loop.is_running
         self.current_task: Callable[[], object] = asyncio.current_task
         self._config = config
         self.runtime = AsyncioRuntime(self._loop, on_unobserved)

@@ -49,7 +49,7 @@ class Bench:
 
     def future(self, result: Any, index: int = 0) -> Any:
         """The future of one of its records: timestamp 1000 + index, a key of 2 bytes, a value of 5."""
-        return self.native.DeliveryFuture(result, index, 1000 + index, 2, 5)
+        return self.native.make_delivery(result, index, 1000 + index, 2, 5)
 
     def batch(self, count: int) -> tuple[Any, list[Any]]:
         """A result and the futures of its records."""

@@ -6,7 +6,7 @@ are read back by aiokafka's decoder, never by the code that wrote them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -45,17 +45,11 @@ class NoLoopRuntime:
     def get_loop(self) -> NoReturn:
         raise NotImplementedError
 
-    def make_waiter(self) -> NoReturn:
-        raise NotImplementedError
-
-    def park(self, waiter: Any) -> Generator[Any, None, Any]:
-        raise NotImplementedError
-
-    def wake(self, waiter: Any) -> NoReturn:
-        raise NotImplementedError
-
     def call_soon(self, callback: Callable[..., object], argument: Any, context: Any) -> None:
         callback(argument)
+
+    def callback_failed(self, callback: Callable[..., object], error: BaseException) -> NoReturn:
+        raise error
 
     def cancelled_error(self, message: object) -> BaseException:
         return KeyboardInterrupt(message)

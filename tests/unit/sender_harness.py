@@ -37,7 +37,7 @@ from tests.unit.sender_wire import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.compression import Codec
@@ -69,17 +69,11 @@ class FakeRuntime:
     def get_loop(self) -> NoReturn:
         raise NotImplementedError
 
-    def make_waiter(self) -> NoReturn:
-        raise NotImplementedError
-
-    def park(self, waiter: Any) -> Generator[Any, None, Any]:
-        raise NotImplementedError
-
-    def wake(self, waiter: Any) -> None:
-        raise NotImplementedError
-
     def call_soon(self, callback: Callable[..., object], argument: Any, context: Any) -> None:
         callback(argument)
+
+    def callback_failed(self, callback: Callable[..., object], error: BaseException) -> NoReturn:
+        raise error
 
     def cancelled_error(self, message: object) -> BaseException:
         return KeyboardInterrupt(message)

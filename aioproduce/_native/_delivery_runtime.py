@@ -1,0 +1,31 @@
+"""What the deliveries need of the event loop: types only, so nothing here is compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextvars import Context
+
+
+class DeliveryRuntime(Protocol):
+    """The driver's side of a delivery."""
+
+    def get_loop(self) -> Any:
+        """The event loop, as `asyncio.Future.get_loop()` answers it."""
+
+    def call_soon(self, callback: Callable[..., object], argument: Any, context: Context | None) -> None:
+        """Call back in the loop's next turn."""
+
+    def callback_failed(self, callback: Callable[..., object], error: BaseException) -> None:
+        """A done-callback raised; what the loop does with its own callbacks' errors."""
+
+    def cancelled_error(self, message: object) -> BaseException:
+        """The exception that says "cancelled" under this loop."""
+
+    def invalid_state_error(self, message: str) -> BaseException:
+        """The exception for asking a pending future for its result."""
+
+    def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
+        """`count` records of a batch failed and nobody ever asked for them; may come from the collector."""

@@ -1,0 +1,55 @@
+# The classes of `send_path.py` as C knows them.
+
+cimport cython
+from cpython.ref cimport Py_INCREF, PyObject
+
+from aioproduce._native.delivery cimport DeliveryFuture
+
+
+cdef class SendPath:
+    cdef dict _appenders
+    cdef object _is_running
+    cdef object _on_next_turn
+    cdef unsigned long _thread
+    cdef long long _forks
+    cdef bint _is_plain
+    cdef long long _sends
+    cdef double _began_at
+
+    cpdef bint turn_is_due(self) except -1
+    cdef DeliveryFuture _accept(self, SendCall call)
+
+
+@cython.final
+@cython.freelist(64)
+cdef class SendCall:
+    cdef SendPath _path
+    cdef object _topic
+    cdef object _value
+    cdef object _key
+    cdef object _partition
+    cdef object _timestamp
+    cdef object _headers
+    cdef object _timeout
+    cdef object _on_delivery
+    cdef object _inner
+    cdef object _given
+    cdef unsigned char _state
+    cdef unsigned char _is_awaiting
+
+    cdef bint _step(self, object sent) except -1
+    cdef bint _wait(self) except -1
+    cdef _slowly(self)
+    cdef _end(self)
+    cdef _take(self)
+
+
+# `SendCall.send()` as `await` calls it: see am_send.pxd.
+cdef inline int send_call_am_send(object self, object value, PyObject **result) except -1:
+    cdef SendCall call = <SendCall>self
+    cdef bint is_suspended = call._step(value)
+    cdef object given = call._given
+    call._given = None
+    Py_INCREF(given)
+    result[0] = <PyObject *>given
+    return 1 if is_suspended else 0

@@ -1,0 +1,537 @@
+"""The way of a record from `await producer.send()` into an open batch: what every record costs.
+
+`SendPath` is the base of the Producer. Its `send()` makes a `SendCall`, the coroutine that is awaited; that tries
+the short way, in C from end to end, and where anything is to be decided, converted, waited for or refused, hands
+over to the Producer's own coroutine, which does all of it in the ordinary way.
+
+Invariants:
+
+1. The short way is open between `open_path()` and `shut_path()`, in the thread, the process and the running event
+   loop of `open_path()` only: a record that nobody would send is never accepted.
+2. Nothing happens before a call is awaited, as with any coroutine; one that never is warns.
+3. The short way changes nothing where it does not accept the record.
+4. After `_TURN` seconds of uninterrupted sending the loop is given a turn: the clock is read once in so many calls,
+   and what is due goes the long way.
+
+One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproduce._native.topic_appender import NO_PARTITION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from datetime import datetime
+
+    from aioproduce._native import _cython_shadow as cython
+    from aioproduce._native.delivery import DeliveryCallback, DeliveryFuture
+    from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.records import Headers, ProducerRecord, RecordMetadata
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if cython.compiled:
+    from cython.cimports.aioproduce._native.am_send import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        set_am_send,
+    )
+    from cython.cimports.aioproduce._native.delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        DeliveryFuture,
+    )
+    from cython.cimports.aioproduce._native.topic_appender import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        TopicAppender,
+    )
+    from cython.cimports.aioproduce._native.watcher import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        Watcher,
+        make_wait,
+    )
+    from cython.cimports.cpython.pythread import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        PyThread_get_thread_ident,
+    )
+    from cython.cimports.cpython.time import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        monotonic,
+    )
+    from cython.cimports.cpython.time import (
+        time as wall_time,
+    )
+else:
+    from aioproduce._native.watcher import Watcher, make_wait
+
+    monotonic = time.monotonic
+    wall_time = time.time
+    PyThread_get_thread_ident = threading.get_ident
+
+# The clock is read once in so many sends (a power of 2), and the loop gets its turn when so many seconds are over.
+_SENDS_PER_CLOCK: Final = 16
+_TURN: Final = 0.001
+# Kafka's int32: larger ones would not fit C's integer; the long way refuses them by name.
+_MAX_PARTITION: Final = 2**31 - 1
+_MAX_TIMESTAMP: Final = 2**63 - 1
+
+_NEW: Final = 0
+_RUNNING: Final = 1
+_DONE: Final = 2
+
+# How often this process was forked, seen from a child: what the parent opened is not open in it.
+_forks: cython.longlong = 0
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+@cython.cclass
+class SendPath:
+    """Accepts records that need nothing decided. The Producer is one."""
+
+    __slots__ = (
+        "_appenders",
+        "_began_at",
+        "_forks",
+        "_is_plain",
+        "_is_running",
+        "_on_next_turn",
+        "_sends",
+        "_thread",
+    )
+
+    _appenders: dict[str, TopicAppender]
+    _is_running: Callable[[], bool]
+    _on_next_turn: Callable[[Callable[[], None]], None]
+    _thread: cython.ulong
+    _forks: cython.longlong
+    _is_plain: cython.bint
+    _sends: cython.longlong
+    _began_at: cython.double
+
+    def __init__(self) -> None:
+        self._appenders = {}
+        self._is_running = bool
+        self._thread = 0
+        self._forks = 0
+        self._is_plain = False
+        self._sends = 0
+        self._began_at = 0.0
+
+    def open_path(
+        self,
+        appenders: dict[str, TopicAppender],
+        is_running: Callable[[], bool],
+        on_next_turn: Callable[[Callable[[], None]], None],
+        *,
+        is_plain: bool,
+    ) -> None:
+        """Records may be accepted from now on, in this thread.
+
+        Args:
+            appenders: The open batches by topic; the accumulator's own.
+            is_running: Whether the event loop of this thread runs.
+            on_next_turn: Has the loop call back in its next turn.
+            is_plain: Whether keys and values are bytes already, and nobody wants to see the records.
+        """
+        self._appenders = appenders
+        self._is_running = is_running
+        self._on_next_turn = on_next_turn
+        self._is_plain = is_plain
+        self._forks = _forks
+        self._thread = PyThread_get_thread_ident()
+
+    def shut_path(self) -> None:
+        """No record is accepted here from now on."""
+        self._thread = 0
+
+    # -- what users call ---
+    # Their annotations are for type checkers: what is wrong is for the long way to refuse, by name.
+
+    @cython.annotation_typing(False)
+    def send(
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        timeout: float | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Coroutine[Any, Any, DeliveryFuture]:
+        """Accept one record: wait until its topic is known and the buffer has room for it.
+
+        Args:
+            topic: The topic, or a whole ProducerRecord.
+            value: Bytes, None (a tombstone), or whatever the value serializer takes.
+            key: Likewise; records of one key go to one partition, in order.
+            partition: The partition; `None` lets the partitioner choose.
+            timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
+            headers: `(name, value)` pairs.
+            timeout: Seconds to wait at most, where that is less than `max.block.ms`. It bounds this call only,
+                never the record: `delivery.timeout.ms` does that.
+            on_delivery: Called once on the event loop with `(metadata, None)` or, on failure,
+                `(metadata with offset -1, error)`. An error in it is logged.
+
+        Returns:
+            To be awaited; that gives the record's future: await it for its RecordMetadata or its DeliveryError.
+
+        Raises:
+            InvalidRecordError: this record can never be sent.
+            MaxBlockTimeoutError: the topic or the buffer kept it waiting too long.
+            TopicAuthorizationError: the cluster denies the topic.
+            ProducerStateError: not started, closed, or in the wrong place.
+
+        Example:
+            >>> delivery = await producer.send("orders", b"42", key=b"customer-7")  # doctest: +SKIP
+        """
+        return _call(self, topic, value, key, partition, timestamp, headers, timeout, on_delivery, False)
+
+    @cython.annotation_typing(False)
+    def send_and_wait(
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        timeout: float | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> Coroutine[Any, Any, RecordMetadata]:
+        """`send()`, then await the acknowledgement.
+
+        `timeout` bounds the waiting for room and metadata, as in `send()`, not that for the acknowledgement.
+
+        Returns:
+            To be awaited; that tells where the record lies.
+
+        Raises:
+            DeliveryError: it was not acknowledged; and what `send()` raises.
+
+        Example:
+            >>> metadata = await producer.send_and_wait("orders", b"42")  # doctest: +SKIP
+        """
+        return _call(self, topic, value, key, partition, timestamp, headers, timeout, on_delivery, True)
+
+    # -- for the Producer ---
+
+    @cython.annotation_typing(False)
+    def _send_slowly(
+        self,
+        topic: str | ProducerRecord,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+        timeout: float | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> Coroutine[Any, Any, DeliveryFuture]:
+        """The long way of `send()`: whatever the short one does not do."""
+        raise NotImplementedError
+
+    @cython.ccall
+    @cython.exceptval(-1, check=False)
+    def turn_is_due(self) -> cython.bint:
+        """Whether somebody has been sending so long that the loop should have its turn (invariant 4)."""
+        if self._sends == 0:
+            self._sends = 1
+            self._began_at = monotonic()
+            self._on_next_turn(self._turn_came)
+            return False
+        return bool(monotonic() - self._began_at >= _TURN)
+
+    def _turn_came(self) -> None:
+        self._sends = 0
+
+    # -- the short way ---
+
+    @cython.cfunc
+    def _accept(self, call: SendCall) -> DeliveryFuture | None:  # noqa: C901  # one function, with every test
+        """Append the record of a call, or do nothing and give None: the long way, then."""
+        partition: cython.longlong = NO_PARTITION
+        timestamp: cython.longlong
+        appender: TopicAppender | None
+        delivery: DeliveryFuture | None
+        topic: str
+        value: bytes | None
+        key: bytes | None
+        # The order of these lines, and what they do not call, is the cost of a record: measure before a change.
+        if self._thread != PyThread_get_thread_ident() or self._forks != _forks or not self._is_running():
+            return None
+        if self._sends % _SENDS_PER_CLOCK == 0 and self.turn_is_due():
+            return None
+        if not self._is_plain or type(call._topic) is not str:
+            return None
+        if call._value is not None and type(call._value) is not bytes:
+            return None
+        if call._key is not None and type(call._key) is not bytes:
+            return None
+        if call._headers is not None and type(call._headers) is not list and type(call._headers) is not tuple:
+            return None
+        if call._partition is not None:
+            if type(call._partition) is not int or not 0 <= call._partition <= _MAX_PARTITION:
+                return None
+            partition = call._partition
+        if call._timestamp is None:
+            timestamp = int(wall_time() * 1000.0)
+        elif type(call._timestamp) is int and 0 <= call._timestamp <= _MAX_TIMESTAMP:
+            timestamp = call._timestamp
+        else:
+            return None
+        topic = call._topic
+        value = call._value
+        key = call._key
+        appender = self._appenders.get(topic)
+        if appender is None:
+            return None
+        delivery = appender.append(partition, timestamp, key, value, call._headers)
+        if delivery is None:
+            return None
+        self._sends += 1
+        if call._on_delivery is not None:
+            delivery.add_delivery_callback(call._on_delivery)
+        return delivery
+
+
+@cython.final
+@cython.cclass
+class SendCall:
+    """One call of `send()` or `send_and_wait()`: a coroutine (`collections.abc.Coroutine`), to be awaited once."""
+
+    __slots__ = (
+        "_given",
+        "_headers",
+        "_inner",
+        "_is_awaiting",
+        "_key",
+        "_on_delivery",
+        "_partition",
+        "_path",
+        "_state",
+        "_timeout",
+        "_timestamp",
+        "_topic",
+        "_value",
+    )
+
+    _path: SendPath
+    _topic: Any
+    _value: Any
+    _key: Any
+    _partition: Any
+    _timestamp: Any
+    _headers: Any
+    _timeout: Any
+    _on_delivery: Any
+    # What it waits in: the long way's coroutine, or the wait for the acknowledgement.
+    _inner: Any
+    # What `_step()` came to.
+    _given: Any
+    _state: cython.uchar
+    _is_awaiting: cython.uchar
+
+    def __getattr__(self, name: str) -> str:
+        # What asyncio puts into a task's representation, and no property can be called.
+        if name == "__name__" or name == "__qualname__":
+            return "Producer.send_and_wait" if self._is_awaiting else "Producer.send"
+        raise AttributeError(f"a call of send() has no attribute {name!r}")
+
+    def __repr__(self) -> str:
+        return f"<coroutine object {self.__getattr__('__qualname__')}>"
+
+    def __await__(self) -> SendCall:
+        return self
+
+    def __iter__(self) -> SendCall:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: object) -> Any:
+        """As a coroutine's: go on, to the next suspension or the end."""
+        if self._step(value):
+            return self._take()
+        raise StopIteration(self._take())
+
+    def throw(self, kind: Any, error: Any = None, traceback: Any = None) -> Any:
+        """As a coroutine's: raise an exception where it waits."""
+        inner = self._inner
+        if self._state == _RUNNING and inner is not None:
+            is_suspended = False
+            try:
+                # In the one form that newer Pythons take, too.
+                given = inner.throw(_exception(kind, error, traceback))
+                is_suspended = True
+                return given
+            finally:
+                if not is_suspended:
+                    self._end()
+        if self._state == _DONE:
+            raise _reused(self)
+        self._end()
+        try:
+            raise _exception(kind, error, traceback)
+        finally:
+            kind = error = None  # the traceback holds this frame
+
+    def close(self) -> None:
+        """As a coroutine's: give up what it waits for."""
+        inner = self._inner
+        self._end()
+        if inner is not None:
+            inner.close()
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _step(self, sent: object) -> cython.bint:
+        """Go on. Whether it is suspended again; `_given` is what to yield, or to return."""
+        delivery: DeliveryFuture | None
+        if self._state == _NEW:
+            self._state = _RUNNING
+            try:
+                delivery = self._path._accept(self)
+            except BaseException:
+                self._end()
+                raise
+            if delivery is None:
+                self._inner = self._slowly()
+            elif self._is_awaiting:
+                self._inner = make_wait(delivery)
+            else:
+                self._given = delivery
+                self._end()
+                return False
+        elif self._state == _DONE:
+            raise _reused(self)
+        try:
+            if cython.compiled and type(self._inner) is Watcher:
+                return self._wait()
+            self._given = self._inner.send(sent)
+        except StopIteration as stop:
+            self._given = stop.value
+            self._end()
+            return False
+        except BaseException:
+            self._end()
+            raise
+        return True
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _wait(self) -> cython.bint:
+        """Go on with the wait for the acknowledgement, without the StopIteration of `Watcher.send()`."""
+        watcher: Watcher = self._inner
+        self._given = watcher._advance()
+        if self._given is watcher:
+            return True
+        self._end()
+        return False
+
+    @cython.cfunc
+    def _slowly(self) -> Any:
+        coroutine = self._path._send_slowly(
+            self._topic,
+            self._value,
+            self._key,
+            self._partition,
+            self._timestamp,
+            self._headers,
+            self._timeout,
+            self._on_delivery,
+        )
+        return _then_wait(coroutine) if self._is_awaiting else coroutine
+
+    @cython.cfunc
+    def _end(self) -> None:
+        self._state = _DONE
+        self._inner = None
+
+    @cython.cfunc
+    def _take(self) -> Any:
+        given = self._given
+        self._given = None
+        return given
+
+    def __dealloc__(self) -> None:
+        if self._state == _NEW:
+            _never_awaited(self._is_awaiting != 0)
+
+
+if cython.compiled:
+    set_am_send(SendCall, send_call_am_send)  # type: ignore[name-defined]  # noqa: F821  # of send_path.pxd
+else:
+    SendCall.__del__ = SendCall.__dealloc__  # type: ignore[attr-defined]
+
+
+@cython.cfunc
+def _call(
+    path: SendPath,
+    topic: object,
+    value: object,
+    key: object,
+    partition: object,
+    timestamp: object,
+    headers: object,
+    timeout: object,
+    on_delivery: object,
+    is_awaiting: cython.bint,
+) -> SendCall:
+    call: SendCall = SendCall.__new__(SendCall)
+    call._path = path
+    call._topic = topic
+    call._value = value
+    call._key = key
+    call._partition = partition
+    call._timestamp = timestamp
+    call._headers = headers
+    call._timeout = timeout
+    call._on_delivery = on_delivery
+    call._is_awaiting = is_awaiting
+    if not cython.compiled:  # a fresh C structure is all zeros
+        call._inner = call._given = None
+        call._state = _NEW
+    return call
+
+
+async def _then_wait(sending: Coroutine[Any, Any, DeliveryFuture]) -> RecordMetadata:
+    return await (await sending)
+
+
+@cython.cfunc
+def _exception(kind: Any, error: Any, traceback: Any) -> BaseException:
+    raised: BaseException
+    if isinstance(kind, BaseException):
+        raised = kind
+    elif isinstance(error, BaseException):
+        raised = error
+    else:
+        raised = kind() if error is None else kind(error)
+    return raised if traceback is None else raised.with_traceback(traceback)
+
+
+@cython.cfunc
+def _reused(call: SendCall) -> RuntimeError:
+    return RuntimeError(f"cannot reuse already awaited {call!r}")
+
+
+@cython.cfunc
+def _never_awaited(is_awaiting: cython.bint) -> None:
+    name = "send_and_wait" if is_awaiting else "send"
+    warnings.warn(
+        f"coroutine 'Producer.{name}' was never awaited: nothing was sent", RuntimeWarning, stacklevel=2
+    )

@@ -1,0 +1,58 @@
+# What the other compiled modules of this folder call in C; `watcher.py` is the source.
+
+cimport cython
+from cpython.ref cimport Py_INCREF, PyObject
+
+
+@cython.no_gc
+cdef class Watched:
+    cpdef bint done(self) except -1
+    cdef _runtime_of(self)
+    cdef _value(self)
+    cdef _attach(self, Watcher watcher)
+    cdef _detach(self, Watcher watcher)
+
+
+@cython.final
+@cython.no_gc
+@cython.freelist(256)
+cdef class Watcher:
+    cdef Watcher _next
+    cdef Watched _watched
+    cdef object _callback
+    cdef object _context
+    cdef object _cancelled_with
+    cdef unsigned char _state
+    cdef unsigned char _is_quiet
+    cdef unsigned char _is_blocking
+
+    cdef bint is_callback(self) noexcept
+    cdef _advance(self)
+
+
+@cython.final
+cdef class Wakeups:
+    cdef object _runtime
+    cdef list _watchers
+    cdef Py_ssize_t _position
+    cdef bint _is_begun
+
+    cdef add(self, Watcher watcher)
+    cdef schedule(self)
+    cdef run_some(self)
+    cdef _tell(self, Watcher watcher)
+
+
+cpdef Watcher linked(Watcher first, Watcher watcher)
+cpdef Watcher unlinked(Watcher first, Watcher watcher)
+cpdef Watcher make_wait(Watched watched)
+cpdef Watcher make_quiet_wait(Watched watched)
+cpdef Watcher make_callback(Watched watched, object callback, object context)
+
+
+# `Watcher.__next__()` as `await` calls it: see am_send.pxd.
+cdef inline int watcher_am_send(object self, object value, PyObject **result) except -1:
+    cdef object outcome = (<Watcher>self)._advance()
+    Py_INCREF(outcome)
+    result[0] = <PyObject *>outcome
+    return 1 if outcome is self else 0

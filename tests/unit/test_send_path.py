@@ -1,0 +1,282 @@
+"""`SendPath`: the short way of `send()`, what it leaves to the long one, and its calls as coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import warnings
+from collections.abc import Callable, Coroutine, Generator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aioproduce.errors import InvalidHeadersError
+from tests.native_builds import BUILDS, native_build
+from tests.unit.accumulator_harness import NoLoopRuntime
+
+
+@pytest.fixture(params=BUILDS)
+def native(request: pytest.FixtureRequest) -> SimpleNamespace:
+    """The module under test and those it works with, compiled and interpreted."""
+    return native_build(request.param)
+
+
+class World:
+    """A path with one topic of three partitions, of which the first has an open batch."""
+
+    def __init__(self, native: SimpleNamespace, *, is_plain: bool = True) -> None:
+        self.native = native
+        self.slow: list[tuple[Any, ...]] = []
+        self.turns: list[Callable[[], None]] = []
+        self.is_running = True
+        self.appender = native.topic_appender.TopicAppender(ignore_keys=False)
+        self.appender.set_partition_count(3)
+        self.buffer = native.record_batch.RecordBatchBuffer(bytearray(65536))
+        self.result = native.delivery.BatchResult("t", 0, NoLoopRuntime())
+        self.appender.open(0, self.buffer, self.result)
+        self.appender.set_sticky(0, 1 << 30)
+        world = self
+
+        class Path(native.send_path.SendPath):  # type: ignore[name-defined,misc]
+            async def _send_slowly(self, *arguments: Any) -> Any:
+                world.slow.append(arguments)
+                return await _Suspension()
+
+        self.path = Path()
+        self.open(is_plain=is_plain)
+
+    def open(self, *, is_plain: bool = True) -> None:
+        self.path.open_path(
+            {"t": self.appender}, lambda: self.is_running, self.turns.append, is_plain=is_plain
+        )
+
+    def takes(self, *arguments: Any, **keywords: Any) -> Any:
+        """The delivery, if the short way took it."""
+        call = self.path.send(*arguments, **keywords)
+        try:
+            call.send(None)
+        except StopIteration as stop:
+            return stop.value
+        call.close()
+        return None
+
+
+class _Suspension:
+    """Gives what it is resumed with."""
+
+    def __await__(self) -> Generator[str, Any, Any]:
+        return (yield "suspended")
+
+
+def test_a_plain_record_is_accepted_without_suspending(native: SimpleNamespace) -> None:
+    world = World(native)
+    delivery = world.takes("t", b"value", b"key", partition=0, timestamp=7, headers=[("h", b"1")])
+    assert type(delivery) is native.delivery.DeliveryFuture
+    assert world.buffer.record_at(0) == (7, b"key", b"value", (("h", b"1"),))
+    assert world.slow == []
+
+
+def test_a_record_without_a_timestamp_gets_the_time(native: SimpleNamespace) -> None:
+    world = World(native)
+    before = time.time_ns() // 1_000_000
+    assert world.takes("t") is not None
+    assert before - 1 <= world.buffer.record_at(0)[0] <= time.time_ns() // 1_000_000
+    assert world.buffer.record_at(0)[1:] == (None, None, ())
+
+
+class _Text(str):
+    __slots__ = ()
+
+
+class _Bytes(bytes):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords"),
+    [
+        pytest.param((_Text("t"), b"v"), {}, id="a str subclass as topic"),
+        pytest.param((7, b"v"), {}, id="an int as topic"),
+        pytest.param(("u", b"v"), {}, id="a topic that is not known"),
+        pytest.param(("t", "text"), {}, id="a str as value"),
+        pytest.param(("t", _Bytes(b"v")), {}, id="a bytes subclass as value"),
+        pytest.param(("t", bytearray(b"v")), {}, id="a bytearray as value"),
+        pytest.param(("t", b"v", "key"), {}, id="a str as key"),
+        pytest.param(("t", b"v"), {"partition": True}, id="a bool as partition"),
+        pytest.param(("t", b"v"), {"partition": "0"}, id="a str as partition"),
+        pytest.param(("t", b"v"), {"partition": -1}, id="a negative partition"),
+        pytest.param(("t", b"v"), {"partition": 2**31}, id="a partition beyond int32"),
+        pytest.param(("t", b"v"), {"partition": 10**40}, id="a huge partition"),
+        pytest.param(("t", b"v"), {"partition": 1}, id="a partition without an open batch"),
+        pytest.param(("t", b"v"), {"partition": 3}, id="a partition that is not there"),
+        pytest.param(("t", b"v"), {"timestamp": -1}, id="a negative timestamp"),
+        pytest.param(("t", b"v"), {"timestamp": 2**63}, id="a timestamp beyond int64"),
+        pytest.param(("t", b"v"), {"timestamp": 1.5}, id="a float as timestamp"),
+        pytest.param(("t", b"v"), {"headers": {"a": b"b"}}, id="a dict as headers"),
+        pytest.param(("t", b"v"), {"headers": iter(())}, id="an iterator as headers"),
+        pytest.param(("t", b"x" * 70000), {}, id="a record that does not fit"),
+    ],
+)
+def test_whatever_else_goes_the_long_way_as_it_was_given(
+    native: SimpleNamespace, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    world = World(native)
+    assert world.takes(*arguments, timeout=3, **keywords) is None
+    given = dict(zip(("topic", "value", "key"), arguments, strict=False)) | keywords
+    names = ("topic", "value", "key", "partition", "timestamp", "headers")
+    [slow] = world.slow
+    expected = [*(given.get(name) for name in names), 3, None]
+    assert all(got is want for got, want in zip(slow, expected, strict=True))
+    assert world.buffer.record_count == 0
+
+
+def test_what_the_record_itself_refuses_is_raised_and_nothing_is_queued(native: SimpleNamespace) -> None:
+    world = World(native)
+    with pytest.raises(InvalidHeadersError):
+        world.takes("t", b"v", headers=[("only a name",)])
+    assert world.buffer.record_count == 0
+    assert world.slow == []
+
+
+def test_a_path_that_is_shut_takes_nothing(native: SimpleNamespace) -> None:
+    world = World(native)
+    world.path.shut_path()
+    assert world.takes("t", b"v") is None
+    world.open()
+    assert world.takes("t", b"v") is not None
+    world.is_running = False  # the loop of open_path() stopped, another runs in this thread
+    assert world.takes("t", b"v") is None
+    assert world.buffer.record_count == 1
+
+
+def test_a_path_that_was_never_open_takes_nothing(native: SimpleNamespace) -> None:
+    call = native.send_path.SendPath().send("t", b"v")
+    with pytest.raises(NotImplementedError):
+        call.send(None)
+
+
+def test_another_thread_goes_the_long_way(native: SimpleNamespace) -> None:
+    world = World(native)
+    taken: list[Any] = []
+    thread = threading.Thread(target=lambda: taken.append(world.takes("t", b"v")))
+    thread.start()
+    thread.join()
+    assert taken == [None]
+    assert world.buffer.record_count == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork()")
+def test_a_forked_child_goes_the_long_way(native: SimpleNamespace) -> None:
+    world = World(native)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 on: this process has threads
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if world.takes("t", b"v") is None else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert world.takes("t", b"v") is not None
+
+
+def test_who_wants_to_see_records_or_to_serialize_them_gets_them_all(native: SimpleNamespace) -> None:
+    world = World(native, is_plain=False)
+    assert world.takes("t", b"v") is None
+    assert len(world.slow) == 1
+
+
+def test_the_loop_is_given_its_turn(native: SimpleNamespace) -> None:
+    world = World(native)
+    assert world.takes("t") is not None
+    [turn_came] = world.turns  # the first of a turn asks to be told of the next
+    # However fast this machine is: the turn is over after so much sending, and one goes the long way.
+    while not world.path.turn_is_due():
+        assert world.takes("u") is None
+    taken = 0
+    while world.takes("t") is not None:
+        taken += 1
+        assert taken <= 16
+    turn_came()
+    assert world.takes("t", b"v") is not None
+    assert len(world.turns) == 2
+
+
+# -- a call is a coroutine ---
+
+
+def test_nothing_happens_before_the_await(native: SimpleNamespace) -> None:
+    world = World(native)
+    call = world.path.send("t", b"v")
+    assert isinstance(call, Coroutine)
+    assert asyncio.iscoroutine(call)
+    assert world.buffer.record_count == 0
+    call.close()
+    assert world.buffer.record_count == 0
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
+        call.send(None)
+
+
+def test_a_call_that_is_never_awaited_warns(native: SimpleNamespace) -> None:
+    world = World(native)
+    for name in ("send", "send_and_wait"):
+        with pytest.warns(RuntimeWarning, match=f"'Producer.{name}' was never awaited: nothing was sent"):
+            getattr(world.path, name)("t", b"v")
+
+
+def test_a_call_is_awaited_once(native: SimpleNamespace) -> None:
+    call = World(native).path.send("t", b"v")
+    with pytest.raises(StopIteration):
+        call.send(None)
+    again: Callable[[], Any]
+    for again in (lambda: call.send(None), lambda: next(iter(call)), lambda: call.throw(ValueError("late"))):
+        with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
+            again()
+    call.close()
+
+
+def test_an_exception_before_the_start_is_raised_and_nothing_sent(native: SimpleNamespace) -> None:
+    world = World(native)
+    call = world.path.send("t", b"v")
+    with pytest.raises(ValueError, match="early"):
+        call.throw(ValueError("early"))
+    assert world.buffer.record_count == 0
+
+
+def test_the_long_way_is_driven_as_it_wants(native: SimpleNamespace) -> None:
+    world = World(native)
+    call = world.path.send("unknown", b"v")
+    assert call.send(None) == "suspended"
+    with pytest.raises(StopIteration) as stop:
+        call.send("resumed with")
+    assert stop.value.value == "resumed with"
+
+    call = world.path.send("unknown", b"v")
+    call.send(None)
+    with pytest.raises(ValueError, match="thrown"):
+        call.throw(ValueError, ValueError("thrown"), None)
+    with pytest.raises(RuntimeError, match="cannot reuse"):
+        call.send(None)
+
+
+def test_send_and_wait_waits_for_the_acknowledgement(native: SimpleNamespace) -> None:
+    world = World(native)
+    call = world.path.send_and_wait("t", b"v")
+    parked_on = call.send(None)
+    assert parked_on._asyncio_future_blocking
+    parked_on._asyncio_future_blocking = False
+    world.result.succeed(70)
+    with pytest.raises(StopIteration) as stop:
+        call.send(None)
+    assert stop.value.value.offset == 70
+
+
+def test_its_names_are_for_people(native: SimpleNamespace) -> None:
+    path = World(native).path
+    for name in ("send", "send_and_wait"):
+        call = getattr(path, name)("t")
+        assert (call.__name__, call.__qualname__) == (f"Producer.{name}", f"Producer.{name}")
+        assert repr(call) == f"<coroutine object Producer.{name}>"
+        with pytest.raises(AttributeError, match="cr_frame"):
+            _ = call.cr_frame
+        call.close()
