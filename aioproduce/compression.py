@@ -1,7 +1,7 @@
 """The codecs of record batches: what Kafka's own readers accept, at Kafka's levels.
 
-`codec_for()` is called once per producer; `compress()` once per batch, in any thread: a codec has no state.
-`core.batch_compression` asks `cost()` to decide in which.
+`codec_for()` is called once per producer, at its start; `compress()` once per batch, in any thread: a codec has no
+state. `core.batch_compression` asks `cost()` to decide in which.
 `decompress()` is for the embedded cluster and tests: a producer never decompresses.
 
 1. Every output is readable by Kafka's Java code (tried on Kafka's own DumpLogSegments): snappy in the framing
@@ -12,6 +12,8 @@
 4. `compress()` holds the interpreter lock for its first and last microseconds only. Tried with a thread that
    yields in turn: with each codec at work on 16 KiB to 4 MiB (up to 200 ms at a time) the median gap it saw was
    the 56 us that its own yield takes on an idle machine, p99 below 0.14 ms, whatever the size.
+5. The libraries, some milliseconds to load, are loaded by `codec_for()` (each by the codecs that need it) and by
+   `decompress()`: not by an import of this module, and not by the first batch.
 """
 
 from __future__ import annotations
@@ -19,10 +21,7 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias, final
-
-import cramjam
-import lz4.frame
+from typing import Any, Final, Protocol, TypeAlias, final
 
 from aioproduce.errors import ConfigError, ProtocolError
 
@@ -101,6 +100,7 @@ class Codec(Protocol):
 class _Gzip:
     """Deflate in one gzip member; -1 is zlib's default."""
 
+    cramjam: Any
     level: int
     id: int = CODECS["gzip"]
     name: str = "gzip"
@@ -111,7 +111,7 @@ class _Gzip:
         return _ZLIB_DEFAULT_LEVEL if self.level == DEFAULT_GZIP_LEVEL else self.level
 
     def compress(self, data: BytesLike, /) -> bytes:
-        return bytes(cramjam.gzip.compress(data, level=self.library_level))
+        return bytes(self.cramjam.gzip.compress(data, level=self.library_level))
 
     def cost(self, size: int, /) -> float:
         return _GZIP_CALL + size * _GZIP_BYTE[self.library_level - 1] * _NANO
@@ -122,6 +122,7 @@ class _Gzip:
 class _Snappy:
     """Snappy in snappy-java's framing; it has no levels."""
 
+    cramjam: Any
     id: int = CODECS["snappy"]
     name: str = "snappy"
 
@@ -129,7 +130,7 @@ class _Snappy:
         view = memoryview(data)
         parts = [_SNAPPY_JAVA_HEADER]
         for start in range(0, len(view), _SNAPPY_BLOCK_SIZE):
-            block = bytes(cramjam.snappy.compress_raw(view[start : start + _SNAPPY_BLOCK_SIZE]))
+            block = bytes(self.cramjam.snappy.compress_raw(view[start : start + _SNAPPY_BLOCK_SIZE]))
             parts.append(_INT32.pack(len(block)))
             parts.append(block)
         return b"".join(parts)
@@ -151,6 +152,7 @@ class _Lz4:
     | 13-17         | the high compressor, same as 12  | 12; liblz4 knows no higher one                     |
     """
 
+    frame: Any
     level: int
     id: int = CODECS["lz4"]
     name: str = "lz4"
@@ -163,10 +165,10 @@ class _Lz4:
         return min(max(self.level, _LZ4_LOWEST_HIGH), _LZ4_HIGHEST)
 
     def compress(self, data: BytesLike, /) -> bytes:
-        compressed: bytes = lz4.frame.compress(
+        compressed: bytes = self.frame.compress(
             data,
             compression_level=self.library_level,
-            block_size=lz4.frame.BLOCKSIZE_MAX64KB,
+            block_size=self.frame.BLOCKSIZE_MAX64KB,
             block_linked=False,
             content_checksum=False,
             store_size=False,
@@ -185,12 +187,13 @@ class _Lz4:
 class _Zstd:
     """Zstandard; negative levels are its fast modes, 0 is its default."""
 
+    cramjam: Any
     level: int
     id: int = CODECS["zstd"]
     name: str = "zstd"
 
     def compress(self, data: BytesLike, /) -> bytes:
-        return bytes(cramjam.zstd.compress(data, level=self.level))
+        return bytes(self.cramjam.zstd.compress(data, level=self.level))
 
     def cost(self, size: int, /) -> float:
         level = self.level or DEFAULT_ZSTD_LEVEL
@@ -204,7 +207,7 @@ def codec_for(
     lz4_level: int = DEFAULT_LZ4_LEVEL,
     zstd_level: int = DEFAULT_ZSTD_LEVEL,
 ) -> Codec | None:
-    """The codec of a `compression.type`, or None for `none`.
+    """The codec of a `compression.type`, with its library loaded; or None for `none`.
 
     Args:
         name: A key of `CODECS`.
@@ -226,20 +229,28 @@ def codec_for(
         case "gzip":
             if gzip_level != DEFAULT_GZIP_LEVEL and gzip_level not in GZIP_LEVELS:
                 raise _no_such_level("gzip", gzip_level, "1 to 9, or -1 for the default")
-            return _Gzip(gzip_level)
+            return _Gzip(_cramjam(), gzip_level)
         case "snappy":
-            return _Snappy()
+            return _Snappy(_cramjam())
         case "lz4":
             if lz4_level not in LZ4_LEVELS:
                 raise _no_such_level("lz4", lz4_level, "1 to 17")
-            return _Lz4(lz4_level)
+            from lz4 import frame
+
+            return _Lz4(frame, lz4_level)
         case "zstd":
             if zstd_level not in ZSTD_LEVELS:
                 raise _no_such_level("zstd", zstd_level, "-131072 to 22")
-            return _Zstd(zstd_level)
+            return _Zstd(_cramjam(), zstd_level)
     raise ConfigError(
         f"compression.type must be one of {', '.join(CODECS)}, not {name!r}", key="compression.type"
     )
+
+
+def _cramjam() -> Any:
+    import cramjam
+
+    return cramjam
 
 
 def _no_such_level(codec: str, level: int, levels: str) -> ConfigError:
@@ -259,6 +270,8 @@ def decompress(codec_id: int, data: BytesLike, *, max_size: int = 128 * 1024 * 1
         ProtocolError: The codec is unknown, the data is not the codec's, ends early, has more behind it, or
             is larger than `max_size` when decompressed.
     """
+    import cramjam
+
     try:
         match codec_id:
             case 0:
@@ -319,6 +332,8 @@ def _unsnap(data: memoryview, max_size: int) -> bytes:
 
 
 def _unsnap_block(block: memoryview, room: int, max_size: int) -> bytes:
+    import cramjam
+
     # The length that a block claims is what the library allocates.
     if cramjam.snappy.decompress_raw_len(block) > room:
         raise _too_large(max_size)
@@ -326,7 +341,9 @@ def _unsnap_block(block: memoryview, room: int, max_size: int) -> bytes:
 
 
 def _unlz4(data: BytesLike, max_size: int) -> bytes:
-    reader = lz4.frame.LZ4FrameDecompressor()
+    from lz4 import frame
+
+    reader = frame.LZ4FrameDecompressor()
     decompressed: bytes = reader.decompress(data, max_length=max_size + 1)
     if len(decompressed) > max_size:
         raise _too_large(max_size)
@@ -336,6 +353,8 @@ def _unlz4(data: BytesLike, max_size: int) -> bytes:
 
 
 def _unzstd(data: BytesLike, max_size: int) -> bytes:
+    import cramjam
+
     # cramjam decompresses without a bound, or into a buffer that must be large enough; so the buffer grows.
     room = min(max_size, max(_ZSTD_FIRST_GUESS * len(data), 64 * 1024))
     while True:

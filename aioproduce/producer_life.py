@@ -20,6 +20,7 @@ from enum import Enum, auto
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
+from aioproduce._native.record_batch import load_crc32c
 from aioproduce.admission import Admission
 from aioproduce.compression import codec_for
 from aioproduce.core.sender import Sender
@@ -36,6 +37,7 @@ from aioproduce.wire.preload import preload
 
 if TYPE_CHECKING:
     from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.compression import Codec
     from aioproduce.config import ProducerConfig
     from aioproduce.drivers.base import Driver
 
@@ -67,7 +69,6 @@ class ProducerLife:
     """
 
     __slots__ = (
-        "_codec",
         "_config",
         "_death",
         "_on_open",
@@ -87,12 +88,6 @@ class ProducerLife:
     def __init__(self, config: ProducerConfig, on_open: Callable[[bool], None]) -> None:
         self._config = config
         self._on_open = on_open
-        self._codec = codec_for(
-            config.compression_type,
-            gzip_level=config.compression_gzip_level,
-            lz4_level=config.compression_lz4_level,
-            zstd_level=config.compression_zstd_level,
-        )
         self._pid = 0
         self._death: BaseException | None = None
         self.reports = DeliveryReports(config.on_delivery_error)
@@ -107,18 +102,29 @@ class ProducerLife:
         from aioproduce.installation import tell_if_interpreted
 
         tell_if_interpreted()
-        # Once per process, about 60 ms: later it would stall the loop at the first request.
+        # Once per process, about 80 ms: later they would stall the loop at the first request.
         preload()
+        load_crc32c()
+        codec = self._make_codec()
         driver = AsyncioDriver(self._config, self.reports.unobserved_failure)
         self.driver = driver
         self.sender = Sender(
-            self._config, codec=self._codec, runtime=driver.runtime, random=random.Random(), now=driver.now()
+            self._config, codec=codec, runtime=driver.runtime, random=random.Random(), now=driver.now()
         )
         self.admission = Admission(self._config, driver, self.sender, self.check_running)
         self.appenders = self.sender.accumulator.appenders
         self._pid = os.getpid()
         self._move_to(ProducerState.RUNNING)
         driver.start(self.sender, on_death=self._sender_died, on_settled=self.reports.run_callbacks)
+
+    def _make_codec(self) -> Codec | None:
+        config = self._config
+        return codec_for(
+            config.compression_type,
+            gzip_level=config.compression_gzip_level,
+            lz4_level=config.compression_lz4_level,
+            zstd_level=config.compression_zstd_level,
+        )
 
     async def close(self, timeout: float | None) -> None:
         """As `Producer.close()`."""

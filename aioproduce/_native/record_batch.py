@@ -21,10 +21,8 @@ This file is compiled by Cython (pure Python mode) and runs interpreted just as 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
-
-from crc32c import crc32c
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aioproduce._native._record_reading import Record, read_record
 from aioproduce.errors import InvalidHeadersError, InvalidTimestampError, SerializationError
@@ -68,6 +66,20 @@ _MAX_BATCH_SIZE = 2**31 - 1
 # The most that one record takes beside key, value and headers: length (5), attributes (1), timestamp delta
 # (10), offset delta (5), key length (5), value length (5), header count (5).
 _MAX_RECORD_OVERHEAD = 36
+
+_crc32c: Any = None
+
+
+def load_crc32c() -> Callable[..., int]:
+    """Load the checksum: 20 ms, most of them `importlib.metadata`, which the package asks for its own version.
+
+    Called by whoever starts a producer, so that neither an import of this module pays for it nor the first batch.
+    """
+    global _crc32c
+    from crc32c import crc32c
+
+    _crc32c = crc32c
+    return crc32c
 
 
 def is_compiled() -> bool:
@@ -534,6 +546,7 @@ class RecordBatchBuffer:
             base_sequence,
             self._count,
         )
+        crc32c = load_crc32c() if _crc32c is None else _crc32c
         if compressed is None:
             _CRC.pack_into(header, _CRC_AT, crc32c(view[_CRC_COVERS_FROM:size]))
             return [view[:size]], size
