@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce")
 
-# An aborted socket reports its end in the loop's next turn; one that does not is dropped without its word.
+# An aborted socket reports its end in the loop's next turn, a thread when its batch is compressed; what does not by
+# then is left to itself.
 _ABORT_BOUND: Final = 5.0
 
 
@@ -148,7 +149,7 @@ class ProducerLife:
                 self.sender.abort(driver.now())
                 driver.wake()
                 if not await driver.join(driver.now() + _ABORT_BOUND):
-                    await driver.kill()
+                    await self._leave_behind()
         except BaseException:
             # Cancelled while closing: nothing may be left behind all the same.
             self.sender.abort(driver.now())
@@ -157,6 +158,16 @@ class ProducerLife:
         finally:
             if self.state is ProducerState.CLOSING:
                 self._move_to(ProducerState.CLOSED)
+
+    async def _leave_behind(self) -> None:
+        """End the sender though something has not ended: a compression that takes long, or a socket."""
+        _log.warning(
+            "closed by force, and left to itself what did not end within %g s: a thread that compresses (the "
+            "interpreter's exit waits for it), or a socket",
+            _ABORT_BOUND,
+        )
+        await self.driver.kill()
+        self.run_callbacks()
 
     def _sender_died(self, error: BaseException) -> None:
         if self.state is ProducerState.CLOSED:

@@ -9,7 +9,7 @@ Invariants, beyond those of `drivers.base`:
    `resume_writing` at none: "writable" therefore means that the transport holds nothing of ours.
 2. The sleeper is a bare future, made per sleep; `wake()` is one attribute test when the task is awake.
 3. A compression worker reports within the loop, as everything does (`CompressionWorkers`); what it reports to a
-   core whose task has ended is dropped.
+   core that died is dropped, and to one that was closed it is reported: memory comes back by that.
 4. Waiters' conditions are never contended: `notify()` takes the lock without suspending, since nobody holds
    it across a suspension.
 """
@@ -183,6 +183,7 @@ class AsyncioDriver:
         self._task: asyncio.Task[None] | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._is_woken = False
+        self._is_killed = False
 
     # -- the seam ---
 
@@ -235,6 +236,7 @@ class AsyncioDriver:
         """Cancel the sender task and drop every socket."""
         self._drop_sockets()
         if self._task is not None and not self._task.done():
+            self._is_killed = True
             self._task.cancel()
             await asyncio.wait([self._task])
         if self._attempts:
@@ -279,6 +281,8 @@ class AsyncioDriver:
 
     def _task_done(self, on_death: Callable[[BaseException], None], task: asyncio.Task[None]) -> None:
         self._compression.close()
+        if task.cancelled() and self._is_killed:
+            return
         if task.cancelled():
             on_death(asyncio.CancelledError("the sender task was cancelled"))
         elif (error := task.exception()) is not None:
@@ -377,7 +381,7 @@ class AsyncioDriver:
 
     def compressed(self, finished: Iterable[Finished]) -> None:
         """Compression workers are done with these batches."""
-        if self._task is None or self._task.done():
+        if self._task is None or (self._task.done() and not self._is_killed):
             return
         now = self._loop.time()
         for batch, outcome in finished:

@@ -101,4 +101,7 @@ class Driver(Protocol):
         """
 
     async def kill(self) -> None:
-        """End the task and drop every socket, whatever the core says."""
+        """End the task and drop every socket, whatever the core says. That is no death: `on_death` is not called.
+
+        A thread that still compresses is left to itself; when it is done, the core is told.
+        """

@@ -5,8 +5,8 @@ that can be called back from another thread.
 
 Invariants:
 
-1. Each job ends once, in the loop's thread: with the compressed bytes, or with what the codec raised. By then no
-   thread holds a view of the batch's records.
+1. Each job ends once, in the loop's thread: with the compressed bytes, or with what the codec raised, or as not
+   begun. By then no thread holds a view of the batch's records. That goes for jobs that end after `close()`, too.
 2. There is no thread before the first job, and there are `THREADS` at most. Idle ones end when the workers are
    closed, when the interpreter exits, or when the workers are forgotten.
 3. The threads are no daemons: a codec that comes back into an interpreter that is half gone would abort the
@@ -49,7 +49,6 @@ class CompressionWorkers:
         "_call_in_loop",
         "_executor",
         "_finished",
-        "_is_closed",
         "_is_told",
         "_jobs",
         "_lock",
@@ -69,7 +68,6 @@ class CompressionWorkers:
         self._finished: list[Finished] = []
         self._active = 0
         self._is_told = False
-        self._is_closed = False
 
     def submit(self, job: Compress) -> None:
         """Have a batch compressed. Called in the loop's thread."""
@@ -83,12 +81,21 @@ class CompressionWorkers:
         self._executor.submit(self._work)
 
     def close(self) -> None:
-        """Let the threads end, without waiting for them; drop jobs that none has begun, and tell nothing more."""
+        """Let the threads end, without waiting for them; jobs that none has begun end now. In the loop's thread."""
+        dropped = self._drop()
+        if dropped:
+            error = RuntimeError("nothing is compressed any more")
+            self._on_finished([(job.batch, error) for job in dropped])
+
+    def _drop(self) -> list[Compress]:
         with self._lock:
-            self._is_closed = True
+            dropped = list(self._jobs)
             self._jobs.clear()
+        for job in dropped:
+            job.records.release()
         if self._executor is not None:
             self._executor.shutdown(wait=False)
+        return dropped
 
     def _work(self) -> None:
         """Take jobs until there are none. Runs in a thread, which costs less than to be called for each."""
@@ -104,8 +111,6 @@ class CompressionWorkers:
 
     def _tell(self, end: Finished) -> None:
         with self._lock:
-            if self._is_closed:
-                return
             self._finished.append(end)
             if self._is_told:
                 return  # the loop has not come to those before it
@@ -113,8 +118,8 @@ class CompressionWorkers:
         try:
             self._call_in_loop(self._report)
         except RuntimeError:
-            # The loop is closed under a running producer: nobody is left to be told.
-            self.close()
+            # The loop is closed, maybe under a running producer: nobody is left to be told.
+            self._drop()
 
     def _report(self) -> None:
         with self._lock:

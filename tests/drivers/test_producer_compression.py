@@ -21,7 +21,14 @@ import pytest
 
 import aioproduce
 from aioproduce import Producer, producer_life
-from aioproduce.errors import DeliveryError, DeliveryTimeoutError, ForcedCloseError, SenderDiedError
+from aioproduce.drivers.asyncio import AsyncioDriver
+from aioproduce.errors import (
+    DeliveryError,
+    DeliveryTimeoutError,
+    ForcedCloseError,
+    ProducerClosedError,
+    SenderDiedError,
+)
 from tests.drivers.producing import PATIENCE, assert_still_works, read_back, until, values
 
 if TYPE_CHECKING:
@@ -196,6 +203,71 @@ async def test_a_forced_close_settles_at_once_and_ends_with_the_thread(
     assert codec.begun_count <= 2
     assert values(cluster) == []
     await until(lambda: not workers())
+
+
+@pytest.mark.parametrize("timeout", [0, 0.01])
+async def test_a_forced_close_leaves_a_thread_to_itself_that_does_not_end(
+    cluster: FakeCluster,
+    codec: GatedCodec,
+    timeout: float,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(producer_life, "_ABORT_BOUND", 0.01)
+    producer = Producer(cluster.bootstrap_servers, compression_type="gzip")
+    await producer.start()
+    told: list[BaseException | None] = []
+    deliveries = [
+        await producer.send(
+            "t", VALUE, partition=partition, on_delivery=lambda _metadata, error: told.append(error)
+        )
+        for partition in range(3)
+    ]
+    await until(lambda: codec.begun_count == 2)
+    async with asyncio.timeout(PATIENCE):
+        await producer.close(timeout)
+
+    for delivery in deliveries:
+        error = delivery.exception()
+        assert isinstance(error, ForcedCloseError)
+        assert not error.possibly_written
+    assert [type(error) for error in told] == [ForcedCloseError] * 3
+    assert "closed" in repr(producer)
+    with pytest.raises(ProducerClosedError):
+        await producer.send("t", b"v")
+    await producer.close()
+    assert [record.levelname for record in caplog.records if "died" in record.message] == []
+    assert "left to itself" in caplog.text
+    # What the threads still read is nobody else's, and comes back.
+    assert len(workers()) == 2
+    assert producer.outstanding_bytes == 2 * producer.config.batch_size
+    codec.gate.set()
+    await until(lambda: producer.outstanding_bytes == 0)
+    await until(lambda: not workers())
+    assert values(cluster) == []
+
+
+async def test_a_forced_close_takes_back_what_no_thread_has_begun(
+    cluster: FakeCluster, codec: GatedCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_life, "_ABORT_BOUND", 0.01)
+    # So short that more of them are given away than there are threads.
+    monkeypatch.setattr(codec, "cost", lambda size: 1e-3)
+    producer = Producer(cluster.bootstrap_servers, compression_type="gzip")
+    await producer.start()
+    driver = producer._life.driver
+    assert isinstance(driver, AsyncioDriver)
+    deliveries = [await producer.send("t", VALUE, partition=partition) for partition in range(3)]
+    await until(lambda: codec.begun_count == 2 and driver._compression._jobs)
+    async with asyncio.timeout(PATIENCE):
+        await producer.close(0)
+
+    assert all(isinstance(delivery.exception(), ForcedCloseError) for delivery in deliveries)
+    assert producer.outstanding_bytes == 2 * producer.config.batch_size
+    codec.gate.set()
+    await until(lambda: producer.outstanding_bytes == 0)
+    await until(lambda: not workers())
+    assert codec.begun_count == 2
 
 
 async def test_a_cancelled_close_ends_with_the_thread(cluster: FakeCluster, codec: GatedCodec) -> None:
