@@ -1,6 +1,7 @@
 """Batches that are made apart from the producer and sent whole: what ETL and Spark code wants.
 
-Made by `Producer.create_batch()`, sent by `Producer.send_batch()`.
+Made by `Producer.create_batch()`, sent by `Producer.send_batch()`; where no partition is given, `BatchPartitions`
+chooses one.
 
 Invariants:
 
@@ -29,12 +30,15 @@ from aioproduce._native.record_batch import (
 from aioproduce._native.topic_appender import TopicAppender
 from aioproduce.core.record_input import header_list, timestamp_ms
 from aioproduce.errors import BatchClosedError, RecordTooLargeError
+from aioproduce.partitioners import BuiltInPartitioner
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from datetime import datetime
 
     from aioproduce.config import ProducerConfig
     from aioproduce.core.record_input import RecordInput
+    from aioproduce.partitioners import TopicView
     from aioproduce.records import Headers
 
 _ITS_TOPIC: Final = "of a batch"
@@ -56,10 +60,10 @@ class BatchBuilder:
         >>> batch = producer.create_batch()  # doctest: +SKIP
         >>> for line in lines:  # doctest: +SKIP
         ...     if batch.append(line) is None:
-        ...         await producer.send_batch(batch, "orders", partition=0)
+        ...         await producer.send_batch(batch, "orders")
         ...         batch = producer.create_batch()
         ...         batch.append(line)
-        >>> deliveries = await producer.send_batch(batch, "orders", partition=0)  # doctest: +SKIP
+        >>> deliveries = await producer.send_batch(batch, "orders")  # doctest: +SKIP
     """
 
     __slots__ = ("_input", "_limit", "_max_size", "_records", "_state")
@@ -230,6 +234,36 @@ class BatchBuilder:
 
     def __repr__(self) -> str:
         return f"<BatchBuilder {self.record_count} records, {self.size} bytes, {self._state.name.lower()}>"
+
+
+@final
+class BatchPartitions:
+    """Where batches go that are sent without a partition: the built-in sticky choice, by topic.
+
+    It is their own, and not that of keyless records, which would lie in the open batch of just the partition whose
+    open batch each of these closes.
+
+    Args:
+        sticky_batch_size: Bytes that go to a partition before the next one is chosen: `batch.size`.
+        random: Uniform choice, `random(n)` from 0 to n - 1.
+    """
+
+    __slots__ = ("_partitioners", "_random", "_sticky_batch_size")
+
+    def __init__(self, sticky_batch_size: int, random: Callable[[int], int]) -> None:
+        self._sticky_batch_size = sticky_batch_size
+        self._random = random
+        self._partitioners: dict[str, BuiltInPartitioner] = {}
+
+    def choose(self, topic: str, view: TopicView, size: int) -> int:
+        """The partition of a batch of so many bytes, which count at once: so those that wait for memory spread."""
+        partitioner = self._partitioners.get(topic)
+        if partitioner is None:
+            partitioner = BuiltInPartitioner(topic, self._sticky_batch_size, self._random)
+            self._partitioners[topic] = partitioner
+        partition = partitioner.peek(view)
+        partitioner.on_appended(partition, size, view)
+        return partition
 
 
 def _only(records: RecordBatchBuffer) -> TopicAppender:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import time
 from itertools import islice
+from random import Random
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce._native.bulk_append import BulkAppender
@@ -24,7 +25,7 @@ from aioproduce._native.record_batch import encode_headers
 from aioproduce._native.record_span import span_of_batch
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.arrow_columns import Columns, arrow_pieces
-from aioproduce.batch_builder import BatchBuilder
+from aioproduce.batch_builder import BatchBuilder, BatchPartitions
 from aioproduce.core.record_input import RecordInput, check_topic, header_list, serialize, timestamp_ms
 from aioproduce.deliveries import Deliveries
 from aioproduce.errors import PartialSendError, ProducerError, SerializationError
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from aioproduce._native.columns import HeaderColumn
-    from aioproduce._native.delivery import DeliveryCallback, DeliveryFuture
+    from aioproduce._native.delivery import BatchResult, DeliveryCallback, DeliveryFuture
+    from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.interceptors import Interceptors
     from aioproduce.producer_life import ProducerLife
@@ -85,11 +87,20 @@ class Bulk:
         life: The producer's.
         record_input: Its serializers.
         interceptors: Its interceptors, or None.
+        batch_size: `batch.size`.
         heed_turn: Gives the loop its turn when that is due.
         send: `Producer.send()`, for producers whose interceptors want to see each record.
     """
 
-    __slots__ = ("_heed_turn", "_input", "_interceptors", "_life", "_plain_input", "_send")
+    __slots__ = (
+        "_batch_partitions",
+        "_heed_turn",
+        "_input",
+        "_interceptors",
+        "_life",
+        "_plain_input",
+        "_send",
+    )
 
     def __init__(
         self,
@@ -97,6 +108,7 @@ class Bulk:
         record_input: RecordInput,
         interceptors: Interceptors | None,
         *,
+        batch_size: int,
         heed_turn: Callable[[], Awaitable[None]],
         send: Callable[..., Awaitable[DeliveryFuture]],
     ) -> None:
@@ -105,6 +117,7 @@ class Bulk:
         # What comes from Arrow is bytes already.
         self._plain_input = RecordInput()
         self._interceptors = interceptors
+        self._batch_partitions = BatchPartitions(max(batch_size, 1), Random().randrange)
         self._heed_turn = heed_turn
         self._send = send
 
@@ -268,7 +281,7 @@ class Bulk:
         batch: BatchBuilder,
         topic: str,
         *,
-        partition: int,
+        partition: int | None,
         timeout: float | None,
         on_delivery: DeliveryCallback | None,
     ) -> Deliveries:
@@ -280,7 +293,7 @@ class Bulk:
         deliveries = Deliveries()
         with batch.being_sent() as records:
             if records.record_count:
-                result = await self._life.admission.append_batch(topic, partition, records, timeout)
+                result = await self._append_batch(topic, partition, records, timeout)
                 # Nothing suspends from here on: the batch is queued.
                 deliveries.add_span(span_of_batch(records, result))
         callbacks: list[DeliveryCallback] = []
@@ -293,6 +306,19 @@ class Bulk:
                 for callback in callbacks:
                     delivery.add_delivery_callback(callback)
         return deliveries
+
+    async def _append_batch(
+        self, topic: str, partition: int | None, records: RecordBatchBuffer, timeout: float | None
+    ) -> BatchResult:
+        admission, driver = self._life.admission, self._life.driver
+        if partition is not None:
+            return await admission.append_batch(topic, partition, records, timeout)
+        check_topic(topic)
+        began_at = driver.now()
+        deadline = admission.deadline(began_at, timeout)
+        view = await admission.topic(topic, None, began_at, deadline)
+        partition = self._batch_partitions.choose(topic, view, records.size)
+        return await admission.append_batch(topic, partition, records, max(deadline - driver.now(), 0))
 
     # -- from Arrow ---
 

@@ -74,7 +74,7 @@ class BulkCalls:
         )
 
     def create_batch(self, max_size: int | None = None) -> BatchBuilder:
-        """Make a batch to fill and to send whole, for those who choose partitions by themselves.
+        """Make a batch to fill and to send whole: where records come in groups, or partitions are yours to choose.
 
         Args:
             max_size: Bytes that it may take; `batch.size` by default.
@@ -93,7 +93,7 @@ class BulkCalls:
         batch: BatchBuilder,
         topic: str,
         *,
-        partition: int,
+        partition: int | None = None,
         timeout: float | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Deliveries:
@@ -104,7 +104,9 @@ class BulkCalls:
         Args:
             batch: The batch; it is closed by this.
             topic: The topic.
-            partition: The partition.
+            partition: The partition of the whole batch. `None` leaves it to the built-in partitioner, as for
+                records without a key: the choice changes after `batch.size` bytes. Keys in the batch have no say:
+                where they should have, the partition is yours to choose.
             timeout: Seconds to wait for the topic and for room, where that is less than `max.block.ms`.
             on_delivery: Called once per record, as in `send()`.
 

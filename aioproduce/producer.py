@@ -85,6 +85,7 @@ class Producer(SendPath, BulkCalls):
             self._life,
             self._input,
             self._interceptors,
+            batch_size=self.config.batch_size,
             heed_turn=self._heed_turn,
             send=self.send,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -392,6 +393,62 @@ async def test_many_batches_through_a_small_buffer(cluster: FakeCluster, setting
         assert values(cluster, "t", partition) == expected
 
 
+async def send_keyed(producer: Producer, count: int) -> tuple[int, list[int]]:
+    """A batch of records with keys of their own, sent without a partition: its size, and where they went."""
+    batch = producer.create_batch()
+    assert batch.append_many(numbered(count), numbered(count)) == count
+    told = await (await producer.send_batch(batch, "t"))
+    return batch.size, [each.partition for each in told]
+
+
+async def test_a_batch_without_a_partition_gets_one_for_all_its_records(cluster: FakeCluster) -> None:
+    """Keys have no say; where it goes changes after batch.size bytes (KIP-794), and a leader must be there."""
+    cluster.take_leader("t", 1)
+    batch_size = 4_000
+    async with Producer(cluster.bootstrap_servers, batch_size=batch_size) as producer:
+        size, [first, *others] = await send_keyed(producer, 50)
+        assert set(others) == {first}
+        went = [(size, first)]
+        for _ in range(100):
+            size, [partition, *others] = await send_keyed(producer, 50)
+            assert set(others) == {partition}
+            went.append((size, partition))
+    assert {partition for _, partition in went} == {0, 2}
+    bytes_there = 0
+    for (size, partition), (_, following) in pairwise(went):
+        bytes_there += size
+        if following != partition:
+            assert bytes_there >= batch_size
+            bytes_there = 0
+        elif bytes_there >= batch_size:
+            bytes_there = 0  # chosen again
+    assert len(values(cluster)) == 101 * 50
+
+
+async def test_batches_that_wait_for_the_topic_and_for_room_spread(cluster: FakeCluster) -> None:
+    async with Producer(cluster.bootstrap_servers, **SMALL) as producer:
+        batches = [producer.create_batch(max_size=3_000) for _ in range(60)]
+        for batch in batches:
+            batch.append_many(numbered(100))
+        handles = await asyncio.gather(*[producer.send_batch(batch, "t") for batch in batches])
+        for handle in handles:
+            await handle.wait()
+        assert {handle[0].partition for handle in handles} == {0, 1, 2}
+        await until(lambda: producer.outstanding_bytes == 0)
+    assert len(values(cluster)) == 6_000
+
+
+async def test_a_timeout_bounds_a_batch_without_a_partition(cluster: FakeCluster) -> None:
+    async with Producer(cluster.bootstrap_servers, max_block_ms=FOREVER_MS) as producer:
+        batch = producer.create_batch()
+        batch.append(b"late")
+        with pytest.raises(MetadataTimeoutError):
+            await producer.send_batch(batch, "unknown", timeout=0.01)
+        with pytest.raises(ValueError, match="timeout"):
+            await producer.send_batch(batch, "one", timeout=-1)
+        assert len(await (await producer.send_batch(batch, "one"))) == 1
+
+
 async def test_a_batch_survives_retries_in_its_place(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, retry_backoff_ms=1, **LINGERING) as producer:
         await producer.partitions_for("one")
@@ -449,8 +506,10 @@ async def test_batches_that_cannot_be_sent(cluster: FakeCluster) -> None:
         wrongs: list[tuple[Any, Any, type[Exception]]] = [
             ("one", 1, PartitionOutOfRangeError),
             ("one", -1, InvalidRecordError),
-            ("one", None, InvalidRecordError),
+            ("one", True, InvalidRecordError),
             ("what name", 0, InvalidTopicError),
+            ("what name", None, InvalidTopicError),
+            (None, None, InvalidTopicError),
         ]
         for topic, partition, error in wrongs:
             with pytest.raises(error):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproduce.batch_builder import BatchBuilder
+from aioproduce.batch_builder import BatchBuilder, BatchPartitions
 from aioproduce.config import ProducerConfig
 from aioproduce.core.record_input import RecordInput
 from aioproduce.errors import (
@@ -207,3 +207,34 @@ def test_it_is_sent_once_unless_that_failed() -> None:
     with pytest.raises(BatchClosedError, match="sent once"), batch.being_sent():
         pass
     assert (batch.record_count, batch.is_closed) == (1, True)
+
+
+# -- where they go without a partition ---
+
+
+class View:
+    def __init__(self, count: int, available: tuple[int, ...]) -> None:
+        self.partition_count = count
+        self.available = available
+
+
+def test_each_topic_has_its_sticky_choice_that_changes_after_batch_size_bytes() -> None:
+    """KIP-794: the next partition is chosen once batch.size bytes went to one."""
+    random = iter([2, 0, 1, 0, 0, 0])
+    partitions = BatchPartitions(1000, lambda _count: next(random))
+    three, one = View(3, (0, 1, 2)), View(5, (4, 3))
+
+    assert [partitions.choose("t", three, size) for size in (400, 400, 400)] == [2, 2, 2]
+    assert partitions.choose("t", three, 400) == 0
+    assert partitions.choose("other", one, 999) == 3
+    assert partitions.choose("other", one, 1) == 3
+    # The topic was made again, and has fewer than the choice that this led to.
+    assert partitions.choose("other", View(1, ()), 5000) == 0
+
+
+def test_large_batches_ask_each_time() -> None:
+    random = iter([1, 2, 0, 0])
+    partitions = BatchPartitions(1000, lambda _count: next(random))
+    three = View(3, (0, 1, 2))
+
+    assert [partitions.choose("t", three, 1000) for _ in range(3)] == [1, 2, 0]
