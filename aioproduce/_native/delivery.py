@@ -22,8 +22,9 @@ other compiled modules. Nothing here knows an event loop: that is the `runtime`'
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from aioproduce._native._error_copies import copy_of
 from aioproduce._native.watcher import (
     Wakeups,
     Watched,
@@ -76,18 +77,6 @@ SPLIT: Final = 3
 DeliveryCallback = Callable[[RecordMetadata, "BaseException | None"], object]
 
 
-@cython.cfunc
-def _copy_of(error: BaseException) -> BaseException:
-    kind = type(error)
-    copied: BaseException = kind.__new__(kind)  # its `__init__` may want more than `args`
-    copied.args = error.args
-    copied.__dict__.update(error.__dict__)
-    copied.__cause__ = error.__cause__
-    copied.__context__ = error.__context__
-    copied.__suppress_context__ = error.__suppress_context__
-    return copied
-
-
 @cython.cclass
 class BatchResult:
     """The outcome of one batch, shared by the futures of its records."""
@@ -122,8 +111,9 @@ class BatchResult:
     _unobserved: cython.longlong
     _late: Wakeups | None
 
+    @cython.annotation_typing(False)
     def __init__(self, topic: str, partition: int, runtime: DeliveryRuntime) -> None:
-        self._topic = topic
+        self._topic = str.__str__(topic)  # a plain one of a subclass's, which C's attribute would refuse
         self._partition = partition
         self._status = PENDING
         self._base_offset = -1
@@ -241,9 +231,10 @@ class BatchResult:
         """Call every delivery callback once, in the order of the records.
 
         Returns:
-            What callbacks raised; the caller logs it. Nothing that a callback raises is fatal.
+            What callbacks raised; the caller logs it. Only what is to end the process is raised here.
         """
         future: DeliveryFuture
+        fatal: BaseException | None = None
         raised: list[BaseException] = []
         callbacks = self._callbacks
         self._callbacks = None
@@ -251,12 +242,14 @@ class BatchResult:
             return raised
         for future, callback in callbacks:
             try:
-                if self._status == SUCCEEDED:
-                    callback(future._metadata(), None)
-                else:
-                    callback(future._metadata(), _copy_of(self._error_at(future._index)))
-            except Exception as error:
-                raised.append(error)
+                failed = self._status != SUCCEEDED
+                callback(future._metadata(), copy_of(self._error_at(future._index)) if failed else None)
+            except (KeyboardInterrupt, SystemExit) as error:
+                fatal = error  # the other records' callbacks come first: nobody asks a second time
+            except BaseException as error:
+                raised.append(error)  # a CancelledError, too, which would end the sender's task
+        if fatal is not None:
+            raise fatal
         return raised
 
     @cython.cfunc
@@ -292,9 +285,10 @@ class BatchResult:
     def _tell_late(self, watcher: Watcher) -> None:
         """Somebody asks to be told of what is done: in the loop's next turn, with all who ask before it."""
         if self._late is None or self._late._is_begun:
-            self._late = Wakeups(self._runtime)
-            self._late.add(watcher)
-            self._late.schedule()
+            late = Wakeups(self._runtime)
+            late.add(watcher)
+            late.schedule()
+            self._late = late  # not if the loop is closed: the next who asks is to hear so, too
         else:
             self._late.add(watcher)
 
@@ -346,6 +340,12 @@ class DeliveryFuture(Watched):
     _is_watched: cython.uchar
     _is_cancelled: cython.uchar
     _is_observed: cython.uchar
+
+    def __init__(self) -> None:
+        raise TypeError("deliveries are made by the producer")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot copy or pickle {self!r}")
 
     # -- what asyncio asks of a future ---
 
@@ -571,7 +571,7 @@ class DeliveryFuture(Watched):
         if self._result._status == SUCCEEDED:
             return None
         self._observe()
-        return _copy_of(self._result._error_at(self._index))
+        return copy_of(self._result._error_at(self._index))
 
     @cython.cfunc
     def _observe(self) -> None:

@@ -46,6 +46,7 @@ cdef class SendCall:
 
 # `SendCall.send()` as `await` calls it: see am_send.pxd.
 cdef inline int send_call_am_send(object self, object value, PyObject **result) except -1:
+    result[0] = NULL
     cdef SendCall call = <SendCall>self
     cdef bint is_suspended = call._step(value)
     cdef object given = call._given

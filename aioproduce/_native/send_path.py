@@ -18,11 +18,13 @@ One source, two builds: compiled by Cython as it stands (pure Python mode), or i
 
 from __future__ import annotations
 
+import inspect
 import os
+import sys
 import threading
 import time
 import warnings
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproduce._native.topic_appender import NO_PARTITION
 
@@ -149,6 +151,7 @@ class SendPath:
         self._is_plain = is_plain
         self._forks = _forks
         self._thread = PyThread_get_thread_ident()
+        _mark_as_async()
 
     def shut_path(self) -> None:
         """No record is accepted here from now on."""
@@ -344,6 +347,14 @@ class SendCall:
     _state: cython.uchar
     _is_awaiting: cython.uchar
 
+    def __init__(self) -> None:
+        self._state = _DONE  # nothing to warn of
+        raise TypeError("calls are made by send() and send_and_wait()")
+
+    def __reduce__(self) -> NoReturn:
+        # Neither copied nor pickled, as any coroutine.
+        raise TypeError(f"cannot copy or pickle {self!r}")
+
     def __getattr__(self, name: str) -> str:
         # What asyncio puts into a task's representation, and no property can be called.
         if name == "__name__" or name == "__qualname__":
@@ -402,6 +413,8 @@ class SendCall:
         """Go on. Whether it is suspended again; `_given` is what to yield, or to return."""
         delivery: DeliveryFuture | None
         if self._state == _NEW:
+            if sent is not None:
+                raise TypeError("can't send non-None value to a just-started coroutine")
             self._state = _RUNNING
             try:
                 delivery = self._path._accept(self)
@@ -472,6 +485,21 @@ class SendCall:
             _never_awaited(self._is_awaiting != 0)
 
 
+def _mark_as_async() -> None:
+    """To whoever asks `iscoroutinefunction()`, a mock of a Producer for one, these are `async def`."""
+    function: Any
+    for function in (SendPath.send, SendPath.send_and_wait):
+        if sys.version_info >= (3, 12):
+            inspect.markcoroutinefunction(function)
+        elif (coroutines := sys.modules.get("asyncio.coroutines")) is not None:
+            function._is_coroutine = (
+                coroutines._is_coroutine
+            )  # what `asyncio.iscoroutinefunction()` looks for
+
+
+# Not every program that imports this has asyncio: it is loaded by `start()`, so `open_path()` marks again.
+_mark_as_async()
+
 if cython.compiled:
     set_am_send(SendCall, send_call_am_send)  # type: ignore[name-defined]  # noqa: F821  # of send_path.pxd
 else:
@@ -533,5 +561,8 @@ def _reused(call: SendCall) -> RuntimeError:
 def _never_awaited(is_awaiting: cython.bint) -> None:
     name = "send_and_wait" if is_awaiting else "send"
     warnings.warn(
-        f"coroutine 'Producer.{name}' was never awaited: nothing was sent", RuntimeWarning, stacklevel=2
+        f"coroutine 'Producer.{name}' was never awaited: nothing was sent",
+        RuntimeWarning,
+        # Where it was dropped: compiled functions have no frames, interpreted this one and the destructor's.
+        stacklevel=1 if cython.compiled else 3,
     )

@@ -52,6 +52,7 @@ cpdef Watcher make_callback(Watched watched, object callback, object context)
 
 # `Watcher.__next__()` as `await` calls it: see am_send.pxd.
 cdef inline int watcher_am_send(object self, object value, PyObject **result) except -1:
+    result[0] = NULL
     cdef object outcome = (<Watcher>self)._advance()
     Py_INCREF(outcome)
     result[0] = <PyObject *>outcome

@@ -16,7 +16,7 @@ other compiled modules what they may call in C.
 from __future__ import annotations
 
 from contextvars import copy_context
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -108,6 +108,13 @@ class Watcher:
     _state: cython.uchar
     _is_quiet: cython.uchar
     _is_blocking: cython.uchar
+
+    def __init__(self) -> None:
+        raise TypeError("who waits is made by `await` and by add_done_callback()")
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would be in nobody's list, and wait forever.
+        raise TypeError("cannot copy or pickle who waits for a delivery")
 
     # -- what `await` drives ---
 
@@ -313,6 +320,9 @@ class Wakeups:
                 self._position += 1
                 self._tell(self._watchers[self._position - 1])
         finally:
+            if self._position == len(self._watchers):
+                # A batch's result may keep this object (`_late`): what was told refers to that result.
+                self._watchers.clear()
             self.schedule()
 
     @cython.cfunc

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import inspect
 import os
+import pickle
+import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Coroutine, Generator
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -222,6 +227,67 @@ def test_a_call_that_is_never_awaited_warns(native: SimpleNamespace) -> None:
     for name in ("send", "send_and_wait"):
         with pytest.warns(RuntimeWarning, match=f"'Producer.{name}' was never awaited: nothing was sent"):
             getattr(world.path, name)("t", b"v")
+
+
+@pytest.mark.parametrize("name", ["send", "send_and_wait"])
+def test_the_warning_names_the_line_that_dropped_the_call(native: SimpleNamespace, name: str) -> None:
+    world = World(native)
+
+    def drop() -> int:
+        getattr(world.path, name)("t", b"v")
+        return sys._getframe().f_lineno - 1
+
+    with pytest.warns(RuntimeWarning, match="never awaited") as caught:
+        line = drop()
+    assert [(warning.filename, warning.lineno) for warning in caught] == [(__file__, line)]
+
+
+def test_a_call_that_did_not_begin_takes_no_value(native: SimpleNamespace) -> None:
+    world = World(native)
+    call = world.path.send("t", b"v")
+    with pytest.raises(TypeError, match="can't send non-None value to a just-started coroutine"):
+        call.send("too early")
+    assert world.buffer.record_count == 0
+    with pytest.raises(StopIteration):  # it was not begun, and can still be
+        call.send(None)
+    assert world.buffer.record_count == 1
+
+
+@pytest.mark.parametrize("act", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_call_is_neither_copied_nor_pickled(
+    native: SimpleNamespace, act: Callable[[object], object]
+) -> None:
+    call = World(native).path.send("t", b"v")
+    with pytest.raises(TypeError, match=r"cannot copy or pickle <coroutine object Producer\.send>"):
+        act(call)
+    call.close()
+
+
+def test_a_call_is_made_by_send_only(native: SimpleNamespace) -> None:
+    call = World(native).path.send("t", b"v")
+    call.close()
+    # One without a path to send by would crash once awaited.
+    with pytest.raises(TypeError, match=r"made by send\(\)"):
+        type(call)()
+
+
+@pytest.mark.parametrize("name", ["send", "send_and_wait"])
+def test_to_a_mock_it_is_an_async_function(native: SimpleNamespace, name: str) -> None:
+    """`asyncio.iscoroutinefunction` is what mocks of 3.11 ask, and what web frameworks choose a thread by."""
+    path = World(native).path
+    is_async = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+    assert is_async(getattr(path, name))
+    assert is_async(getattr(type(path), name))
+    assert isinstance(getattr(mock.MagicMock(spec=path), name), mock.AsyncMock)
+
+
+def test_asyncio_may_be_loaded_after_it(native: SimpleNamespace) -> None:
+    """Then opening the path makes up for it."""
+    for method in (native.send_path.SendPath.send, native.send_path.SendPath.send_and_wait):
+        vars(method).pop("_is_coroutine", None)
+    World(native)
+    test_to_a_mock_it_is_an_async_function(native, "send")
+    test_to_a_mock_it_is_an_async_function(native, "send_and_wait")
 
 
 def test_a_call_is_awaited_once(native: SimpleNamespace) -> None:
