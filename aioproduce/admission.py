@@ -118,7 +118,7 @@ class Admission:
             if self._sender.metadata.topic(topic) is not view:
                 lease.release()  # the topic went while this waited
                 continue
-            delivery = self._sender.accumulator.append_new_batch(
+            delivery = self._sender.accumulator.append_with(
                 lease, view, partition, timestamp, key, value, headers, self._driver.now()
             )
             self._driver.wake()

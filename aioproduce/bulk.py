@@ -385,7 +385,7 @@ class Bulk:
                 )
             )
             try:
-                serialized = self._plain_input.read(record, time.time_ns() // 1_000_000)
+                serialized = self._plain_input.read_record(record, time.time_ns() // 1_000_000)
                 admission = self._life.admission
                 delivery = admission.append_at_once(*serialized)
                 if delivery is None:

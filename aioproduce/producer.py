@@ -186,7 +186,7 @@ class Producer(SendPath, BulkCalls):
         self._life.check_callable()
         record = self._as_record(topic, value, key, partition, timestamp, headers)
         try:
-            serialized = self._input.read(record, time.time_ns() // 1_000_000)
+            serialized = self._input.read_record(record, time.time_ns() // 1_000_000)
             delivery = self._life.admission.append_at_once(*serialized)
             if delivery is None:
                 self._life.admission.refuse(*serialized)
@@ -305,9 +305,14 @@ class Producer(SendPath, BulkCalls):
         self._life.check_callable()
         if self.turn_is_due():
             await self._give_turn()
-        record = self._as_record(topic, value, key, partition, timestamp, headers)
+        record: ProducerRecord | None = None
+        now_ms = time.time_ns() // 1_000_000
         try:
-            serialized = self._input.read(record, time.time_ns() // 1_000_000)
+            if self._interceptors is None and not isinstance(topic, ProducerRecord):
+                serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)
+            else:
+                record = self._as_record(topic, value, key, partition, timestamp, headers)
+                serialized = self._input.read_record(record, now_ms)
             delivery = self._life.admission.append_at_once(*serialized)
             if delivery is None:
                 delivery = await self._life.admission.append_waiting(*serialized, timeout)
@@ -317,8 +322,8 @@ class Producer(SendPath, BulkCalls):
         self._add_callbacks(delivery, on_delivery)
         return delivery
 
-    def _tell_refused(self, record: ProducerRecord, error: ProducerError) -> None:
-        if self._interceptors is not None:
+    def _tell_refused(self, record: ProducerRecord | None, error: ProducerError) -> None:
+        if self._interceptors is not None and record is not None:
             self._interceptors.on_refused(record, error)
 
     def _add_callbacks(self, delivery: DeliveryFuture, on_delivery: OnDelivery | None) -> None:

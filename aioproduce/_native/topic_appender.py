@@ -135,8 +135,13 @@ class TopicAppender:
         )
 
     def add_sticky_bytes(self, count: int) -> None:
-        """So many bytes of keyless records were appended by `bulk_append`."""
+        """So many bytes of keyless records were appended otherwise than by `append()`."""
         self._sticky_bytes += count
+
+    @property
+    def is_share_used(self) -> bool:
+        """Whether the sticky choice is to be decided anew, however much room its open batch has."""
+        return self._sticky < 0 or self._sticky_left <= self._sticky_bytes
 
     def take_sticky_bytes(self) -> int:
         """Bytes of keyless records appended here since `set_sticky()` or the last time they were taken."""

@@ -48,6 +48,7 @@ class MetadataRequests:
 
     Attributes:
         has_news: Set when somebody asked for something; the Sender clears it when it has looked.
+        awaits_connection: Whether a request is due that no connection can take at present.
         timer_at: When to look again, if nothing happens before.
     """
 
@@ -58,6 +59,7 @@ class MetadataRequests:
         "_connections",
         "_metadata",
         "_waiters",
+        "awaits_connection",
         "has_news",
         "timer_at",
     )
@@ -77,6 +79,7 @@ class MetadataRequests:
         self._bounded_log = bounded_log
         self._waiters: dict[str, dict[TopicWaiter, None]] = {}
         self.has_news = False
+        self.awaits_connection = False
         self.timer_at: float | None = None
 
     # -- who waits ---
@@ -122,7 +125,7 @@ class MetadataRequests:
     def advance(self, now: float, context: object) -> None:
         """Send a request if one is due and a broker can take it; `context` comes back with its end."""
         metadata = self._metadata
-        self.has_news = False
+        self.has_news = self.awaits_connection = False
         self.timer_at = None
         if self._accumulator.has_new_leaderless:
             self._accumulator.has_new_leaderless = False
@@ -145,6 +148,7 @@ class MetadataRequests:
             connection = self._connections.least_loaded(metadata.brokers, now)
         if connection is None:
             # The connections wake us when one is ready or may be tried; time alone may call for a re-bootstrap.
+            self.awaits_connection = True
             self.timer_at = metadata.rebootstrap_at()
             return
         query = metadata.begin_update(now)

@@ -33,6 +33,7 @@ from aioproduce.wire.messages import PartitionProduceResponse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from aioproduce._native.delivery import BatchResult
     from aioproduce.config import ProducerConfig
@@ -56,6 +57,8 @@ _AMBIGUOUS: Final = frozenset(
 _AMBIGUOUS_FOR_ALL: Final = _AMBIGUOUS | {codes.NOT_LEADER_OR_FOLLOWER}
 """Likewise with acks=all: a leader that has appended waits for its followers, and answers this if it is deposed
 meanwhile (Partition.checkEnoughReplicasReachOffset), while the next leader may have what it appended."""
+
+_NO_TOPIC: Final = object()
 
 _log = logging.getLogger("aioproduce.sender")
 
@@ -94,26 +97,40 @@ class ProduceCompletion:
     # -- answers ---
 
     def answered(
-        self, batches: Sequence[ProducerBatch], response: ProduceResponse, peer: str, now: float
-    ) -> None:
-        """The broker answered the request that carried these batches."""
-        answers: dict[tuple[object, int], PartitionProduceResponse] = {}
-        for answer in response.partitions:
-            answers[answer.topic if answer.topic is not None else answer.topic_id, answer.partition] = answer
+        self,
+        batches: Sequence[ProducerBatch],
+        response: ProduceResponse,
+        peer: Callable[[], str],
+        now: float,
+    ) -> bool:
+        """The broker answered the request that carried these batches.
+
+        Returns:
+            Whether it acknowledged all of them.
+        """
+        answers = _by_topic(response.partitions)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
+        has_all = True
+        topic_id: UUID | None = None
+        topic: str | None = None
         for batch in batches:
-            found = answers.get((batch.topic, batch.partition))
+            if batch.topic_id is not topic_id or batch.topic != topic:
+                topic_id, topic = batch.topic_id, batch.topic
+                of_topic = answers.get(topic) or answers.get(topic_id) or {}
+            found = of_topic.get(batch.partition)
             if found is None:
-                found = answers.get((batch.topic_id, batch.partition))
-            if found is None:
-                self._lost(batch, codes.NETWORK_EXCEPTION, f"{peer} left it out of its answer", now)
+                has_all = False
+                self._lost(batch, codes.NETWORK_EXCEPTION, f"{peer()} left it out of its answer", now)
                 continue
             self._complete(batch, found, now)
-            if found.error_code != codes.NONE and found.leader_id >= 0 and found.leader_epoch >= 0:
-                new_leaders[batch.topic_partition] = (found.leader_id, found.leader_epoch)
+            if found.error_code != codes.NONE:
+                has_all = False
+                if found.leader_id >= 0 and found.leader_epoch >= 0:
+                    new_leaders[batch.topic_partition] = (found.leader_id, found.leader_epoch)
         if new_leaders:
             for topic_partition in self._metadata.update_leaders(new_leaders, response.node_endpoints):
                 self._accumulator.leader_changed(topic_partition, now)
+        return has_all
 
     def unanswered(
         self, batches: Sequence[ProducerBatch], reason: str, *, timed_out: bool, now: float
@@ -141,9 +158,9 @@ class ProduceCompletion:
         was_answered: bool = True,
     ) -> None:
         code = answer.error_code
-        if code in self._ambiguous or not codes.is_known(code):
-            batch.possibly_written = True
         if code != codes.NONE:
+            if code in self._ambiguous or not codes.is_known(code):
+                batch.possibly_written = True
             batch.last_error = _describe(answer)
         if batch.state is BatchState.ABANDONED:
             if code in (codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER) and self._transactions is not None:
@@ -348,6 +365,22 @@ class ProduceCompletion:
                 record_index=index if index in complaints else None,
             )
         return errors
+
+
+def _by_topic(
+    answers: Sequence[PartitionProduceResponse],
+) -> dict[str | UUID | None, dict[int, PartitionProduceResponse]]:
+    """Answers by their topic's name, or by its id from Produce v13 on, and by partition."""
+    by_topic: dict[str | UUID | None, dict[int, PartitionProduceResponse]] = {}
+    previous: object = _NO_TOPIC
+    for answer in answers:
+        topic = answer.topic_id if answer.topic is None else answer.topic
+        # Those of one topic stand together and share its id, which takes a microsecond to be looked up by.
+        if topic is not previous:
+            previous = topic
+            of_topic = by_topic.setdefault(topic, {})
+        of_topic[answer.partition] = answer
+    return by_topic
 
 
 def _answer(batch: ProducerBatch, code: int, message: str | None) -> PartitionProduceResponse:

@@ -32,6 +32,9 @@ class ReadyQueues:
         self._by_node: dict[int, OrderedDict[PartitionQueue, None]] = {}
         self._leaderless: OrderedDict[PartitionQueue, None] = OrderedDict()
 
+    def __bool__(self) -> bool:
+        return bool(self._by_node)
+
     def add(self, queue: PartitionQueue) -> bool:
         """Put a partition at the end of its present leader's queue, unless it is there; says whether it was put."""
         node = queue.leader_id

@@ -195,7 +195,7 @@ class RecordAccumulator:
             if delivery is None:
                 self._close_open_batch(queues.partitions.get(target))
             return delivery
-        sticky = queues.choose(topic, can_switch=False)
+        sticky = queues.choose(topic, can_switch=False) if queues.appender.is_share_used else queues.sticky
         while True:
             delivery = queues.appender.append(NO_PARTITION, timestamp, key, value, headers)
             if delivery is not None:
@@ -217,20 +217,16 @@ class RecordAccumulator:
         headers: Sequence[Header] | None,
         now: float,
     ) -> DeliveryFuture:
-        """Append with memory in hand: into an open batch if by now there is one, else into a new one.
+        """Append to a new batch, right after `append()` gave `None`.
 
-        The lease passes to this method: it becomes the new batch's, or is released, also on an error.
+        The lease passes to this method: it becomes the new batch's, or is released on an error.
         """
         try:
-            delivery = self.append(topic, partition, timestamp, key, value, headers)
-            if delivery is not None:
-                lease.release()
-                return delivery
             queues = self._topics.get(topic.name) or self._add_topic(topic)
             target = queues.partition_of(topic, partition, key)
             is_sticky = target is None
             if target is None:
-                target = queues.choose(topic, can_switch=True)
+                target = queues.sticky if queues.sticky >= 0 else queues.choose(topic, can_switch=True)
             queue = queues.queue(target, self._metadata)
             batch = ProducerBatch(
                 queue.topic_partition,
@@ -249,15 +245,43 @@ class RecordAccumulator:
         if delivery is None:
             lease.release()
             raise RuntimeError("a record did not fit into the buffer that was sized for it")
+        size = batch.records.size
+        self._enqueue(batch, queue, is_full=size >= self._batch_size, now=now)
+        if is_sticky:
+            queues.appender.add_sticky_bytes(size)
+            if queue.open is None:
+                queues.choose(topic, can_switch=True)
+        return delivery
+
+    def append_with(
+        self,
+        lease: BufferLease,
+        topic: TopicView,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        now: float,
+    ) -> DeliveryFuture:
+        """Append after a wait for memory: to a batch that was opened meanwhile, or else to a new one."""
+        try:
+            delivery = self.append(topic, partition, timestamp, key, value, headers)
+        except BaseException:
+            lease.release()
+            raise
+        if delivery is None:
+            return self.append_new_batch(lease, topic, partition, timestamp, key, value, headers, now)
+        lease.release()
+        return delivery
+
+    def _enqueue(self, batch: ProducerBatch, queue: PartitionQueue, *, is_full: bool, now: float) -> None:
         self._next_batch_id += 1
         self._incomplete[batch] = [batch]
-        queue.add(batch, is_full=batch.records.size >= self._batch_size)
-        if is_sticky:
-            queues.choose(topic, can_switch=queue.open is None, appended=batch.records.size)
-        self._metadata.touch(topic.name, now)
+        queue.add(batch, is_full=is_full)
+        self._metadata.touch(batch.topic, now)
         self.has_news = True
         self.reconsider(queue, now)
-        return delivery
 
     def append_batch(
         self, lease: BufferLease, topic: TopicView, partition: int, records: RecordBatchBuffer, now: float
@@ -283,12 +307,7 @@ class RecordAccumulator:
             lease.release()
             raise
         self._close_open_batch(queue)
-        self._next_batch_id += 1
-        self._incomplete[batch] = [batch]
-        queue.add(batch, is_full=True)
-        self._metadata.touch(topic.name, now)
-        self.has_news = True
-        self.reconsider(queue, now)
+        self._enqueue(batch, queue, is_full=True, now=now)
         return batch.result
 
     def _add_topic(self, topic: TopicView) -> TopicQueues:
@@ -368,6 +387,11 @@ class RecordAccumulator:
         return self._ready.nodes
 
     @property
+    def has_ready(self) -> bool:
+        """Whether there are any such nodes."""
+        return bool(self._ready)
+
+    @property
     def leaderless_topics(self) -> list[str]:
         """The topics that have something to send to a partition without a known leader."""
         return self._ready.leaderless_topics
@@ -417,7 +441,7 @@ class RecordAccumulator:
         if queue.is_blocked:
             queue.is_blocked = False
             del self._blocked[queue]
-        self.reconsider(queue, now)
+            self.reconsider(queue, now)
 
     def _find(self, topic_partition: TopicPartition) -> PartitionQueue | None:
         queues = self._topics.get(topic_partition.topic)

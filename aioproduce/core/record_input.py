@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from aioproduce.errors import (
     InvalidHeadersError,
@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from aioproduce.config import ProducerConfig
-    from aioproduce.records import Header, ProducerRecord
+    from aioproduce.records import Header, Headers, ProducerRecord
 
 # org.apache.kafka.common.internals.Topic: the legal characters and the longest name.
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _MAX_TIMESTAMP: Final = 2**63 - 1
+
+SerializedRecord: TypeAlias = "tuple[str, bytes | None, bytes | None, Sequence[Header] | None, int | None, int]"
+"""Topic, key, value, headers, partition and timestamp: a record as the core takes it."""
 
 
 def check_topic(topic: object) -> None:
@@ -78,6 +81,8 @@ def serialize(
         SerializationError: there is no serializer for this type, or it raised, or it did not give bytes.
     """
     if serializer is None:
+        if value.__class__ is bytes:
+            return value  # type: ignore[no-any-return]
         if isinstance(value, bytes | bytearray | memoryview):
             return _exact_bytes(value)
         raise SerializationError(
@@ -168,19 +173,37 @@ class RecordInput:
         return serialize("value", value, topic, self._value_serializer)
 
     def read(
-        self, record: ProducerRecord, now_ms: int
-    ) -> tuple[str, bytes | None, bytes | None, Sequence[Header] | None, int | None, int]:
-        """Topic, key, value, headers, partition, and the timestamp: its own, or now (ms since the epoch)."""
-        topic = record.topic
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+        now_ms: int,
+    ) -> SerializedRecord:
+        """The record in the core's form; its timestamp is its own, or now (ms since the epoch)."""
         if topic.__class__ is not str:
             check_topic(topic)
         return (
             topic,
-            None if record.key is None else self.key(topic, record.key),
-            None if record.value is None else self.value(topic, record.value),
-            None if record.headers is None else header_list(record.headers),
+            None if key is None else serialize("key", key, topic, self._key_serializer),
+            None if value is None else serialize("value", value, topic, self._value_serializer),
+            None if headers is None else header_list(headers),
+            partition,
+            now_ms if timestamp is None else timestamp_ms(timestamp),
+        )
+
+    def read_record(self, record: ProducerRecord, now_ms: int) -> SerializedRecord:
+        """Likewise, of a record that is an object."""
+        return self.read(
+            record.topic,
+            record.value,
+            record.key,
             record.partition,
-            now_ms if record.timestamp is None else timestamp_ms(record.timestamp),
+            record.timestamp,
+            record.headers,
+            now_ms,
         )
 
 

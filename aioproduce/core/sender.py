@@ -259,12 +259,16 @@ class Sender:
 
     def receive_data(self, connection_id: int, data: bytes, now: float) -> None:
         """Bytes came from a broker."""
-        for completed in self.connections.receive_data(connection_id, data, now):
-            self._handle_answer(connection_id, completed, now)
+        answers = self.connections.receive_data(connection_id, data, now)
+        is_routine = bool(answers)
+        for completed in answers:
+            if not self._handle_answer(connection_id, completed, now):
+                is_routine = False
         if self.connections.fatal_error is not None:
             self.metadata_requests.wake_all()
         self._check_flushes()
-        self._has_work = True
+        if not is_routine or self._awaits_room:
+            self._has_work = True
 
     def connection_lost(self, connection_id: int, error: BaseException | None, now: float) -> None:
         """A transport is gone, or an attempt to open one failed."""
@@ -295,10 +299,23 @@ class Sender:
 
     def writable(self, connection_id: int, now: float) -> None:
         """A transport holds none of our bytes any more."""
-        for request in self.connections.writable(connection_id, now):
+        requests = self.connections.writable(connection_id, now)
+        for request in requests:
             self._completion.written(_batches_of(request.context), now)
-        self._check_flushes()
-        self._has_work = True
+        if requests:
+            self._check_flushes()
+        if requests or self._awaits_room:
+            self._has_work = True
+
+    @property
+    def _awaits_room(self) -> bool:
+        """Whether more room on a connection is of use: if not, acknowledgements leave nothing to be looked at."""
+        return (
+            self.accumulator.has_ready
+            or self.metadata_requests.awaits_connection
+            or (self.transactions is not None and not self.transactions.is_at_rest)
+            or self._state is not SenderState.RUNNING
+        )
 
     def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
         """What a `Compress` effect asked for; no thread reads the batch's own bytes any more."""
@@ -382,6 +399,8 @@ class Sender:
         self._check_flushes()
 
     def _check_flushes(self) -> None:
+        if not self._flushes:
+            return
         oldest = self.accumulator.oldest_incomplete_id
         while self._flushes and self._flushes[0][0] <= oldest:
             self._flushes.popleft()[1]()
@@ -436,19 +455,24 @@ class Sender:
 
     # -- answers ---
 
-    def _handle_answer(self, connection_id: int, completed: Completed, now: float) -> None:
+    def _handle_answer(self, connection_id: int, completed: Completed, now: float) -> bool:
+        """Take an answer in; says whether it was what is expected: every batch acknowledged."""
         response = completed.response
         if isinstance(response, ProduceResponse):
-            connection = self.connections.connection_by_id(connection_id)
-            peer = "the broker" if connection is None else connection.peer
-            self._completion.answered(_batches_of(completed.request.context), response, peer, now)
-        elif isinstance(response, MetadataResponse):
+            batches = _batches_of(completed.request.context)
+            return self._completion.answered(batches, response, lambda: self._peer_of(connection_id), now)
+        if isinstance(response, MetadataResponse):
             self.metadata_requests.answered(response, now)
         elif isinstance(response, InitProducerIdResponse):
             assert self._producer_id_requests is not None
             self._producer_id_requests.answered(response, now)
         else:
             raise TypeError(f"no request of ours is answered by {type(response).__name__}")
+        return False
+
+    def _peer_of(self, connection_id: int) -> str:
+        connection = self.connections.connection_by_id(connection_id)
+        return "the broker" if connection is None else connection.peer
 
     def connection_errors(self) -> dict[str, str]:
         """Address -> what went wrong there last, for every broker that is known and cannot be reached."""

@@ -112,17 +112,16 @@ class TopicQueues:
             return partition_for_key(key, view.partition_count)
         return partition
 
-    def choose(self, view: TopicView, *, can_switch: bool, appended: int = 0) -> int:
+    def choose(self, view: TopicView, *, can_switch: bool) -> int:
         """Account for what was appended since the last call and choose the sticky partition.
 
         Args:
             view: The topic's partitions.
             can_switch: Whether every batch of the present choice is full.
-            appended: Bytes that went there otherwise than by the appender.
         """
         partitioner = self._partitioner
         if self.sticky != NO_PARTITION:
-            appended += self.appender.take_sticky_bytes()
+            appended = self.appender.take_sticky_bytes()
             partitioner.on_appended(self.sticky, appended, view, can_switch=can_switch)
         self.sticky = partitioner.peek(view)
         self.appender.set_partition_count(view.partition_count)

@@ -162,6 +162,11 @@ class TransactionManager:
         """Whether batches can be sent."""
         return self._state is TransactionManagerState.READY
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether there is a producer id, and nothing for `settle_sequences()` to look at."""
+        return self.is_ready and not self._unresolved and not self._to_rewrite
+
     def init_begun(self) -> None:
         """InitProducerId was sent."""
         self._move(TransactionManagerState.INITIALIZING)

@@ -154,7 +154,7 @@ class _Connection(asyncio.Protocol):
             return  # connection_lost is on its way and accounts for the request
         transport.writelines(buffers)
         if not self._is_paused and transport.get_write_buffer_size() == 0:
-            self._driver.written(self._connection_id)
+            self._driver.written_at_once(self._connection_id)
 
     def abort(self) -> None:
         """Drop the transport and what it has not sent."""
@@ -182,6 +182,8 @@ class AsyncioDriver:
         self._compression = CompressionWorkers(self._loop.call_soon_threadsafe, self.compressed)
         self._task: asyncio.Task[None] | None = None
         self._sleeper: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = _FOREVER
         self._is_woken = False
         self._is_killed = False
 
@@ -246,41 +248,51 @@ class AsyncioDriver:
 
     async def _run(self) -> None:
         sender = self._sender
+        timer_at: float | None = None
         while True:
             self._is_woken = False
             now = self._loop.time()
-            sender.handle_timer(now)
+            if timer_at is not None and timer_at <= now:
+                sender.handle_timer(now)
             while (effect := sender.next_effect(now)) is not None:
                 self._carry_out(effect)
             while sender.settled:
                 self._on_settled(sender.settled.popleft())
             if sender.is_closed:
                 break
-            if not sender.has_work:
-                await self._sleep(sender.next_timer())
-            else:
+            timer_at = sender.next_timer()
+            if sender.has_work:
                 # A callback sent again, say. The loop gets its turn all the same.
                 await asyncio.sleep(0)
+            elif not self._is_woken:
+                await self._sleep(timer_at)
 
     async def _sleep(self, until: float | None) -> None:
-        if self._is_woken:
-            return
+        self._set_alarm(until)
         self._sleeper = self._loop.create_future()
-        timer = None if until is None else self._loop.call_at(until, self._wake_sleeper, self._sleeper)
         try:
             await self._sleeper
         finally:
             self._sleeper = None
-            if timer is not None:
-                timer.cancel()
 
-    @staticmethod
-    def _wake_sleeper(sleeper: asyncio.Future[None]) -> None:
-        if not sleeper.done():
-            sleeper.set_result(None)
+    def _set_alarm(self, at: float | None) -> None:
+        """Wake the task then, or before: an alarm that comes too early costs less than a new one at every sleep."""
+        if at is None or self._alarm_at <= at:
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(at, self._alarm_came)
+        self._alarm_at = at
+
+    def _alarm_came(self) -> None:
+        self._alarm = None
+        self._alarm_at = _FOREVER
+        self.wake()
 
     def _task_done(self, on_death: Callable[[BaseException], None], task: asyncio.Task[None]) -> None:
         self._compression.close()
+        if self._alarm is not None:
+            self._alarm.cancel()
         if task.cancelled() and self._is_killed:
             return
         if task.cancelled():
@@ -365,13 +377,22 @@ class AsyncioDriver:
 
     def received(self, connection_id: int, data: bytes) -> None:
         """Bytes came."""
-        self._sender.receive_data(connection_id, data, self._loop.time())
-        self.wake()
+        sender = self._sender
+        sender.receive_data(connection_id, data, self._loop.time())
+        if sender.has_work or sender.settled:
+            self.wake()
+        else:
+            # The task may go on sleeping, but maybe not as long as it meant to.
+            self._set_alarm(sender.next_timer())
 
     def written(self, connection_id: int) -> None:
         """The transport holds nothing of ours."""
         self._sender.writable(connection_id, self._loop.time())
         self.wake()
+
+    def written_at_once(self, connection_id: int) -> None:
+        """Likewise, told by the task itself, which looks at the core again anyway."""
+        self._sender.writable(connection_id, self._loop.time())
 
     def disconnected(self, connection_id: int, error: Exception | None) -> None:
         """A transport is gone."""

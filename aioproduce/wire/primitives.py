@@ -12,6 +12,7 @@ message and an offset, and returns the value with the offset after it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from struct import Struct, calcsize, unpack_from
 from typing import Any, Final, TypeAlias
 from uuid import UUID
@@ -98,11 +99,15 @@ def read_uuid(data: memoryview, at: int) -> tuple[UUID | None, int]:
     """Read a UUID; the zero UUID stands for none."""
     end = at + _UUID_SIZE
     raw = bytes(data[at:end])
-    if raw == _ZERO_UUID:
-        return None, end
     if len(raw) < _UUID_SIZE:
         raise ProtocolError("the bytes end within a UUID")
-    return UUID(bytes=raw), end
+    return _uuid(raw), end
+
+
+@lru_cache(maxsize=1024)
+def _uuid(raw: bytes) -> UUID | None:
+    # The ids of the same few topics come with every answer, and a UUID takes 2 us to be made.
+    return None if raw == _ZERO_UUID else UUID(bytes=raw)
 
 
 def array_reader(read_element: Reader, minimum_size: int, *, is_compact: bool, is_nullable: bool) -> Reader:

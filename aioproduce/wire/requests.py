@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import struct
 from datetime import timedelta
-from functools import cache
+from functools import cache, lru_cache
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -32,6 +32,7 @@ _INT32_MAX: Final = 2**31 - 1
 _STRING_MAX: Final = 2**15 - 1
 
 _HEADER: Final = struct.Struct(">ihhi")
+_CORRELATION_ID_AT: Final = 8
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
@@ -183,11 +184,9 @@ def encode_produce(
     end = _NO_TAGS if is_flexible else b""
     topics = _by_topic(version, batches)
     # The first piece is a bytearray: the frame's length goes in last.
-    piece: bytearray | bytes = bytearray(
-        _header(ApiKey.PRODUCE, version, correlation_id, client_id, is_flexible)
-    )
-    piece += _nullable_string(transactional_id, is_flexible)
-    piece += _ACKS_AND_TIMEOUT.pack(acks, _milliseconds(timeout)) + _count(len(topics), is_flexible)
+    piece: bytearray | bytes = bytearray(_produce_prefix(version, client_id, transactional_id, acks, timeout))
+    _INT32.pack_into(piece, _CORRELATION_ID_AT, correlation_id)
+    piece += _count(len(topics), is_flexible)
     first = piece
     pieces: list[bytes | bytearray | memoryview] = []
     total = -_INT32.size  # a frame's length does not count itself
@@ -214,22 +213,37 @@ def encode_produce(
     return pieces
 
 
+@lru_cache(maxsize=64)
+def _produce_prefix(
+    version: int, client_id: str, transactional_id: str | None, acks: int, timeout: float
+) -> bytes:
+    """What all Produce requests of a connection begin with; its length and correlation id are 0."""
+    is_flexible = version >= _FIRST_FLEXIBLE_PRODUCE
+    return (
+        _header(ApiKey.PRODUCE, version, 0, client_id, is_flexible)
+        + _nullable_string(transactional_id, is_flexible)
+        + _ACKS_AND_TIMEOUT.pack(acks, _milliseconds(timeout))
+    )
+
+
 def _by_topic(version: int, batches: Sequence[ProduceBatch]) -> dict[str | UUID, list[ProduceBatch]]:
     if not batches:
         raise ValueError("a Produce request needs a batch")
     topics: dict[str | UUID, list[ProduceBatch]] = {}
     is_by_id = version >= _FIRST_PRODUCE_BY_TOPIC_ID
+    previous: str | UUID | None = None
+    group: list[ProduceBatch] = []
     for batch in batches:
         key = batch.topic_id if is_by_id else batch.topic
         if key is None:
             raise ValueError(
                 f"Produce v{version} names topics by id, and the id of {batch.topic!r} is not known"
             )
-        group = topics.get(key)
-        if group is None:
-            topics[key] = [batch]
-        else:
-            group.append(batch)
+        # Not looked up where it is the very same again: the hash of a UUID is Python code.
+        if key is not previous:
+            previous = key
+            group = topics.setdefault(key, [])
+        group.append(batch)
     return topics
 
 
@@ -251,6 +265,9 @@ def _count(count: int, is_flexible: bool) -> bytes:
 def _uvarint(value: int) -> bytes:
     if value < 0x80:
         return bytes((value,))
+    if 0x4000 <= value < 0x20_0000:
+        # The size of a full batch, most of the time.
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     raw = bytearray()
     while value >= 0x80:
         raw.append(value & 0x7F | 0x80)

@@ -377,7 +377,7 @@ async def test_the_sender_task_ends_by_a_bug(
     producer = Producer(cluster.bootstrap_servers, linger_ms=0)
     await producer.start()
     await producer.partitions_for("one")
-    monkeypatch.setattr(Sender, "handle_timer", fails)
+    monkeypatch.setattr(Sender, "next_effect", fails)
     delivery = await producer.send("one", b"v")
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(DeliveryError) as caught:

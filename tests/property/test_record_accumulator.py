@@ -241,7 +241,7 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
             return
         lease = self.harness.pool.claim(waiter)
         number = len(self.deliveries)
-        delivery = self.accumulator.append_new_batch(
+        delivery = self.accumulator.append_with(
             lease,
             self.harness.view,
             partition,

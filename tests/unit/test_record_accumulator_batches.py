@@ -176,7 +176,7 @@ def test_a_lease_is_given_back_whatever_stops_the_append() -> None:
     lease = harness.pool.try_allocate(1024)
     assert lease is not None
     with pytest.raises(RecordTooLargeError):
-        harness.accumulator.append_new_batch(lease, harness.view, 0, 0, None, bytes(600), None, harness.now)
+        harness.accumulator.append_with(lease, harness.view, 0, 0, None, bytes(600), None, harness.now)
     assert lease.is_released
     # Sized for less than what came.
     harness = AccumulatorHarness()
@@ -194,7 +194,7 @@ def test_memory_that_came_too_late_goes_back_and_the_record_joins_the_open_batch
     lease = harness.pool.try_allocate(1024)
     assert lease is not None
     harness.append(0)  # another task was quicker
-    delivery = harness.accumulator.append_new_batch(lease, harness.view, 0, 0, None, VALUE, None, harness.now)
+    delivery = harness.accumulator.append_with(lease, harness.view, 0, 0, None, VALUE, None, harness.now)
     assert lease.is_released
     assert harness.pool.outstanding == 1024
     harness.advance(0.01)

@@ -291,7 +291,7 @@ def reader(**settings: Any) -> RecordInput:
 
 
 def test_a_record_is_read_with_the_producers_serializers() -> None:
-    read = reader(key_serializer=str.encode, value_serializer=lambda value: b"%d" % value).read
+    read = reader(key_serializer=str.encode, value_serializer=lambda value: b"%d" % value).read_record
     record = ProducerRecord(
         topic="t",
         key="k",
@@ -307,13 +307,13 @@ def test_nulls_are_not_serialized() -> None:
     def fail(value: object) -> bytes:
         raise AssertionError("a null is a null")
 
-    read = reader(key_serializer=fail, value_serializer=fail).read
+    read = reader(key_serializer=fail, value_serializer=fail).read_record
     assert read(ProducerRecord(topic="t"), 99) == ("t", None, None, None, None, 99)
 
 
 def test_a_topic_that_is_no_str_is_refused_before_a_serializer_sees_it() -> None:
     with pytest.raises(InvalidTopicError):
-        reader().read(ProducerRecord(topic=b"t"), 0)  # type: ignore[arg-type]
+        reader().read_record(ProducerRecord(topic=b"t"), 0)  # type: ignore[arg-type]
 
 
 def test_a_number_that_python_refuses_to_print_is_refused_by_us() -> None:
