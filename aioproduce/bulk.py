@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import time
 from itertools import islice
-from random import Random
+from random import randrange
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce._native.bulk_append import BulkAppender
@@ -117,7 +117,7 @@ class Bulk:
         # What comes from Arrow is bytes already.
         self._plain_input = RecordInput()
         self._interceptors = interceptors
-        self._batch_partitions = BatchPartitions(max(batch_size, 1), Random().randrange)
+        self._batch_partitions = BatchPartitions(max(batch_size, 1), randrange)
         self._heed_turn = heed_turn
         self._send = send
 
