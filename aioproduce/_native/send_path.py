@@ -365,6 +365,9 @@ class SendCall:
         return f"<coroutine object {self.__getattr__('__qualname__')}>"
 
     def __await__(self) -> SendCall:
+        if self._state == _RUNNING:
+            # Before it takes a step that is for whoever awaits it already.
+            raise RuntimeError("coroutine is being awaited already")
         return self
 
     def __iter__(self) -> SendCall:
@@ -427,7 +430,9 @@ class SendCall:
                 self._inner = make_wait(delivery)
             else:
                 self._given = delivery
-                self._end()
+                # `_end()`, as far as there is anything to it: this is every record's way.
+                self._state = _DONE
+                self._value = None
                 return False
         elif self._state == _DONE:
             raise _reused(self)
@@ -473,6 +478,11 @@ class SendCall:
     def _end(self) -> None:
         self._state = _DONE
         self._inner = None
+        # A task keeps its coroutine; this one is not to keep the record, too.
+        self._value = None
+        self._key = None
+        self._headers = None
+        self._on_delivery = None
 
     @cython.cfunc
     def _take(self) -> Any:

@@ -301,6 +301,34 @@ def test_a_call_is_awaited_once(native: SimpleNamespace) -> None:
     call.close()
 
 
+def test_a_call_that_is_awaited_already_refuses_the_next_and_goes_on(native: SimpleNamespace) -> None:
+    world = World(native)
+    call = world.path.send("unknown", b"v")
+    assert call.__await__().send(None) == "suspended"
+    with pytest.raises(RuntimeError, match="coroutine is being awaited already"):
+        call.__await__()
+    with pytest.raises(StopIteration) as stop:
+        call.send("resumed with")
+    assert stop.value.value == "resumed with"
+
+
+@pytest.mark.parametrize("name", ["send", "send_and_wait"])
+def test_a_call_that_ended_does_not_keep_the_record(native: SimpleNamespace, name: str) -> None:
+    """A task keeps its coroutine for as long as somebody keeps the task."""
+    world = World(native)
+    value = b"value" * 100
+    before = sys.getrefcount(value)
+    call = getattr(world.path, name)("t", value)
+    if name == "send_and_wait":
+        call.send(None)._asyncio_future_blocking = False
+    world.result.succeed(0)
+    with pytest.raises(StopIteration):
+        call.send(None)
+    assert sys.getrefcount(value) == before
+    with pytest.raises(RuntimeError, match="cannot reuse"):  # it is still there
+        call.send(None)
+
+
 def test_an_exception_before_the_start_is_raised_and_nothing_sent(native: SimpleNamespace) -> None:
     world = World(native)
     call = world.path.send("t", b"v")
