@@ -6,6 +6,17 @@ from cpython.ref cimport Py_INCREF, PyObject
 from aioproduce._native.delivery cimport DeliveryFuture
 
 
+# Numbers in C: as names of the module each use would be a look-up and an object.
+cdef int _NEW
+cdef int _RUNNING
+cdef int _DONE
+cdef long long _SENDS_PER_CLOCK
+cdef long long _MAX_PARTITION
+cdef long long _MAX_TIMESTAMP
+cdef double _TURN
+cdef long long _forks
+
+
 cdef class SendPath:
     cdef dict _appenders
     cdef object _is_running

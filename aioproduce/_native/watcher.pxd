@@ -4,6 +4,14 @@ cimport cython
 from cpython.ref cimport Py_INCREF, PyObject
 
 
+# Numbers in C: as names of the module each use would be a look-up and an object.
+cdef int _NEW
+cdef int _PARKED
+cdef int _CANCELLED
+cdef int _CALLBACK
+cdef Py_ssize_t _WAKES_PER_TURN
+
+
 @cython.no_gc
 cdef class Watched:
     cpdef bint done(self) except -1
