@@ -477,7 +477,8 @@ class RecordAccumulator:
             self._begin_attempt(queue, batch)
             drained.append(batch)
             size += batch.size
-            self.reconsider(queue, now)
+            if queue.batches:
+                self.reconsider(queue, now)
         return drained
 
     def _begin_attempt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:

@@ -31,7 +31,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _MAX_TIMESTAMP: Final = 2**63 - 1
 
-SerializedRecord: TypeAlias = "tuple[str, bytes | None, bytes | None, Sequence[Header] | None, int | None, int]"
+SerializedRecord: TypeAlias = (
+    "tuple[str, bytes | None, bytes | None, Sequence[Header] | None, int | None, int]"
+)
 """Topic, key, value, headers, partition and timestamp: a record as the core takes it."""
 
 
@@ -82,7 +84,7 @@ def serialize(
     """
     if serializer is None:
         if value.__class__ is bytes:
-            return value  # type: ignore[no-any-return]
+            return value
         if isinstance(value, bytes | bytearray | memoryview):
             return _exact_bytes(value)
         raise SerializationError(

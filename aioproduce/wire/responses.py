@@ -29,6 +29,7 @@ from aioproduce.wire.messages import (
     RecordError,
     TopicMetadata,
 )
+from aioproduce.wire.primitives import read_uuid
 from aioproduce.wire.reader import decode_entity, skip_tags
 from aioproduce.wire.schema import response_class
 
@@ -40,6 +41,15 @@ if TYPE_CHECKING:
 _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _MILLISECONDS: Final = 1000.0
+_PRODUCE_BY_TOPIC_ID: Final = 13
+# A Produce v13 answer for one topic: correlation id, no header tags, a topic; its id, partitions, the end.
+_ONE_TOPIC: Final = b"\x00\x02"
+_TOPIC_ID_AT: Final = _INT32.size + len(_ONE_TOPIC)
+_PARTITIONS_AT: Final = _TOPIC_ID_AT + 16 + 1
+_PLAIN_PARTITION: Final = struct.Struct(">ihqqq3s")
+_NO_DETAILS: Final = b"\x01\x00\x00"  # no record errors, no message, no tags
+_PRODUCE_END: Final = struct.Struct(">Bib")  # the topic's tags, the throttle time, tags
+_PLAIN_PRODUCE_SIZE: Final = _PARTITIONS_AT + _PRODUCE_END.size
 # Brokers before 2.4 fill in leader epochs that may lag behind (KAFKA-9212): they must not outweigh newer ones.
 _FIRST_METADATA_WITH_RELIABLE_EPOCHS: Final = 9
 
@@ -88,6 +98,10 @@ def _is_refused_version(frame: memoryview) -> bool:
 
 
 def _decode(api_key: int, api_version: int, frame: memoryview) -> Message:
+    if api_key == ApiKey.PRODUCE and api_version == _PRODUCE_BY_TOPIC_ID:
+        plain = _plain_produce(frame)
+        if plain is not None:
+            return plain
     cls, has_header_tags, convert = _decoder(api_key, api_version)
     at = skip_tags(frame, _INT32.size) if has_header_tags else _INT32.size
     # What version an ApiVersions answer is in shows by where it ends; others may go on, as with Java's reader.
@@ -200,6 +214,38 @@ def _batch(name: str | None, topic_id: Any, partition: Mapping[str, Any]) -> Par
         -1 if leader is None else leader["leader_id"],
         -1 if leader is None else leader["leader_epoch"],
     )
+
+
+def _plain_produce(frame: memoryview) -> ProduceResponse | None:
+    """Read what nearly all answers are: Produce v13, one topic, no details of errors, no tags.
+
+    Returns:
+        The answer; `None` for one that has more to it, or is broken: that is for the schema's reader.
+    """
+    size = len(frame)
+    count = (size - _PLAIN_PRODUCE_SIZE) // _PLAIN_PARTITION.size
+    # Counts are varints of one more: up to 126 fit into the one byte that is looked at here.
+    if (
+        not 0 <= count < 0x7F
+        or size != _PLAIN_PRODUCE_SIZE + count * _PLAIN_PARTITION.size
+        or bytes(frame[_INT32.size : _TOPIC_ID_AT]) != _ONE_TOPIC
+        or frame[_PARTITIONS_AT - 1] != count + 1
+    ):
+        return None
+    topic_tags, milliseconds, tags = _PRODUCE_END.unpack_from(frame, size - _PRODUCE_END.size)
+    if topic_tags or tags:
+        return None
+    topic_id, _ = read_uuid(frame, _TOPIC_ID_AT)
+    partitions = []
+    for partition, code, offset, append_time, start, rest in _PLAIN_PARTITION.iter_unpack(
+        frame[_PARTITIONS_AT : size - _PRODUCE_END.size]
+    ):
+        if rest != _NO_DETAILS:
+            return None
+        partitions.append(
+            PartitionProduceResponse(None, topic_id, partition, code, offset, append_time, start)
+        )
+    return ProduceResponse(max(0, milliseconds) / _MILLISECONDS, tuple(partitions))
 
 
 def _record_error(error: Mapping[str, Any]) -> RecordError:

@@ -13,6 +13,7 @@ Mode: TypeAlias = Callable[[Producer, int], Awaitable[None]]
 """Sends so many records, and returns when all are acknowledged."""
 
 VALUE: Final = b"v" * 100
+LARGE_VALUE: Final = b"v" * 1000
 KEYS: Final = [b"customer-%d" % number for number in range(1000)]
 TASKS: Final = 100
 
@@ -53,6 +54,19 @@ async def tasks(producer: Producer, records: int) -> None:
     await asyncio.gather(*[one() for _ in range(TASKS)])
 
 
+async def alone(producer: Producer, records: int) -> None:
+    """One record at a time, awaited: what a batch and a request cost. Every tenth is sent, as that is a lot."""
+    for _ in range(records // 10):
+        await producer.send_and_wait(TOPIC, VALUE)
+
+
+async def large(producer: Producer, records: int) -> None:
+    """Values of 1,000 bytes, 64 a batch, deliveries dropped, `flush()` at the end."""
+    for _ in range(records):
+        await producer.send(TOPIC, LARGE_VALUE)
+    await producer.flush()
+
+
 async def send_many(producer: Producer, records: int) -> None:
     """One `send_many()`, then `flush()`."""
     await producer.send_many(TOPIC, [VALUE] * records)
@@ -69,5 +83,6 @@ async def callback(producer: Producer, records: int) -> None:
 
 
 MODES: Final[dict[str, Mode]] = {
-    mode.__name__: mode for mode in (await_each, dropped, keyed, gathered, tasks, callback, send_many)
+    mode.__name__: mode
+    for mode in (await_each, dropped, keyed, gathered, tasks, callback, send_many, alone, large)
 }

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aioproduce.wire import responses
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproduce.wire.framing import FrameReader
 from aioproduce.wire.reader import decode_entity, decode_request
@@ -145,3 +146,51 @@ def test_frames_survive_any_slicing(payloads: list[bytes], data: st.DataObject) 
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         frames += map(bytes, reader.feed(stream[start:end]))
     assert frames == payloads
+
+
+PLAIN_PARTITIONS = st.lists(
+    st.tuples(
+        st.integers(0, 2**31 - 1),
+        st.integers(-1, 130),
+        st.integers(-1, 2**63 - 1),
+        st.integers(-1, 2**53),
+        st.integers(-1, 2**63 - 1),
+    ),
+    max_size=130,
+)
+
+
+@given(
+    topic_ids=st.lists(st.uuids() | st.just(UUID(int=0)), max_size=2),
+    partitions=PLAIN_PARTITIONS,
+    throttle=st.integers(-1, 2**31 - 1),
+    change=st.none() | st.tuples(st.integers(0, 2**16), st.integers(0, 255)),
+    cut=st.integers(0, 3) | st.none(),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_short_way_through_plain_produce_answers_reads_what_the_schema_reads(
+    topic_ids: list[UUID],
+    partitions: list[tuple[int, int, int, int, int]],
+    throttle: int,
+    change: tuple[int, int] | None,
+    cut: int | None,
+) -> None:
+    # By hand from the protocol's description: what brokers answer is this, and now and then this with a byte wrong.
+    one = b"".join(struct.pack(">ihqqq", *partition) + b"\x01\x00\x00" for partition in partitions)
+    count = len(partitions) + 1
+    length = bytes((count,)) if count < 0x80 else bytes((count & 0x7F | 0x80, count >> 7))
+    frame = bytearray(b"\0\0\0\7\0" + bytes((len(topic_ids) + 1,)))
+    for topic_id in topic_ids:
+        frame += topic_id.bytes + length + one + b"\0"
+    frame += struct.pack(">i", throttle) + b"\0"
+    if change is not None:
+        frame[change[0] % len(frame)] = change[1]
+    if cut:
+        del frame[-cut:]
+    view = memoryview(bytes(frame))
+    plain = responses._plain_produce(view)
+    if change is None and not cut and len(topic_ids) == 1 and len(partitions) < 127:
+        assert plain is not None
+    if plain is not None:
+        body = decode_entity(oracle.response_class(ApiKey.PRODUCE, 13), view, 5, may_go_on=True)
+        assert plain == responses._produce(body)
