@@ -45,6 +45,7 @@ class ClusterServer:
         "_listeners",
         "_loop",
         "_model",
+        "_now",
         "_ports",
         "_reserved",
         "_timer",
@@ -59,7 +60,7 @@ class ClusterServer:
         self._reserved: dict[int, socket.socket] = {}
         self._connections: dict[int, _BrokerProtocol] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._due = 0.0
+        self._due = self._now = float("-inf")
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
         self._failure: BaseException | None = None
@@ -123,7 +124,9 @@ class ClusterServer:
         if self._failure is not None:
             return
         try:
-            fact(self._loop.time())
+            # Never backwards: what a timer that came a hair early has done must not lie ahead of the next fact.
+            self._now = max(self._now, self._loop.time())
+            fact(self._now)
             while self._model.effects:
                 self._carry_out(self._model.effects.popleft())
         except Exception as error:
@@ -181,8 +184,9 @@ class ClusterServer:
 
     def _fire(self) -> None:
         # The loop may call a hair before `at`: its clock's resolution is added on its side.
-        self._timer, due = None, self._due
-        self.feed(lambda now: self._model.handle_timer(max(now, due)))
+        self._timer = None
+        self._now = max(self._now, self._due)
+        self.tick()
 
 
 @final
