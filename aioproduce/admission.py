@@ -115,8 +115,8 @@ class Admission:
             if delivery is not None:
                 return delivery
             lease = await self._memory(size, started_at, deadline)
-            if self._sender.metadata.topic(topic) is not view:
-                lease.release()  # the topic went while this waited
+            if not self._still_has(view, partition):
+                lease.release()
                 continue
             delivery = self._sender.accumulator.append_with(
                 lease, view, partition, timestamp, key, value, headers, self._driver.now()
@@ -153,12 +153,18 @@ class Admission:
             lease = sender.pool.try_allocate(charge)
             if lease is None:
                 lease = await self._memory(charge, started_at, deadline)
-                if sender.metadata.topic(topic) is not view:
-                    lease.release()  # the topic went while this waited
+                if not self._still_has(view, partition):
+                    lease.release()
                     continue
             result = sender.accumulator.append_batch(lease, view, partition, records, driver.now())
             driver.wake()
             return result
+
+    def _still_has(self, view: TopicView, partition: int | None) -> bool:
+        """Whether, after a wait, topic and partition are still there: it may be made anew with fewer of them."""
+        return self._sender.metadata.topic(view.name) is view and (
+            partition is None or partition < view.partition_count
+        )
 
     def refuse(
         self,

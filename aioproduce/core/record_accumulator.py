@@ -8,8 +8,7 @@ Invariants:
 
 1. A partition is in at most one ready queue, that of its leader; or among the leaderless; or blocked by the
    idempotent protocol; or waiting for an instant in `_deadlines`; or has nothing to send.
-2. `_incomplete` holds every batch whose futures are pending, in the order of creation, each origin with the
-   parts it was split into. Expiry and flush look at its front only.
+2. `_incomplete` holds every batch whose futures are pending, until `settled()`.
 3. A batch is appended to only while it is the last of its partition's queue and no flush, drain or expiry
    closed it.
 4. In a queue, batches that have a sequence come first, in the order of their sequences.
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Final, final
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, record_size_upper_bound
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.core.deadlines import Deadlines
+from aioproduce.core.incomplete_batches import IncompleteBatches
 from aioproduce.core.producer_batch import BatchState, ProducerBatch
 from aioproduce.core.ready_queues import ReadyQueues
 from aioproduce.core.topic_queues import NO_LEADER, PartitionQueue, TopicQueues
@@ -133,7 +133,7 @@ class RecordAccumulator:
         self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
         self._deadlines: Deadlines[PartitionQueue] = Deadlines()
         self._lingering: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._incomplete: OrderedDict[ProducerBatch, list[ProducerBatch]] = OrderedDict()
+        self._incomplete = IncompleteBatches()
         self._next_batch_id = 0
         self._flush_before = 0
         self._is_closing = False
@@ -277,7 +277,7 @@ class RecordAccumulator:
 
     def _enqueue(self, batch: ProducerBatch, queue: PartitionQueue, *, is_full: bool, now: float) -> None:
         self._next_batch_id += 1
-        self._incomplete[batch] = [batch]
+        self._incomplete.add(batch)
         queue.add(batch, is_full=is_full)
         self._metadata.touch(batch.topic, now)
         self.has_news = True
@@ -514,36 +514,23 @@ class RecordAccumulator:
     def reenqueue(self, batch: ProducerBatch, now: float) -> None:
         """Queue a batch again after a retriable error, backing off."""
         batch.requeue(now + self._backoff.backoff(batch.attempts - 1))
-        self._insert(batch)
-        queue = self._find(batch.topic_partition)
-        assert queue is not None
-        self.reconsider(queue, now)
+        self.reconsider(self._put_back([batch]), now)
 
     def split_and_reenqueue(self, batch: ProducerBatch, now: float) -> None:
         """Queue the halves of a batch that the broker found too large, to be sent at once."""
         parts = batch.split()
-        siblings = self._incomplete[batch.origin]
-        place = siblings.index(batch)
-        siblings[place : place + 1] = parts
+        self._incomplete.replace(batch, parts)
         if self._transactions is not None:
             self._transactions.replace_by_parts(batch, parts)
-        for part in reversed(parts):
-            self._insert(part)
-        queue = self._find(batch.topic_partition)
-        assert queue is not None
-        self.reconsider(queue, now)
+        self.reconsider(self._put_back(parts), now)
 
-    def _insert(self, batch: ProducerBatch) -> None:
-        """Put a batch back where it belongs: first, or behind those whose sequences come before its own."""
-        queue = self._find(batch.topic_partition)
+    def _put_back(self, batches: Sequence[ProducerBatch]) -> PartitionQueue:
+        queue = self._find(batches[0].topic_partition)
         assert queue is not None
-        place = 0
-        if self._transactions is not None:
-            for other in queue.batches:
-                if not other.has_sequence or not self._transactions.is_before(other, batch):
-                    break
-                place += 1
-        queue.batches.insert(place, batch)
+        is_before = None if self._transactions is None else self._transactions.is_before
+        for batch in reversed(batches):
+            queue.put_back(batch, is_before)
+        return queue
 
     # -- time ---
 
@@ -555,19 +542,12 @@ class RecordAccumulator:
     def next_timer(self) -> float | None:
         """When `handle_timer()` or `expired()` has something to do next."""
         at = self._deadlines.next_at()
-        if self._incomplete:
-            expiry = next(iter(self._incomplete)).deadline
-            return expiry if at is None else min(at, expiry)
-        return at
+        oldest = self._incomplete.oldest
+        return at if oldest is None or (at is not None and at < oldest.deadline) else oldest.deadline
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """Batches whose delivery time-out has passed, queued or in flight; the Sender fails them."""
-        expired: list[ProducerBatch] = []
-        for origin, parts in self._incomplete.items():
-            if origin.deadline > now:
-                break
-            expired.extend(parts)
-        return expired
+        return self._incomplete.expired(now)
 
     # -- the end of a batch ---
 
@@ -581,15 +561,12 @@ class RecordAccumulator:
 
     def settled(self, batch: ProducerBatch) -> None:
         """The futures of this batch have their outcome."""
-        parts = self._incomplete[batch.origin]
-        parts.remove(batch)
-        if not parts:
-            del self._incomplete[batch.origin]
+        self._incomplete.remove(batch)
 
     @property
     def incomplete(self) -> list[ProducerBatch]:
         """Every batch whose futures are pending, the oldest first."""
-        return [part for parts in self._incomplete.values() for part in parts]
+        return self._incomplete.all()
 
     @property
     def has_incomplete(self) -> bool:
@@ -599,9 +576,8 @@ class RecordAccumulator:
     @property
     def oldest_incomplete_id(self) -> int:
         """The id of the oldest batch with pending futures; beyond all ids when there is none."""
-        if self._incomplete:
-            return next(iter(self._incomplete)).batch_id
-        return self._next_batch_id
+        oldest = self._incomplete.oldest
+        return self._next_batch_id if oldest is None else oldest.batch_id
 
     def begin_flush(self, now: float) -> int:
         """Let every batch that exists now be sent without lingering.

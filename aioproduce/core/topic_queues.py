@@ -21,6 +21,8 @@ from aioproduce._native.topic_appender import NO_PARTITION, TopicAppender
 from aioproduce.records import TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aioproduce.core.cluster_metadata import ClusterMetadata, TopicView
     from aioproduce.core.producer_batch import ProducerBatch
     from aioproduce.partitioners import BuiltInPartitioner
@@ -81,6 +83,18 @@ class PartitionQueue:
         self.open = None
         self.appender.close(self.topic_partition.partition)
         return True
+
+    def put_back(
+        self, batch: ProducerBatch, is_before: Callable[[ProducerBatch, ProducerBatch], bool] | None
+    ) -> None:
+        """Put a batch where it belongs: first, or behind those whose sequences come before its own."""
+        place = 0
+        if is_before is not None:
+            for other in self.batches:
+                if not other.has_sequence or not is_before(other, batch):
+                    break
+                place += 1
+        self.batches.insert(place, batch)
 
     def take(self, batch: ProducerBatch) -> None:
         """Take a batch out, to be sent or because it failed."""

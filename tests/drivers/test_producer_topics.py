@@ -379,3 +379,36 @@ async def test_a_topic_that_is_gone_fails_in_its_time_and_others_go_on(cluster: 
         with pytest.raises(MetadataTimeoutError, match="no such topic"):
             await send_until_it_is_known_to_be_gone()
         await assert_still_works(producer, cluster)
+
+
+@pytest.mark.parametrize("call", ["send", "send_batch"])
+async def test_a_topic_made_again_with_fewer_partitions_while_someone_waits_for_memory(
+    cluster: FakeCluster, call: str
+) -> None:
+    async with Producer(
+        cluster.bootstrap_servers, buffer_memory=10_000, batch_size=10_000, linger_ms=0, **EAGER
+    ) as producer:
+        await producer.partitions_for("t")
+        await producer.send_and_wait("one", b"v")
+        cluster.take_leader("one", 0)
+        holder = await producer.send("one", b"v")
+        sender, driver = producer._life.sender, producer._life.driver
+        batch = producer.create_batch()
+        batch.append(b"v")
+        waiting = asyncio.ensure_future(
+            producer.send("t", b"v", partition=2)
+            if call == "send"
+            else producer.send_batch(batch, "t", partition=2)
+        )
+        await until(lambda: sender.pool.waiting)
+        cluster.delete_topic("t")
+        cluster.create_topic("t", 2)
+        sender.metadata_requests.request(driver.now())
+        driver.wake()
+        await until(lambda: (view := sender.metadata.topic("t")) is not None and view.partition_count == 2)
+        cluster.elect_leader("one", 0)
+        with pytest.raises(PartitionOutOfRangeError):
+            async with asyncio.timeout(PATIENCE):
+                await waiting
+        await holder
+        await assert_still_works(producer, cluster)
