@@ -104,6 +104,7 @@ class ProducerBatch:
     """Records for one partition, their memory, and the result that their futures share.
 
     Attributes:
+        topic_partition: Where it goes; `topic` and `partition` are its parts.
         batch_id: Ascending in the order of creation; parts of a split batch have their origin's.
         created_at: When it was opened.
         deadline: When its futures fail at the latest (`delivery.timeout.ms` after `created_at`).
@@ -121,6 +122,7 @@ class ProducerBatch:
         "_codec_id",
         "_compressed",
         "_lease",
+        "_origin",
         "_sealed_as",
         "attempts",
         "base_sequence",
@@ -130,7 +132,7 @@ class ProducerBatch:
         "deadline",
         "is_open",
         "last_error",
-        "origin",
+        "partition",
         "possibly_written",
         "producer",
         "records",
@@ -140,6 +142,7 @@ class ProducerBatch:
         "sequence_has_been_reset",
         "size",
         "state",
+        "topic",
         "topic_id",
         "topic_partition",
     )
@@ -156,14 +159,16 @@ class ProducerBatch:
         deadline: float,
     ) -> None:
         self.topic_partition = topic_partition
+        self.topic, self.partition = topic_partition
         self.records = RecordBatchBuffer(buffer)
-        self.result = BatchResult(topic_partition.topic, topic_partition.partition, runtime)
+        self.result = BatchResult(self.topic, self.partition, runtime)
         self.batch_id = batch_id
         self.created_at = created_at
         self.deadline = deadline
         self.state = BatchState.QUEUED
         self.is_open = True
-        self.origin: ProducerBatch = self
+        # Not itself: a cycle would leave every batch to the garbage collector, which pauses the loop.
+        self._origin: ProducerBatch | None = None
         self.attempts = 0
         self.retry_at = 0.0
         self.sent_leader_epoch = -1
@@ -181,14 +186,9 @@ class ProducerBatch:
         self._sealed_as: tuple[ProducerIdAndEpoch, int] | None = None
 
     @property
-    def topic(self) -> str:
-        """The topic's name."""
-        return self.topic_partition.topic
-
-    @property
-    def partition(self) -> int:
-        """The partition's number."""
-        return self.topic_partition.partition
+    def origin(self) -> ProducerBatch:
+        """The batch that was split into this one and others; this one where none was."""
+        return self if self._origin is None else self._origin
 
     @property
     def record_count(self) -> int:
@@ -361,7 +361,7 @@ class ProducerBatch:
                 created_at=self.created_at,
                 deadline=self.deadline,
             )
-            part.origin = self.origin
+            part._origin = self.origin
             # The answer was definite and splitting is no retry, so the attempt does not count against `retries`.
             part.attempts = self.attempts - 1
             part.possibly_written = self.possibly_written

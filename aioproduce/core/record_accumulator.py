@@ -280,8 +280,7 @@ class RecordAccumulator:
         self._incomplete.add(batch)
         queue.add(batch, is_full=is_full)
         self._metadata.touch(batch.topic, now)
-        self.has_news = True
-        self.reconsider(queue, now)
+        self._tail_changed(queue, now)
 
     def append_batch(
         self, lease: BufferLease, topic: TopicView, partition: int, records: RecordBatchBuffer, now: float
@@ -332,8 +331,13 @@ class RecordAccumulator:
 
     def _close_open_batch(self, queue: PartitionQueue | None) -> None:
         if queue is not None and queue.close_open():
+            self._tail_changed(queue, _NOW)
+
+    def _tail_changed(self, queue: PartitionQueue, now: float) -> None:
+        """The last batch was added, or closed: which matters where it is the first, or is compressed ahead."""
+        if len(queue.batches) == 1 or self._compression is not None:
             self.has_news = True
-            self.reconsider(queue, _NOW)
+            self.reconsider(queue, now)
 
     # -- readiness ---
 

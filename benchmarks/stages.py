@@ -1,0 +1,174 @@
+"""Where the time of a record goes, stage by stage: `python -m benchmarks.stages`, the table that DESIGN.md quotes.
+
+One producer, uvloop, null broker; values of 100 bytes, batches of 64 KiB; processor seconds of this process.
+
+1. What every record pays is timed by itself, in a loop of which the empty loop is taken off.
+2. What a batch or a request pays is timed in place: the few methods that each of them passes through once are
+   wrapped in two looks at the clock (a tenth of a microsecond). A stage within another is taken off that.
+3. Of the checksum the limit is measured as well: the least that its work can cost on this machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import uvloop
+from crc32c import crc32c
+
+from aioproduce import Producer
+from aioproduce._native.delivery import BatchResult
+from aioproduce._native.record_batch import RecordBatchBuffer
+from aioproduce._native.topic_appender import TopicAppender
+from aioproduce.admission import Admission
+from aioproduce.core.producer_batch import ProducerBatch
+from aioproduce.core.sender import Sender
+from aioproduce.drivers import asyncio as driver
+from benchmarks.null_broker import null_broker
+
+TOPIC: Final = "bench"
+VALUE: Final = b"v" * 100
+BATCH_SIZE: Final = 65536
+RECORDS: Final = 500_000
+ROUNDS: Final = 5
+STAGES: Final[dict[str, tuple[type, str]]] = {
+    "open a batch: memory, queue, sticky choice": (Admission, "append_at_once"),
+    "drain, sequence, request": (Sender, "next_effect"),
+    "seal: header and checksum": (ProducerBatch, "begin_attempt"),
+    "write: the system call": (driver._Connection, "write"),
+    "answer: decode, settle, give memory back": (Sender, "receive_data"),
+}
+
+
+class Stopwatch:
+    """Time and calls by stage; a stage within another is taken off the outer one."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+        self._inner = [0.0]
+
+    def timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        """The method, timed."""
+
+        def call(*arguments: Any) -> Any:
+            self._inner.append(0.0)
+            began = time.perf_counter()
+            try:
+                return method(*arguments)
+            finally:
+                took = time.perf_counter() - began
+                self.seconds[name] += took - self._inner.pop()
+                self._inner[-1] += took
+
+        return call
+
+
+@contextmanager
+def wrapped(watch: Stopwatch) -> Iterator[None]:
+    """While this is entered, the stages are timed."""
+    originals = {name: getattr(owner, method) for name, (owner, method) in STAGES.items()}
+    for name, (owner, method) in STAGES.items():
+        setattr(owner, method, watch.timed(name, originals[name]))
+    try:
+        yield
+    finally:
+        for name, (owner, method) in STAGES.items():
+            setattr(owner, method, originals[name])
+
+
+def least(measure: Callable[[], float]) -> float:
+    """The quickest of a few: what else the machine did is not the stage's."""
+    return min(measure() for _ in range(ROUNDS))
+
+
+def per_call(function: Callable[[], object], calls: int) -> float:
+    """Processor seconds of one call, without the loop around it."""
+    began = time.process_time()
+    for _ in range(calls):
+        pass
+    empty = time.process_time() - began
+    began = time.process_time()
+    for _ in range(calls):
+        function()
+    return (time.process_time() - began - empty) / calls
+
+
+def append_cost() -> float:
+    """One record into an open batch, with its future, called from Python."""
+    appender = TopicAppender(ignore_keys=False)
+    appender.set_partition_count(1)
+    calls = BATCH_SIZE // 2 // len(VALUE)
+
+    def measure() -> float:
+        buffer = RecordBatchBuffer(bytearray(BATCH_SIZE))
+        appender.open(0, buffer, BatchResult(TOPIC, 0, None))  # type: ignore[arg-type]  # nobody waits
+        return per_call(lambda: appender.append(0, 0, None, VALUE, None), calls)
+
+    call = min(per_call(lambda: None, calls) for _ in range(200))
+    return min(measure() for _ in range(200)) - call
+
+
+async def of_records(producer: Producer) -> dict[str, float]:
+    """Seconds a record: sent and dropped, and what awaiting its delivery adds."""
+    dropped: list[float] = []
+    awaited: list[float] = []
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        for _ in range(RECORDS):
+            await producer.send(TOPIC, VALUE)
+        await producer.flush()
+        dropped.append((time.process_time() - began) / RECORDS)
+        deliveries = [await producer.send(TOPIC, VALUE) for _ in range(RECORDS // 10)]
+        await producer.flush()
+        began = time.process_time()
+        for delivery in deliveries:
+            await delivery
+        awaited.append((time.process_time() - began) / len(deliveries))
+        del deliveries
+    return {"dropped": min(dropped), "awaited": min(awaited)}
+
+
+async def of_batches(producer: Producer, batches: Callable[[], int]) -> dict[str, float]:
+    """Seconds a batch, by stage."""
+    found: dict[str, float] = {}
+    for _ in range(ROUNDS):
+        watch = Stopwatch()
+        before = batches()
+        with wrapped(watch):
+            for _ in range(RECORDS):
+                await producer.send(TOPIC, VALUE)
+            await producer.flush()
+        count = batches() - before
+        for name in STAGES:
+            found[name] = min(found.get(name, 1.0), watch.seconds[name] / count)
+    return found
+
+
+async def main(servers: str, batches: Callable[[], int]) -> None:
+    """Measure and print."""
+    async with Producer(servers, linger_ms=5, batch_size=BATCH_SIZE, buffer_memory=2**26) as producer:
+        await producer.send_and_wait(TOPIC, VALUE)
+        records = await of_records(producer)
+        stages = await of_batches(producer, batches)
+    block = bytes(BATCH_SIZE)
+    checksum = least(lambda: per_call(lambda: crc32c(block), 2000))
+    append = append_cost()
+    of_batch = sum(stages.values())
+    each = BATCH_SIZE // 108  # what a record of this size takes in a batch
+    print(f"{'what':48} {'ns a record':>12} {'us a batch':>11}   limit")
+    print(f"{'append: write the record, make its future':48} {append * 1e9:12.0f}")
+    rest = records["dropped"] - append - of_batch / each
+    print(f"{'send() around it: call, checks, clock, await':48} {rest * 1e9:12.0f}")
+    for name, seconds in stages.items():
+        limit = f"{checksum * 1e6:.1f} us the checksum alone" if name.startswith("seal") else ""
+        print(f"{name:48} {seconds / each * 1e9:12.1f} {seconds * 1e6:11.1f}   {limit}")
+    print(f"{'sent, delivery dropped':48} {records['dropped'] * 1e9:12.0f}")
+    print(f"{'await of the delivery: RecordMetadata':48} {records['awaited'] * 1e9:12.0f}")
+
+
+if __name__ == "__main__":
+    with null_broker(topics={TOPIC: 6}) as broker:
+        uvloop.run(main(broker.bootstrap_servers, lambda: broker.stats()["batches"]))

@@ -1,0 +1,119 @@
+"""Nothing that the producer makes for a record, a batch or a request is left to the garbage collector.
+
+Its pauses grow with all that the service holds, and stop the loop; what is in no cycle is freed at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from aioproduce import Producer
+from aioproduce.errors import SerializationError
+from aioproduce.testing import FakeCluster
+
+RECORDS = 50
+Mode = Callable[[Producer], Awaitable[Any]]
+
+
+async def await_each(producer: Producer) -> None:
+    for delivery in [await producer.send("t", b"v") for _ in range(RECORDS)]:
+        await delivery
+
+
+async def flush_only(producer: Producer) -> None:
+    for _ in range(RECORDS):
+        await producer.send("t", b"v", key=b"k")
+    await producer.flush()
+
+
+async def gather(producer: Producer) -> None:
+    await asyncio.gather(*[await producer.send("t", b"v") for _ in range(RECORDS)])
+
+
+async def in_tasks(producer: Producer) -> None:
+    await asyncio.gather(*[producer.send_and_wait("t", b"v") for _ in range(RECORDS)])
+
+
+async def one_by_one(producer: Producer) -> None:
+    for _ in range(RECORDS):
+        await producer.send_and_wait("t", b"v")
+
+
+async def with_callbacks(producer: Producer) -> None:
+    for _ in range(RECORDS):
+        delivery = await producer.send("t", b"v", on_delivery=lambda metadata, error: None)
+        delivery.add_done_callback(lambda delivery: None)
+    await producer.flush()
+
+
+async def in_bulk(producer: Producer) -> None:
+    await (await producer.send_many("t", [b"v"] * RECORDS)).wait()
+
+
+async def ready_made(producer: Producer) -> None:
+    for _ in range(10):
+        batch = producer.create_batch()
+        batch.append_many([b"v"] * 10)
+        await (await producer.send_batch(batch, "t", partition=1)).wait()
+
+
+async def waiting_for_memory(producer: Producer) -> None:
+    await asyncio.gather(*[producer.send_and_wait("t", bytes(900)) for _ in range(RECORDS)])
+
+
+async def given_up(producer: Producer) -> None:
+    for _ in range(10):
+        try:
+            async with asyncio.timeout(0):
+                await producer.send_and_wait("t", b"v")
+        except TimeoutError:
+            await producer.flush()
+
+
+async def refused(producer: Producer) -> None:
+    for _ in range(10):
+        with pytest.raises(SerializationError):
+            await producer.send("t", 7)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        await_each,
+        flush_only,
+        gather,
+        in_tasks,
+        one_by_one,
+        with_callbacks,
+        in_bulk,
+        ready_made,
+        waiting_for_memory,
+        given_up,
+        refused,
+    ],
+    ids=lambda mode: mode.__name__,
+)
+async def test_no_cycles(cluster: FakeCluster, mode: Mode) -> None:
+    async with Producer(
+        cluster.bootstrap_servers, linger_ms=1, batch_size=1000, buffer_memory=20_000
+    ) as producer:
+        await mode(producer)
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            await mode(producer)
+            gc.collect()
+            left = [
+                thing for thing in gc.garbage if type(thing).__module__.startswith(("aioproduce.", "tests."))
+            ]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert [type(thing) for thing in left if "testing" not in type(thing).__module__] == []
