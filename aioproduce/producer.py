@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
 from aioproduce._native.send_path import SendPath
 from aioproduce.bulk import Bulk
@@ -144,6 +144,12 @@ class Producer(SendPath, BulkCalls):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would accept records into the original's batches, and not notice its close.
+        raise TypeError(
+            "a Producer is neither pickled nor copied: make another one, Producer(producer.config)"
+        )
 
     def __repr__(self) -> str:
         servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)

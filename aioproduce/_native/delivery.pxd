@@ -5,6 +5,12 @@ cimport cython
 from aioproduce._native.watcher cimport Wakeups, Watched, Watcher
 
 
+cdef int _PENDING
+cdef int _SUCCEEDED
+cdef int _FAILED
+cdef int _SPLIT
+
+
 cdef class BatchResult:
     cdef str _topic
     cdef int _partition

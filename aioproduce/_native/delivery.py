@@ -1,7 +1,6 @@
 """The per-record future and the one result that all records of a batch share.
 
-Who calls it: the core makes one `BatchResult` per batch and one `DeliveryFuture` per record, and settles the
-result once; users await the futures.
+The core makes a `BatchResult` per batch and a `DeliveryFuture` per record, and settles the result; users await.
 
 Invariants:
 
@@ -69,10 +68,12 @@ else:
         return kind(*fields)
 
 
-PENDING: Final = 0
-SUCCEEDED: Final = 1
-FAILED: Final = 2
-SPLIT: Final = 3
+_PENDING: Final = 0
+_SUCCEEDED: Final = 1
+_FAILED: Final = 2
+_SPLIT: Final = 3
+PENDING: Final = _PENDING  # for Python: in C those above are numbers, which a module's name is not
+SUCCEEDED: Final = _SUCCEEDED
 
 DeliveryCallback = Callable[[RecordMetadata, "BaseException | None"], object]
 
@@ -115,7 +116,7 @@ class BatchResult:
     def __init__(self, topic: str, partition: int, runtime: DeliveryRuntime) -> None:
         self._topic = str.__str__(topic)  # a plain one of a subclass's, which C's attribute would refuse
         self._partition = partition
-        self._status = PENDING
+        self._status = _PENDING
         self._base_offset = -1
         self._log_append_time = -1
         self._error = None
@@ -139,7 +140,7 @@ class BatchResult:
 
     @property
     def status(self) -> int:
-        """PENDING, SUCCEEDED, FAILED or SPLIT."""
+        """PENDING, SUCCEEDED, FAILED or SPLIT, as numbers from 0 on."""
         return self._status
 
     @property
@@ -165,7 +166,7 @@ class BatchResult:
     @property
     def is_done(self) -> bool:
         """Whether the batch succeeded or failed."""
-        return self._status == SUCCEEDED or self._status == FAILED
+        return self._status == _SUCCEEDED or self._status == _FAILED
 
     @property
     def has_callbacks(self) -> bool:
@@ -183,7 +184,7 @@ class BatchResult:
         self._check_pending()
         self._base_offset = base_offset
         self._log_append_time = log_append_time
-        self._status = SUCCEEDED
+        self._status = _SUCCEEDED
         self._fire()
 
     def fail(
@@ -202,7 +203,7 @@ class BatchResult:
             for future, _callback in self._callbacks:
                 # A callback is told of the failure: that is observed.
                 future._observe()
-        self._status = FAILED
+        self._status = _FAILED
         self._fire()
 
     def split(self, children: list[tuple[int, BatchResult]]) -> None:
@@ -211,7 +212,7 @@ class BatchResult:
         result: BatchResult
         self._check_pending()
         self._children = children
-        self._status = SPLIT
+        self._status = _SPLIT
         watched = self._watched
         callbacks = self._callbacks
         self._watched = None
@@ -224,8 +225,7 @@ class BatchResult:
         if callbacks is not None:
             for future, callback in callbacks:
                 future._follow_split()
-                result = future._result
-                result.add_callback(future, callback)
+                future._result.add_callback(future, callback)
 
     def run_callbacks(self) -> list[BaseException]:
         """Call every delivery callback once, in the order of the records.
@@ -242,7 +242,7 @@ class BatchResult:
             return raised
         for future, callback in callbacks:
             try:
-                failed = self._status != SUCCEEDED
+                failed = self._status != _SUCCEEDED
                 callback(future._metadata(), copy_of(self._error_at(future._index)) if failed else None)
             except (KeyboardInterrupt, SystemExit) as error:
                 fatal = error  # the other records' callbacks come first: nobody asks a second time
@@ -254,7 +254,7 @@ class BatchResult:
 
     @cython.cfunc
     def _check_pending(self) -> None:
-        if self._status != PENDING:
+        if self._status != _PENDING:
             raise RuntimeError(f"the batch of {self._topic}-{self._partition} was settled twice")
 
     @cython.cfunc
@@ -373,9 +373,9 @@ class DeliveryFuture(Watched):
         """Whether the record was acknowledged, failed, or this handle was cancelled."""
         if self._is_cancelled:
             return True
-        if self._result._status == SPLIT:
+        if self._result._status == _SPLIT:
             self._follow_split()
-        return self._result._status != PENDING
+        return self._result._status != _PENDING
 
     def cancelled(self) -> bool:
         """Whether this handle was cancelled; that says nothing of the record."""
@@ -465,7 +465,7 @@ class DeliveryFuture(Watched):
             state = "cancelled"
         elif not self.done():
             state = "pending"
-        elif self._result._status == SUCCEEDED:
+        elif self._result._status == _SUCCEEDED:
             state = f"offset={self._metadata().offset}"
         else:
             state = f"error={self._result._error_at(self._index)!r}"
@@ -485,7 +485,7 @@ class DeliveryFuture(Watched):
 
     def add_delivery_callback(self, callback: DeliveryCallback) -> None:
         """Have `callback(metadata, error)` called once when the record's batch is settled (for the producer)."""
-        if self._result._status == SPLIT:
+        if self._result._status == _SPLIT:
             self._follow_split()
         self._result.add_callback(self, callback)
 
@@ -493,7 +493,7 @@ class DeliveryFuture(Watched):
 
     @cython.cfunc
     def _follow_split(self) -> None:
-        while self._result._status == SPLIT:
+        while self._result._status == _SPLIT:
             children = self._result._children
             assert children is not None
             first: int = 0
@@ -568,7 +568,7 @@ class DeliveryFuture(Watched):
             raise self._make_cancelled_error()
         if not self.done():
             raise self._result._runtime.invalid_state_error("the record is not acknowledged yet")
-        if self._result._status == SUCCEEDED:
+        if self._result._status == _SUCCEEDED:
             return None
         self._observe()
         return copy_of(self._result._error_at(self._index))

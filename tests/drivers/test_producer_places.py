@@ -6,8 +6,10 @@ Scenarios of Kafka's own tests: ProducerFailureHandling `sendAfterClosed`; aioka
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -453,4 +455,12 @@ async def test_a_negative_timeout_is_refused(cluster: FakeCluster, timeout: floa
             with pytest.raises(ValueError, match="timeout must be 0 or more seconds"):
                 await call()
         assert producer.outstanding_bytes == 0
+        await assert_still_works(producer, cluster)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+async def test_a_producer_is_not_copied(cluster: FakeCluster, copied: Callable[[Producer], object]) -> None:
+    async with Producer(cluster.bootstrap_servers) as producer:
+        with pytest.raises(TypeError, match="neither pickled nor copied"):
+            copied(producer)
         await assert_still_works(producer, cluster)
