@@ -1,7 +1,7 @@
 """`budget.json`: what a record may cost, with what that was measured, and how far a new measurement may be from it.
 
-Frames and live objects depend on the version of Python, instructions on everything that was compiled: a budget is
-compared exactly where it was recorded with the same, and in proportion to the reference work elsewhere.
+Frames and live objects depend on the version of Python, instructions on that and on everything that was compiled: a
+budget is compared exactly where it was recorded with the same, and in proportion to the reference work elsewhere.
 
 1. A difference in either direction is a finding: dearer fails, and so does cheaper, until the gain is recorded.
 2. Recording replaces what was measured with this Python and leaves all else.
@@ -60,7 +60,8 @@ def record(kind: str, figures: Figures) -> None:
         for name, of_mode in figures.items()
     }
     if kind == "instructions":
-        budget[kind] = {"environment": environment(), "per record": rounded}
+        kept = {"environment": environment(), "per record": rounded}
+        budget.setdefault(kind, {})[python_version()] = kept
     else:
         budget.setdefault(kind, {})[python_version()] = rounded
     FILE.write_text(json.dumps(budget, indent=2, sort_keys=True) + "\n")
@@ -81,14 +82,19 @@ def findings(kind: str, figures: Figures) -> list[str]:
     budget = of_versions.get(python_version())
     if budget is not None:
         return compare(figures, budget, tolerance=COUNTED_TOLERANCE, slack=COUNTED_SLACK)
-    newest = max(of_versions, key=lambda version: tuple(map(int, version.split("."))))
+    newest = _newest(of_versions)
     return _only_dearer(figures, of_versions[newest], f"recorded with Python {newest}")
 
 
+def _newest(of_versions: dict[str, Any]) -> str:
+    return max(of_versions, key=lambda version: tuple(map(int, version.split("."))))
+
+
 def _findings_in_instructions(figures: Figures) -> list[str]:
-    kept = recorded().get("instructions")
-    if kept is None:
+    of_versions = recorded().get("instructions", {})
+    if not of_versions:
         return [f"no budget of instructions is recorded: {REMEDY}"]
+    kept = of_versions.get(python_version(), of_versions[_newest(of_versions)])
     budget = kept["per record"]
     if kept["environment"] == environment():
         return compare(figures, budget, tolerance=INSTRUCTIONS_TOLERANCE)
@@ -124,8 +130,9 @@ def compare(figures: Figures, budget: Figures, *, tolerance: float, slack: float
 
 def table(kind: str, figures: Figures) -> str:
     """The figures for people, beside the budget where there is one for this Python."""
-    budget = recorded().get(kind, {})
-    budget = budget.get("per record" if kind == "instructions" else python_version(), {})
+    budget = recorded().get(kind, {}).get(python_version(), {})
+    if kind == "instructions":
+        budget = budget.get("per record", {})
     lines = []
     for name, of_mode in figures.items():
         for figure, value in of_mode.items():

@@ -65,7 +65,7 @@ def test_a_mode_without_a_budget_and_a_budget_without_a_mode_are_findings() -> N
 def test_elsewhere_the_reference_work_is_the_measure(
     monkeypatch: pytest.MonkeyPatch, instructions: float, is_found: bool
 ) -> None:
-    kept = {"instructions": {"environment": {"python": "another"}, "per record": BUDGET}}
+    kept = {"instructions": {"3.0": {"environment": {"python": "another"}, "per record": BUDGET}}}
     monkeypatch.setattr(ledger, "recorded", lambda: kept)
     # This Python takes twice as many for the same work, so ours may, too.
     figures: Figures = {"reference": {"instructions": 2000.0}, "dropped": {"instructions": instructions}}

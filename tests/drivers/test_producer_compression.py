@@ -121,6 +121,21 @@ async def test_the_loop_goes_on_while_a_thread_compresses(cluster: FakeCluster, 
     assert values(cluster) == [VALUE, b"behind"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a priority for each thread")
+async def test_the_loop_goes_first_where_both_want_the_processor(
+    cluster: FakeCluster, codec: GatedCodec
+) -> None:
+    async with Producer(cluster.bootstrap_servers, compression_type="gzip") as producer:
+        delivery = await producer.send("t", VALUE, partition=0)
+        await until(lambda: codec.begun_count)
+        ours = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        [worker] = codec.threads
+        assert worker.native_id is not None
+        assert os.getpriority(os.PRIO_PROCESS, worker.native_id) == min(ours + 10, 19)
+        codec.gate.set()
+        await delivery
+
+
 async def test_a_record_fails_in_time_though_a_thread_still_compresses_it(
     cluster: FakeCluster, codec: GatedCodec
 ) -> None:
