@@ -351,6 +351,9 @@ class Producer(SendPath, BulkCalls):
         if task is self._sending_task:
             await self._life.driver.yield_once()
             self._life.check_running()
+        else:
+            # Or all that come after it in this turn of the loop would go the long way to be asked.
+            self.put_turn_off()
         self._sending_task = task
 
 

@@ -28,6 +28,7 @@ cdef class SendPath:
     cdef double _began_at
 
     cpdef bint turn_is_due(self) except -1
+    cpdef put_turn_off(self)
     cdef DeliveryFuture _accept(self, SendCall call)
 
 

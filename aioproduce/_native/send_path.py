@@ -257,6 +257,11 @@ class SendPath:
             return False
         return bool(monotonic() - self._began_at >= _TURN)
 
+    @cython.ccall
+    def put_turn_off(self) -> None:
+        """Nobody goes on and on, as the tasks differ: not before some more sends is it asked again."""
+        self._sends += 1
+
     def _turn_came(self) -> None:
         self._sends = 0
 

@@ -8,6 +8,7 @@ PlaintextProducerSend `batchSizeZero` with and without keys, `autoCreateTopic`; 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
@@ -328,3 +329,34 @@ async def test_many_records_in_one_request_per_broker(cluster: FakeCluster) -> N
         await producer.flush()
     assert cluster.requests.count(ApiKey.PRODUCE) == 1
     assert [batch.record_count for batch in cluster.log("one")] == [1000]
+
+
+async def test_thousands_of_tasks_in_one_long_turn_go_the_short_way(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_way = Producer._send_slowly
+    taken: list[object] = []
+
+    def counted(self: Producer, *arguments: Any) -> Any:
+        taken.append(arguments)
+        return long_way(self, *arguments)
+
+    monkeypatch.setattr(Producer, "_send_slowly", counted)
+    async with Producer(cluster.bootstrap_servers, linger_ms=1000) as producer:
+        await producer.partitions_for("one")
+        await producer.send("one", b"opens the batch")
+        await asyncio.sleep(0)
+
+        async def one(number: int) -> None:
+            await producer.send("one", b"v")
+            if number == 0:
+                # The turn of the loop that all of these share is longer than the one that a task gets.
+                until = time.monotonic() + 0.01
+                while time.monotonic() < until:
+                    pass
+
+        taken.clear()
+        await asyncio.gather(*[one(number) for number in range(800)])
+        assert len(taken) <= 800 / 16 + 2
+        await producer.flush()
+    assert len(values(cluster, "one")) == 801
