@@ -3,7 +3,7 @@
 #
 #   make test    what CI runs: format, lint, import floors, types, tests with the interpreted and the compiled hot path
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
-#   make bench   the benchmarks, as tables; options: make bench BENCH='--quick --plot figures.svg'
+#   make bench   the benchmarks: tables, build/benchmarks.json and .svg; options: make bench BENCH='--quick'
 #   make native  only rebuild the compiled hot path in place
 #   make budget  what one record costs in instructions, frames and objects, beside the recorded budget
 #   make wheel   a wheel for this Python and system into dist/, tried in a venv of its own (Linux: a manylinux one)
@@ -33,7 +33,8 @@ demo: $(NATIVE)
 	$(PY) examples/demo.py
 
 bench: $(NATIVE) $(BENCHED)
-	$(PY) -m benchmarks $(BENCH)
+	mkdir -p build
+	$(PY) -m benchmarks --json build/benchmarks.json --plot build/benchmarks.svg $(BENCH)
 
 budget: $(NATIVE)
 	$(PY) -m tests.budget

@@ -127,8 +127,8 @@ class MetadataRequests:
         metadata = self._metadata
         self.has_news = self.awaits_connection = False
         self.timer_at = None
-        if self._accumulator.has_new_leaderless:
-            self._accumulator.has_new_leaderless = False
+        if self._accumulator.readiness.has_new_leaderless:
+            self._accumulator.readiness.has_new_leaderless = False
             self._ask_for_leaders(now)
         if metadata.needs_rebootstrap(now):
             self._rebootstrap("no metadata for metadata.recovery.rebootstrap.trigger.ms", now)
@@ -169,7 +169,7 @@ class MetadataRequests:
         )
 
     def _ask_for_leaders(self, now: float) -> None:
-        topics = self._accumulator.leaderless_topics
+        topics = self._accumulator.readiness.ready.leaderless_topics
         for topic in topics:
             self._metadata.want_topic(topic, now)
         if topics:
@@ -193,7 +193,7 @@ class MetadataRequests:
             self._accumulator.topic_changed(topic)
         for topic_partition in change.leaders:
             self._accumulator.leader_changed(topic_partition, now)
-        if self._accumulator.leaderless_topics:
+        if self._accumulator.readiness.ready.leaderless_topics:
             self._ask_for_leaders(now)
         if not self._metadata.is_bootstrapping:
             # Bootstrap connections go when idle; the brokers' own are used from here on.

@@ -112,7 +112,7 @@ class ProducerIdRequests:
             return
         self._failures = 0
         self._transactions.init_succeeded(response.producer_id, response.producer_epoch)
-        self._accumulator.unblock_all(now)
+        self._accumulator.readiness.unblock_all(now)
 
     def failed(self, code: int | None, now: float) -> None:
         """None came: `code` is the broker's answer, or `None` where the connection was lost."""

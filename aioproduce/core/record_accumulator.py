@@ -1,39 +1,32 @@
-"""Accepted records, batched per partition, and which of them are ready to be sent.
+"""Accepted records, batched per partition, from the append to the outcome.
 
-Called by the Producer (appends) and the Sender (drain, re-enqueue, expiry). Java scans every partition at each
-wake-up; here readiness is an event: whatever makes a batch sendable puts its partition into the ready queue of
-its leader, and what only time makes sendable waits in a heap of deadlines.
+Called by the Producer (appends) and the Sender (drain, re-enqueue, expiry). Which batches can be sent, and when, is
+`readiness`'s part, which is told whatever changes here.
 
 Invariants:
 
-1. A partition is in at most one ready queue, that of its leader; or among the leaderless; or blocked by the
-   idempotent protocol; or waiting for an instant in `_deadlines`; or has nothing to send.
-2. `_incomplete` holds every batch whose futures are pending, until `settled()`.
-3. A batch is appended to only while it is the last of its partition's queue and no flush, drain or expiry
+1. `_incomplete` holds every batch whose futures are pending, until `settled()`.
+2. A batch is appended to only while it is the last of its partition's queue and no flush, drain or expiry
    closed it.
-4. In a queue, batches that have a sequence come first, in the order of their sequences.
-5. A batch owns one lease of the pool, given back when the batch is done, whatever path it took.
-6. Only the first batch of a queue is sent, and only compressed: one that another thread still compresses holds
-   up those behind it, however ready they are.
+3. In a queue, batches that have a sequence come first, in the order of their sequences.
+4. A batch owns one lease of the pool, given back when the batch is done, whatever path it took.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, record_size_upper_bound
 from aioproduce._native.topic_appender import NO_PARTITION
-from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.incomplete_batches import IncompleteBatches
 from aioproduce.core.producer_batch import BatchState, ProducerBatch
-from aioproduce.core.ready_queues import ReadyQueues
-from aioproduce.core.topic_queues import NO_LEADER, PartitionQueue, TopicQueues
+from aioproduce.core.readiness import NOW, Readiness
+from aioproduce.core.topic_queues import PartitionQueue, TopicQueues
 from aioproduce.errors import RecordTooLargeError
 from aioproduce.partitioners import BuiltInPartitioner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
 
     from aioproduce._native._delivery_runtime import DeliveryRuntime
     from aioproduce._native.delivery import BatchResult, DeliveryFuture
@@ -45,8 +38,6 @@ if TYPE_CHECKING:
     from aioproduce.core.retry import ExponentialBackoff
     from aioproduce.core.transaction_manager import TransactionManager
     from aioproduce.records import Header, TopicPartition
-
-_NOW: Final = float("-inf")
 
 
 @final
@@ -71,29 +62,20 @@ class RecordAccumulator:
     __slots__ = (
         "_backoff",
         "_batch_size",
-        "_blocked",
         "_compression",
-        "_deadlines",
         "_delivery_timeout",
-        "_flush_before",
         "_ignore_keys",
         "_incomplete",
-        "_is_closing",
-        "_linger",
-        "_lingering",
         "_max_request_size",
         "_measure_each",
         "_metadata",
         "_next_batch_id",
-        "_pool",
         "_random",
-        "_ready",
         "_runtime",
         "_topics",
         "_transactions",
         "appenders",
-        "has_new_leaderless",
-        "has_news",
+        "readiness",
     )
 
     def __init__(
@@ -112,13 +94,11 @@ class RecordAccumulator:
         random: Callable[[int], int],
         ignore_keys: bool = False,
     ) -> None:
-        self._pool = pool
         self._metadata = metadata
         self._transactions = transactions
         self._runtime = runtime
         self._compression = compression
         self._batch_size = batch_size
-        self._linger = linger
         self._delivery_timeout = delivery_timeout
         self._max_request_size = max_request_size
         self._backoff = backoff
@@ -129,18 +109,10 @@ class RecordAccumulator:
         self._topics: dict[str, TopicQueues] = {}
         self.appenders: dict[str, TopicAppender] = {}
         """By topic: the way of records that need no decision. Only topics that can be used are here."""
-        self._ready = ReadyQueues()
-        self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
-        self._deadlines: Deadlines[PartitionQueue] = Deadlines()
-        self._lingering: OrderedDict[PartitionQueue, None] = OrderedDict()
+        self.readiness = Readiness(pool=pool, compression=compression, linger=linger)
+        """Which partitions can be sent, and when."""
         self._incomplete = IncompleteBatches()
         self._next_batch_id = 0
-        self._flush_before = 0
-        self._is_closing = False
-        self.has_news = False
-        """Set when something became ready or a deadline appeared; the Sender clears it when it has looked."""
-        self.has_new_leaderless = False
-        """Set when a partition without a leader got something to send; cleared by the Sender likewise."""
 
     # -- appends ---
 
@@ -228,15 +200,7 @@ class RecordAccumulator:
             if target is None:
                 target = queues.sticky if queues.sticky >= 0 else queues.choose(topic, can_switch=True)
             queue = queues.queue(target, self._metadata)
-            batch = ProducerBatch(
-                queue.topic_partition,
-                lease,
-                lease.buffer,
-                self._runtime,
-                batch_id=self._next_batch_id,
-                created_at=now,
-                deadline=now + self._delivery_timeout,
-            )
+            batch = self._new_batch(queue, lease, now)
             delivery = batch.try_append(timestamp, key, value, headers)
         except BaseException:
             if not lease.is_released:
@@ -275,12 +239,23 @@ class RecordAccumulator:
         lease.release()
         return delivery
 
+    def _new_batch(self, queue: PartitionQueue, lease: BufferLease, now: float) -> ProducerBatch:
+        return ProducerBatch(
+            queue.topic_partition,
+            lease,
+            lease.buffer,
+            self._runtime,
+            batch_id=self._next_batch_id,
+            created_at=now,
+            deadline=now + self._delivery_timeout,
+        )
+
     def _enqueue(self, batch: ProducerBatch, queue: PartitionQueue, *, is_full: bool, now: float) -> None:
         self._next_batch_id += 1
         self._incomplete.add(batch)
         queue.add(batch, is_full=is_full)
         self._metadata.touch(batch.topic, now)
-        self._tail_changed(queue, now)
+        self.readiness.tail_changed(queue, now)
 
     def append_batch(
         self, lease: BufferLease, topic: TopicView, partition: int, records: RecordBatchBuffer, now: float
@@ -292,15 +267,7 @@ class RecordAccumulator:
         try:
             queues = self._topics.get(topic.name) or self._add_topic(topic)
             queue = queues.queue(partition, self._metadata)
-            batch = ProducerBatch(
-                queue.topic_partition,
-                lease,
-                lease.buffer,
-                self._runtime,
-                batch_id=self._next_batch_id,
-                created_at=now,
-                deadline=now + self._delivery_timeout,
-            )
+            batch = self._new_batch(queue, lease, now)
             batch.records = records.copy_into(lease.buffer)
         except BaseException:
             lease.release()
@@ -331,74 +298,9 @@ class RecordAccumulator:
 
     def _close_open_batch(self, queue: PartitionQueue | None) -> None:
         if queue is not None and queue.close_open():
-            self._tail_changed(queue, _NOW)
+            self.readiness.tail_changed(queue, NOW)
 
-    def _tail_changed(self, queue: PartitionQueue, now: float) -> None:
-        """The last batch was added, or closed: which matters where it is the first, or is compressed ahead."""
-        if len(queue.batches) == 1 or self._compression is not None:
-            self.has_news = True
-            self.reconsider(queue, now)
-
-    # -- readiness ---
-
-    def reconsider(self, queue: PartitionQueue, now: float) -> None:
-        """Something about this partition changed: see whether, or when, its first batch can be sent."""
-        at = self._sendable_at(queue)
-        if self._compression is not None and queue.batches:
-            is_ready = at is not None and (at == _NOW or at <= now)
-            self._compression.look_ahead(queue, is_ready=is_ready)
-            if is_ready and self._compression.awaits(queue.batches[0]):
-                at = None
-        if at is not None and at > now and at != _NOW:
-            self._ready.remove(queue)
-            self._lingering[queue] = None
-            self._deadlines.reschedule(queue, at)
-            self.has_news = True
-            return
-        self._lingering.pop(queue, None)
-        self._deadlines.cancel(queue)
-        if at is None:
-            self._ready.remove(queue)
-        else:
-            self._mark_ready(queue)
-
-    def _sendable_at(self, queue: PartitionQueue) -> float | None:
-        """When the first batch can be sent: an instant, `_NOW`, or `None` if no passing of time brings it."""
-        if not queue.batches or queue.is_muted or queue.is_blocked:
-            return None
-        head = queue.batches[0]
-        if head.attempts:
-            # A newer leader than the one that refused it is worth an attempt at once (KIP-951).
-            return _NOW if queue.leader_epoch > head.sent_leader_epoch else head.retry_at
-        if (
-            not head.is_open
-            or head.batch_id < self._flush_before
-            or self._is_closing
-            or self._pool.is_exhausted
-        ):
-            return _NOW
-        return head.created_at + self._linger
-
-    def _mark_ready(self, queue: PartitionQueue) -> None:
-        if self._ready.add(queue):
-            self.has_news = True
-            if queue.ready_node == NO_LEADER:
-                self.has_new_leaderless = True
-
-    @property
-    def ready_nodes(self) -> Iterable[int]:
-        """The nodes that lead a partition with a batch to send."""
-        return self._ready.nodes
-
-    @property
-    def has_ready(self) -> bool:
-        """Whether there are any such nodes."""
-        return bool(self._ready)
-
-    @property
-    def leaderless_topics(self) -> list[str]:
-        """The topics that have something to send to a partition without a known leader."""
-        return self._ready.leaderless_topics
+    # -- what happens to a partition ---
 
     def leader_changed(self, topic_partition: TopicPartition, now: float) -> None:
         """Metadata knows another leader, or a newer epoch, of this partition."""
@@ -408,44 +310,27 @@ class RecordAccumulator:
         topic, partition = topic_partition
         queue.leader_id = self._metadata.leader_of(topic, partition)
         queue.leader_epoch = self._metadata.leader_epoch_of(topic, partition)
-        self.reconsider(queue, now)
-
-    def memory_exhausted(self, now: float) -> None:
-        """A `send()` began to wait for memory: no batch lingers any longer."""
-        lingering, self._lingering = self._lingering, OrderedDict()
-        for queue in lingering:
-            self.reconsider(queue, now)
+        self.readiness.reconsider(queue, now)
 
     def mute(self, topic_partition: TopicPartition) -> None:
         """Send nothing of this partition until `unmute()`: one request at a time keeps the order."""
         queue = self._find(topic_partition)
         if queue is not None:
             queue.is_muted = True
-            self.reconsider(queue, _NOW)
+            self.readiness.reconsider(queue, NOW)
 
     def unmute(self, topic_partition: TopicPartition, now: float) -> None:
         """End `mute()`."""
         queue = self._find(topic_partition)
         if queue is not None:
             queue.is_muted = False
-            self.reconsider(queue, now)
+            self.readiness.reconsider(queue, now)
 
     def unblock(self, topic_partition: TopicPartition, now: float) -> None:
         """The idempotent protocol's state of this partition changed."""
         queue = self._find(topic_partition)
         if queue is not None:
-            self._unblock(queue, now)
-
-    def unblock_all(self, now: float) -> None:
-        """The producer id or epoch changed."""
-        for queue in list(self._blocked):
-            self._unblock(queue, now)
-
-    def _unblock(self, queue: PartitionQueue, now: float) -> None:
-        if queue.is_blocked:
-            queue.is_blocked = False
-            del self._blocked[queue]
-            self.reconsider(queue, now)
+            self.readiness.unblock(queue, now)
 
     def _find(self, topic_partition: TopicPartition) -> PartitionQueue | None:
         queues = self._topics.get(topic_partition.topic)
@@ -460,21 +345,16 @@ class RecordAccumulator:
         """
         drained: list[ProducerBatch] = []
         size = 0
-        for _ in range(self._ready.count(node)):
-            queue = self._ready.first(node)
+        for _ in range(self.readiness.ready.count(node)):
+            queue = self.readiness.first(node, now)
             if queue is None:
                 break
-            at = self._sendable_at(queue)
-            if at is None or at > now:
-                self.reconsider(queue, now)  # it was ready because someone waited for memory
-                continue
             batch = queue.batches[0]
             if drained and size + batch.records.size > self._max_request_size:
                 break
-            self._ready.remove(queue)
+            self.readiness.ready.remove(queue)
             if self._transactions is not None and not self._transactions.may_send(batch):
-                queue.is_blocked = True
-                self._blocked[queue] = None
+                self.readiness.block(queue)
                 continue
             if self._compression is not None and not self._compression.prepare(queue, now):
                 continue
@@ -482,7 +362,7 @@ class RecordAccumulator:
             drained.append(batch)
             size += batch.size
             if queue.batches:
-                self.reconsider(queue, now)
+                self.readiness.reconsider(queue, now)
         return drained
 
     def _begin_attempt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
@@ -513,12 +393,12 @@ class RecordAccumulator:
         self._compression.finished(batch)
         queue = self._find(batch.topic_partition)
         assert queue is not None
-        self.reconsider(queue, now)
+        self.readiness.reconsider(queue, now)
 
     def reenqueue(self, batch: ProducerBatch, now: float) -> None:
         """Queue a batch again after a retriable error, backing off."""
         batch.requeue(now + self._backoff.backoff(batch.attempts - 1))
-        self.reconsider(self._put_back([batch]), now)
+        self.readiness.reconsider(self._put_back([batch]), now)
 
     def split_and_reenqueue(self, batch: ProducerBatch, now: float) -> None:
         """Queue the halves of a batch that the broker found too large, to be sent at once."""
@@ -526,7 +406,7 @@ class RecordAccumulator:
         self._incomplete.replace(batch, parts)
         if self._transactions is not None:
             self._transactions.replace_by_parts(batch, parts)
-        self.reconsider(self._put_back(parts), now)
+        self.readiness.reconsider(self._put_back(parts), now)
 
     def _put_back(self, batches: Sequence[ProducerBatch]) -> PartitionQueue:
         queue = self._find(batches[0].topic_partition)
@@ -538,14 +418,9 @@ class RecordAccumulator:
 
     # -- time ---
 
-    def handle_timer(self, now: float) -> None:
-        """Move what linger or back-off held up, and whose time has come, to the ready queues."""
-        for queue in self._deadlines.pop_due(now):
-            self.reconsider(queue, now)
-
     def next_timer(self) -> float | None:
-        """When `handle_timer()` or `expired()` has something to do next."""
-        at = self._deadlines.next_at()
+        """When `readiness.handle_timer()` or `expired()` has something to do next."""
+        at = self.readiness.next_timer()
         oldest = self._incomplete.oldest
         return at if oldest is None or (at is not None and at < oldest.deadline) else oldest.deadline
 
@@ -561,7 +436,7 @@ class RecordAccumulator:
         if queue is None or not batch.is_in_queue:
             return
         queue.take(batch)
-        self.reconsider(queue, now)
+        self.readiness.reconsider(queue, now)
 
     def settled(self, batch: ProducerBatch) -> None:
         """The futures of this batch have their outcome."""
@@ -589,11 +464,5 @@ class RecordAccumulator:
         Returns:
             The id below which `oldest_incomplete_id` must not be any more for the flush to be complete.
         """
-        self._flush_before = self._next_batch_id
-        self.memory_exhausted(now)
-        return self._flush_before
-
-    def begin_close(self, now: float) -> None:
-        """Let nothing linger any more."""
-        self._is_closing = True
-        self.memory_exhausted(now)
+        self.readiness.flush_before(self._next_batch_id, now)
+        return self._next_batch_id

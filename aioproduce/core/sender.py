@@ -175,7 +175,7 @@ class Sender:
         """Whether `next_effect()` has something to look at: the driver shall be woken."""
         return (
             self._has_work
-            or self.accumulator.has_news
+            or self.accumulator.readiness.has_news
             or self.metadata_requests.has_news
             or bool(self.connections.effects)
             or (self._compression is not None and bool(self._compression.effects))
@@ -202,7 +202,7 @@ class Sender:
 
     def memory_exhausted(self, now: float) -> None:
         """Someone waits for memory: what lingers goes."""
-        self.accumulator.memory_exhausted(now)
+        self.accumulator.readiness.memory_exhausted(now)
         self._has_work = True
 
     def begin_flush(self, notify: Callable[[], None], now: float) -> None:
@@ -218,7 +218,7 @@ class Sender:
         self._state = SenderState.CLOSING
         self.metadata_requests.wake_all()
         self.pool.close()
-        self.accumulator.begin_close(now)
+        self.accumulator.readiness.begin_close(now)
         self._has_work = True
 
     def abort(self, now: float, make_error: Callable[[ProducerBatch], DeliveryError] | None = None) -> None:
@@ -311,7 +311,7 @@ class Sender:
     def _awaits_room(self) -> bool:
         """Whether more room on a connection is of use: if not, acknowledgements leave nothing to be looked at."""
         return (
-            self.accumulator.has_ready
+            bool(self.accumulator.readiness.ready)
             or self.metadata_requests.awaits_connection
             or (self.transactions is not None and not self.transactions.is_at_rest)
             or self._state is not SenderState.RUNNING
@@ -340,7 +340,7 @@ class Sender:
         if timer is None or timer > now:
             return
         self._completion.expire(now)
-        self.accumulator.handle_timer(now)
+        self.accumulator.readiness.handle_timer(now)
         self.connections.handle_timer(now)
         requests = self._producer_id_requests
         if requests is not None and requests.timer_at is not None and requests.timer_at <= now:
@@ -380,7 +380,7 @@ class Sender:
 
     def _advance(self, now: float) -> None:
         self._has_work = False
-        self.accumulator.has_news = False
+        self.accumulator.readiness.has_news = False
         if self._state is SenderState.CLOSED:
             return
         if self.transactions is not None:
@@ -410,7 +410,7 @@ class Sender:
     def _send_ready(self, now: float) -> None:
         if self.transactions is not None and not self.transactions.is_ready:
             return
-        for node in list(self.accumulator.ready_nodes):
+        for node in list(self.accumulator.readiness.ready.nodes):
             address = self.metadata.broker(node)
             if address is None:
                 self.metadata.request_update(now)

@@ -230,7 +230,7 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
     def wait_for_memory(self) -> None:
         self.waiters.append(self.harness.pool.enqueue(BATCH, lambda: None))
         if self.harness.pool.waiting == 1:
-            self.accumulator.memory_exhausted(self.now)
+            self.accumulator.readiness.memory_exhausted(self.now)
 
     @precondition(lambda self: self.waiters)
     @rule(partition=st.integers(0, PARTITIONS - 1), size=st.integers(4, 40))
@@ -453,7 +453,7 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
     @rule()
     def close(self) -> None:
         self.is_closing = True
-        self.accumulator.begin_close(self.now)
+        self.accumulator.readiness.begin_close(self.now)
 
     # -- what must hold ---
 
@@ -469,9 +469,9 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
         leaderless = {-1} & {
             self.leaders[partition][0] for partition in self.sendable(is_exhausted=is_exhausted)
         }
-        assert not leaderless or self.accumulator.leaderless_topics == [TOPIC]
+        assert not leaderless or self.accumulator.readiness.ready.leaderless_topics == [TOPIC]
         if not self.was_exhausted and self.mode != "idempotent":
-            assert bool(leaderless) == bool(self.accumulator.leaderless_topics)
+            assert bool(leaderless) == bool(self.accumulator.readiness.ready.leaderless_topics)
 
     @invariant()
     def the_timer_is_what_the_scan_finds(self) -> None:

@@ -217,12 +217,12 @@ class AccumulatorHarness:
     def advance(self, seconds: float) -> None:
         """Let time pass."""
         self.now += seconds
-        self.accumulator.handle_timer(self.now)
+        self.accumulator.readiness.handle_timer(self.now)
 
     def ready(self) -> set[int]:
         """The nodes with something to send, now."""
-        self.accumulator.handle_timer(self.now)
-        return set(self.accumulator.ready_nodes)
+        self.accumulator.readiness.handle_timer(self.now)
+        return set(self.accumulator.readiness.ready.nodes)
 
     def drain(self, node: int = 0) -> list[ProducerBatch]:
         """One request's worth for a node; other threads, if there is anything for them, are quick."""

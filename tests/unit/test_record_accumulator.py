@@ -218,7 +218,7 @@ def test_exhausted_memory_ends_all_linger() -> None:
     assert harness.try_append(1) is None
     assert harness.ready() == set(), "nobody waits yet"
     waiter = harness.pool.enqueue(1024, lambda: None)
-    harness.accumulator.memory_exhausted(harness.now)
+    harness.accumulator.readiness.memory_exhausted(harness.now)
     assert harness.ready() == {0, 1}
     [batch] = harness.drain(0)
     # Whoever waited gives up: what is not drained lingers on.
@@ -232,7 +232,7 @@ def test_exhausted_memory_ends_all_linger() -> None:
 def test_memory_exhausted_though_nobody_waits_any_more_changes_nothing() -> None:
     harness = AccumulatorHarness(linger=5.0, delivery_timeout=100.0)
     harness.append(0)
-    harness.accumulator.memory_exhausted(harness.now)
+    harness.accumulator.readiness.memory_exhausted(harness.now)
     assert harness.ready() == set()
     assert harness.next_timer_in() == pytest.approx(5.0)
 
@@ -343,8 +343,8 @@ def test_back_off_holds_through_flush_close_and_exhaustion() -> None:
     harness.accumulator.reenqueue(batch, harness.now)
     harness.accumulator.begin_flush(harness.now)
     harness.pool.enqueue(2048, lambda: None)
-    harness.accumulator.memory_exhausted(harness.now)
-    harness.accumulator.begin_close(harness.now)
+    harness.accumulator.readiness.memory_exhausted(harness.now)
+    harness.accumulator.readiness.begin_close(harness.now)
     assert harness.ready() == set()
     harness.advance(0.1)
     assert harness.ready() == {0}
@@ -357,10 +357,10 @@ def test_a_partition_without_a_leader_waits_for_one() -> None:
     harness = AccumulatorHarness((-1, 0), linger=0.0)
     harness.append(0)
     assert harness.ready() == set()
-    assert harness.accumulator.has_new_leaderless
-    assert harness.accumulator.leaderless_topics == [TOPIC]
+    assert harness.accumulator.readiness.has_new_leaderless
+    assert harness.accumulator.readiness.ready.leaderless_topics == [TOPIC]
     harness.move(0, 1)
-    assert harness.accumulator.leaderless_topics == []
+    assert harness.accumulator.readiness.ready.leaderless_topics == []
     assert harness.ready() == {1}
     assert partitions(harness.drain(1)) == [0]
 
@@ -374,7 +374,7 @@ def test_a_ready_partition_follows_its_leader() -> None:
     assert harness.drain(0) == []
     harness.move(0, -1)
     assert harness.ready() == set()
-    assert harness.accumulator.leaderless_topics == [TOPIC]
+    assert harness.accumulator.readiness.ready.leaderless_topics == [TOPIC]
 
 
 def test_news_of_partitions_that_were_never_sent_to_is_ignored() -> None:

@@ -110,7 +110,7 @@ def test_a_muted_partition_is_flushed_when_it_is_unmuted() -> None:
 def test_while_closing_nothing_lingers() -> None:
     harness = AccumulatorHarness(linger=FOREVER, delivery_timeout=FOREVER)
     harness.append(0)
-    harness.accumulator.begin_close(harness.now)
+    harness.accumulator.readiness.begin_close(harness.now)
     assert harness.ready() == {0}
     harness.append(2)
     assert harness.ready() == {0, 1}
@@ -294,7 +294,7 @@ def test_without_a_producer_id_nothing_is_drained() -> None:
     assert harness.ready() == set()
     transactions.init_begun()
     transactions.init_succeeded(1, 0)
-    harness.accumulator.unblock_all(harness.now)
+    harness.accumulator.readiness.unblock_all(harness.now)
     assert harness.ready() == {0}
     [batch] = harness.drain()
     assert (batch.producer.producer_id, batch.base_sequence) == (1, 0)
