@@ -109,8 +109,10 @@ class ProducerLife:
         codec = self._make_codec()
         driver = AsyncioDriver(self._config, self.reports.unobserved_failure)
         self.driver = driver
+        # From the interpreter's own generator: whoever seeds that gets the same choices again.
+        chance = random.Random(random.getrandbits(64))
         self.sender = Sender(
-            self._config, codec=codec, runtime=driver.runtime, random=random.Random(), now=driver.now()
+            self._config, codec=codec, runtime=driver.runtime, random=chance, now=driver.now()
         )
         self.admission = Admission(self._config, driver, self.sender, self.check_running)
         self.appenders = self.sender.accumulator.appenders

@@ -24,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from aioproduce.core.effects import Compress, Connect, Send
-from aioproduce.drivers.compression_workers import CompressionWorkers
+from aioproduce.drivers.compression_workers import CompressionWorkers, compression_threads
 from aioproduce.errors import BrokerConnectionError
 
 if TYPE_CHECKING:
@@ -179,7 +179,11 @@ class AsyncioDriver:
         self.runtime = AsyncioRuntime(self._loop, on_unobserved)
         self._connections: dict[int, _Connection] = {}
         self._attempts: dict[int, asyncio.Task[None]] = {}
-        self._compression = CompressionWorkers(self._loop.call_soon_threadsafe, self.compressed)
+        # A loop that is simulated has time pass in its own way, and so no threads.
+        make_executor = getattr(self._loop, "make_executor", compression_threads)
+        self._compression = CompressionWorkers(
+            self._loop.call_soon_threadsafe, self.compressed, make_executor
+        )
         self._task: asyncio.Task[None] | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None

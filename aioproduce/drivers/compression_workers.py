@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from threading import Lock, get_native_id
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
@@ -48,6 +48,7 @@ class CompressionWorkers:
         call_in_loop: Has a callable called in the loop's thread; called from any thread. Raises RuntimeError if
             the loop is closed.
         on_finished: Called in the loop's thread with the jobs that ended.
+        make_executor: Makes what runs the jobs, when the first one comes.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class CompressionWorkers:
         "_is_told",
         "_jobs",
         "_lock",
+        "_make_executor",
         "_on_finished",
     )
 
@@ -65,10 +67,12 @@ class CompressionWorkers:
         self,
         call_in_loop: Callable[[Callable[[], None]], object],
         on_finished: Callable[[Iterable[Finished]], None],
+        make_executor: Callable[[], Executor],
     ) -> None:
         self._call_in_loop = call_in_loop
         self._on_finished = on_finished
-        self._executor: ThreadPoolExecutor | None = None
+        self._make_executor = make_executor
+        self._executor: Executor | None = None
         self._lock = Lock()
         self._jobs: deque[Compress] = deque()
         self._finished: list[Finished] = []
@@ -83,9 +87,7 @@ class CompressionWorkers:
                 return  # who is at work takes it up
             self._active += 1
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(
-                THREADS, thread_name_prefix="aioproduce compression", initializer=_step_back
-            )
+            self._executor = self._make_executor()
         self._executor.submit(self._work)
 
     def close(self) -> None:
@@ -134,6 +136,11 @@ class CompressionWorkers:
             finished, self._finished = self._finished, []
             self._is_told = False
         self._on_finished(finished)
+
+
+def compression_threads() -> Executor:
+    """The threads of one producer."""
+    return ThreadPoolExecutor(THREADS, thread_name_prefix="aioproduce compression", initializer=_step_back)
 
 
 def _step_back() -> None:

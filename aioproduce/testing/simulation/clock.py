@@ -1,0 +1,95 @@
+"""Virtual time: a clock that jumps from one planned event to the next.
+
+Made by `Simulation`; the network, the brokers and the event loop plan their events with it.
+
+Invariants:
+1. Time never goes back, and only `step()` and `jump()` move it.
+2. Events of one instant run in the order in which they were planned.
+3. Each step costs `TURN` seconds. Without it a timer that a rounding error puts a hair into the future would be
+   looked at again and again at the same instant, for ever.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TURN: Final = 1e-6
+"""What one turn of a loop costs, in seconds of virtual time."""
+
+
+@final
+class Event:
+    """Something that will happen; `cancel()` prevents it."""
+
+    __slots__ = ("action", "arguments", "at")
+
+    def __init__(self, at: float, action: Callable[..., object], arguments: tuple[Any, ...]) -> None:
+        self.at = at
+        self.action: Callable[..., object] | None = action
+        self.arguments = arguments
+
+    def cancel(self) -> None:
+        """Never let it happen; a second call changes nothing."""
+        self.action = None
+        self.arguments = ()
+
+
+@final
+class VirtualClock:
+    """The time of one simulation, and what is planned.
+
+    Attributes:
+        now: Seconds since the simulation began.
+        steps: How many steps were taken.
+    """
+
+    __slots__ = ("_count", "_heap", "now", "steps")
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.steps = 0
+        self._count = 0
+        self._heap: list[tuple[float, int, Event]] = []
+
+    def call_at(self, at: float, action: Callable[..., object], *arguments: Any) -> Event:
+        """Plan `action(*arguments)` for an instant; what lies in the past happens at the next step."""
+        event = Event(at, action, arguments)
+        self._count += 1
+        heapq.heappush(self._heap, (at, self._count, event))
+        return event
+
+    def call_later(self, delay: float, action: Callable[..., object], *arguments: Any) -> Event:
+        """Plan `action(*arguments)` for `delay` seconds from now."""
+        return self.call_at(self.now + delay, action, *arguments)
+
+    def next_at(self) -> float | None:
+        """When the next event happens; `None` if nothing is planned."""
+        heap = self._heap
+        while heap and heap[0][2].action is None:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def step(self, until: float) -> None:
+        """Go to the next event, at most to `until`, and let what is due happen.
+
+        What these events plan for the same instant waits for the next step: so whoever drives the clock gets a
+        turn between a cause and its effect.
+        """
+        self.steps += 1
+        at = self.next_at()
+        target = until if at is None or at > until else at
+        self.now = max(self.now + TURN, target)
+        last = self._count
+        heap = self._heap
+        while heap and heap[0][0] <= self.now and heap[0][1] <= last:
+            event = heapq.heappop(heap)[2]
+            if event.action is not None:
+                event.action(*event.arguments)
+
+    def jump(self, seconds: float) -> None:
+        """Let time pass without anything happening: a process that was stopped, or a loop that was blocked."""
+        self.now += seconds

@@ -1,0 +1,156 @@
+"""The broker model on the simulated network.
+
+Made by `Simulation`. It carries facts from the endpoints to the model and the model's effects back, as
+`fake_cluster.server` does with real sockets, and it stops and starts brokers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.testing.fake_cluster.effects import Close, Effect, Send
+from aioproduce.testing.fake_cluster.model import ClusterModel
+from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproduce.testing.fake_cluster.log import StoredBatch
+    from aioproduce.testing.simulation.clock import Event
+    from aioproduce.testing.simulation.network import Address, Endpoint, Network
+
+PORT: Final = 9092
+EPOCH_MS: Final = 1_700_000_000_000
+"""The wall clock of the brokers when a simulation begins."""
+
+
+@final
+class SimulatedCluster:
+    """Brokers at `broker-0:9092`, `broker-1:9092` and so on.
+
+    Args:
+        network: Where they listen.
+        brokers: How many.
+        topics: Name -> number of partitions.
+        **settings: As those of `ClusterState`.
+
+    Attributes:
+        model: The brokers: `model.faults`, `model.state`, `model.requests`.
+    """
+
+    __slots__ = ("_endpoints", "_network", "_timer", "_timer_at", "model", "state")
+
+    def __init__(self, network: Network, brokers: int, topics: Mapping[str, int], **settings: object) -> None:
+        self._network = network
+        self.state = ClusterState(
+            [BrokerState(broker_id, host_of(broker_id), PORT) for broker_id in range(brokers)],
+            **settings,  # type: ignore[arg-type]
+        )
+        for name, partitions in topics.items():
+            self.state.create_topic(name, partitions)
+        self.model = ClusterModel(self.state, epoch_ms=EPOCH_MS)
+        self.model.wake = self._wake
+        self._endpoints: dict[int, Endpoint] = {}
+        self._timer: Event | None = None
+        self._timer_at = 0.0
+        for broker_id in self.state.brokers:
+            network.add_host(host_of(broker_id))
+            network.listen(self.address(broker_id), partial(self._accept, broker_id))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For `Producer(...)`."""
+        return ",".join(f"{host_of(broker_id)}:{PORT}" for broker_id in self.state.brokers)
+
+    def address(self, broker_id: int) -> Address:
+        """Where a broker listens."""
+        return host_of(broker_id), PORT
+
+    def log(self, topic: str, partition: int) -> list[StoredBatch]:
+        """The batches of one partition."""
+        return list(self.state.require_partition(topic, partition).log.batches)
+
+    def values(self, topic: str, partition: int) -> Counter[bytes | None]:
+        """How often each value is in the log of one partition."""
+        return Counter(record.value for batch in self.log(topic, partition) for record in batch.records())
+
+    def stop_broker(self, broker_id: int) -> None:
+        """As SIGKILL does: connections are reset, new ones refused, others lead its partitions."""
+        if self.state.brokers[broker_id].is_running:
+            self._network.unlisten(self.address(broker_id))
+            self.model.broker_stopped(broker_id, self._network.clock.now)
+            self._settle()
+
+    def start_broker(self, broker_id: int) -> None:
+        """Start one that was stopped."""
+        if not self.state.brokers[broker_id].is_running:
+            self._network.listen(self.address(broker_id), partial(self._accept, broker_id))
+            self.model.broker_started(broker_id, self._network.clock.now)
+            self._settle()
+
+    # -- facts ---
+
+    def _accept(self, broker_id: int, endpoint: Endpoint) -> None:
+        connection_id = self.model.connection_opened(broker_id, self._network.clock.now)
+        self._endpoints[connection_id] = endpoint
+        endpoint.on_data = partial(self._received, connection_id)
+        endpoint.on_lost = partial(self._lost, connection_id)
+        self._settle()
+
+    def _received(self, connection_id: int, data: bytes) -> None:
+        self.model.receive_data(connection_id, data, self._network.clock.now)
+        self._settle()
+
+    def _lost(self, connection_id: int, _error: Exception | None) -> None:
+        self._endpoints.pop(connection_id, None)
+        self.model.connection_closed(connection_id, self._network.clock.now)
+        self._settle()
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.model.handle_timer(self._network.clock.now)
+        self._settle()
+
+    # -- effects ---
+
+    def _wake(self) -> None:
+        self._arm()
+
+    def _settle(self) -> None:
+        while self.model.effects:
+            self._carry_out(self.model.effects.popleft())
+        self._arm()
+
+    def _carry_out(self, effect: Effect) -> None:
+        endpoint = self._endpoints.get(effect.connection_id)
+        if endpoint is None:
+            return
+        if isinstance(effect, Send):
+            endpoint.write((effect.data,))
+        elif isinstance(effect, Close):
+            if effect.is_reset:
+                endpoint.reset()
+            else:
+                endpoint.close()
+        elif effect.is_reading:
+            endpoint.resume_reading()
+        else:
+            endpoint.pause_reading()
+
+    def _arm(self) -> None:
+        at = self.model.next_timer()
+        if self._timer is not None:
+            if at == self._timer_at:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if at is not None:
+            self._timer_at = at
+            self._timer = self._network.clock.call_at(at, self._tick)
+
+
+def host_of(broker_id: int) -> str:
+    """The name of a broker's host."""
+    return f"broker-{broker_id}"

@@ -1,0 +1,312 @@
+"""An asyncio event loop on virtual time and a simulated network.
+
+Made by `Simulation`. It is asyncio's own loop with another way to wait: where that asks the kernel for what
+happened until the next timer, this has the clock jump there. So tasks, time-outs and cancellation are the real
+ones.
+
+Invariants:
+1. `time()` is the virtual clock; a turn of the loop costs `clock.TURN`.
+2. If nothing is ready, no timer is set and nothing is on its way, what is awaited will never happen:
+   `SimulationDeadlockError`, with the tasks that wait.
+3. Nothing runs in another thread: `run_in_executor()` and the producer's compression run in a turn of their own,
+   some virtual time later. So two runs from one seed are the same.
+4. Real sockets, subprocesses, pipes and signals are refused, by name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Executor, Future
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+
+from aioproduce.errors import ProducerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aioproduce.testing.simulation.clock import VirtualClock
+    from aioproduce.testing.simulation.network import Buffer, Endpoint, Network
+
+_JOB_SECONDS: Final = 0.002
+"""How long a job in an executor takes on average."""
+
+
+class SimulationDeadlockError(ProducerError):
+    """Nothing can happen any more, and something is still awaited.
+
+    Attributes:
+        waiting: A line for each task that waits, with the place where it does.
+    """
+
+    def __init__(self, waiting: list[str]) -> None:
+        super().__init__(
+            "deadlock: nothing is ready, no timer is set, nothing is on its way, and these tasks wait: "
+            + "; ".join(waiting)
+        )
+        self.waiting = waiting
+
+
+@final
+class SimulationLoop(asyncio.BaseEventLoop):
+    """An event loop of virtual time.
+
+    Args:
+        clock: The time.
+        network: What `create_connection()` and `create_server()` reach.
+    """
+
+    def __init__(self, clock: VirtualClock, network: Network) -> None:
+        super().__init__()
+        self._clock = clock
+        self._network = network
+        # What BaseEventLoop asks for events, and how exactly its timers are met.
+        self._selector = _Waiting(self, clock)
+        self._clock_resolution = 0.0
+
+    # -- what BaseEventLoop leaves to those who derive from it ---
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._clock.now
+
+    def _process_events(self, event_list: object) -> None:
+        """The clock has done them already."""
+
+    def _write_to_self(self) -> None:
+        """Nothing to wake: the loop never sleeps."""
+
+    # -- the network ---
+
+    async def create_connection(  # type: ignore[override]
+        self,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        host: str | None = None,
+        port: int | None = None,
+        *,
+        ssl: object = None,
+        **_: object,
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        """Connect to a simulated host."""
+        if ssl is not None or host is None or port is None:
+            raise NotImplementedError("a simulated connection has a host and a port, and no TLS")
+        outcome: asyncio.Future[Endpoint] = self.create_future()
+        attempt = self._network.connect(
+            (host, port),
+            lambda endpoint: _resolve(outcome, endpoint),
+            lambda error: _refuse(outcome, error),
+        )
+        try:
+            endpoint = await outcome
+        except asyncio.CancelledError:
+            attempt.cancel()
+            if outcome.done() and not outcome.cancelled() and outcome.exception() is None:
+                outcome.result().abort()
+            raise
+        protocol = protocol_factory()
+        made: asyncio.Future[None] = self.create_future()
+        transport = SimulatedTransport(self, endpoint, protocol)
+        self.call_soon(_tell, made)
+        try:
+            await made
+        except asyncio.CancelledError:
+            transport.abort()
+            raise
+        return transport, protocol
+
+    async def create_server(
+        self,
+        *_: object,
+        **__: object,
+    ) -> NoReturn:
+        """Not simulated: brokers are what services under test talk to."""
+        raise NotImplementedError("a simulation has no servers but its brokers")
+
+    async def getaddrinfo(self, *_: object, **__: object) -> NoReturn:
+        """Not simulated: `create_connection()` knows its hosts."""
+        raise NotImplementedError("a simulation resolves no names")
+
+    # -- threads ---
+
+    def run_in_executor(  # type: ignore[override]
+        self, _executor: Executor | None, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """Run a function in a later turn of the loop."""
+        return asyncio.wrap_future(self.make_executor().submit(func, *args), loop=self)
+
+    def make_executor(self) -> Executor:
+        """What runs jobs of the producer's: no threads, but some time later (`CompressionWorkers`)."""
+        return _LaterExecutor(self, self._network)
+
+    def waiting_tasks(self) -> list[str]:
+        """A line for each task that is not done."""
+        lines = []
+        for task in asyncio.all_tasks(self):
+            frames = task.get_stack(limit=1)
+            where = f"{frames[-1].f_code.co_qualname}:{frames[-1].f_lineno}" if frames else "?"
+            lines.append(f"{task.get_name()} at {where}")
+        return sorted(lines)
+
+
+@final
+class _Waiting:
+    """Stands where a selector does: has time pass instead of waiting for the kernel."""
+
+    def __init__(self, loop: SimulationLoop, clock: VirtualClock) -> None:
+        self._loop = loop
+        self._clock = clock
+
+    def select(self, timeout: float | None) -> Iterable[object]:
+        """Go to what happens next, at most `timeout` seconds from now."""
+        if timeout is None and self._clock.next_at() is None:
+            raise SimulationDeadlockError(self._loop.waiting_tasks())
+        self._clock.step(inf if timeout is None else self._clock.now + timeout)
+        return ()
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+def _tell(made: asyncio.Future[None]) -> None:
+    if not made.done():
+        made.set_result(None)
+
+
+def _refuse(outcome: asyncio.Future[Endpoint], error: OSError) -> None:
+    if not outcome.done():
+        outcome.set_exception(error)
+
+
+def _resolve(outcome: asyncio.Future[Endpoint], endpoint: Endpoint) -> None:
+    if outcome.done():
+        endpoint.abort()
+    else:
+        # Whoever waits for it comes a turn later, and shall miss nothing.
+        endpoint.pause_reading()
+        outcome.set_result(endpoint)
+
+
+@final
+class SimulatedTransport(asyncio.Transport):
+    """asyncio's view of one side of a connection."""
+
+    def __init__(self, loop: SimulationLoop, endpoint: Endpoint, protocol: asyncio.BaseProtocol) -> None:
+        super().__init__({"peername": endpoint.peer_address})
+        self._loop = loop
+        self._endpoint = endpoint
+        self._protocol: Any = protocol
+        self._high = 64 * 1024
+        self._is_paused = False
+        endpoint.on_data = self._data
+        endpoint.on_eof = self._eof
+        endpoint.on_drained = self._drained
+        endpoint.on_lost = self._lost
+        loop.call_soon(protocol.connection_made, self)
+        endpoint.resume_reading()
+        if endpoint.is_told:
+            self._lost(ConnectionResetError("connection reset"))
+
+    def _data(self, data: bytes) -> None:
+        self._loop.call_soon(self._give, data)
+
+    def _give(self, data: bytes) -> None:
+        if not self._endpoint.is_closing:
+            self._protocol.data_received(data)
+
+    def _eof(self) -> None:
+        self._loop.call_soon(self._protocol.eof_received)
+
+    def _drained(self) -> None:
+        self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._is_paused and not self._endpoint.unsent and not self._endpoint.is_gone:
+            self._is_paused = False
+            self._protocol.resume_writing()
+
+    def _lost(self, error: Exception | None) -> None:
+        self._loop.call_soon(self._protocol.connection_lost, error)
+
+    def write(self, data: Buffer) -> None:
+        """Send."""
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Send, keeping views of what has to wait."""
+        self._endpoint.write(list_of_data)
+        if self._endpoint.unsent > self._high and not self._is_paused:
+            self._is_paused = True
+            self._protocol.pause_writing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
+        """From how many unsent bytes on `pause_writing()` is called; `resume_writing()` follows at none."""
+        self._high = 64 * 1024 if high is None else high
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that are not yet on their way."""
+        return self._endpoint.unsent
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self._endpoint.is_closing
+
+    def close(self) -> None:
+        """Close when everything is sent; asyncio's tells at once that the connection is lost, if it is."""
+        if self._endpoint.unsent:
+            self._endpoint.close()
+        else:
+            self.abort()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._endpoint.abort()
+
+    def pause_reading(self) -> None:
+        """Leave what comes to the kernel."""
+        self._endpoint.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._endpoint.resume_reading()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Give what comes from now on to another protocol."""
+        self._protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        """Who is given what comes."""
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def can_write_eof(self) -> bool:
+        """Half-open connections are not simulated."""
+        return False
+
+
+@final
+class _LaterExecutor(Executor):
+    """Runs each job in a turn of the loop, in the order in which they were submitted, one after the other."""
+
+    def __init__(self, loop: SimulationLoop, network: Network) -> None:
+        self._loop = loop
+        self._network = network
+        self._free_at = 0.0
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Run it when those before it are done."""
+        future: Future[Any] = Future()
+        begins_at = max(self._loop.time(), self._free_at)
+        self._free_at = begins_at + self._network.random.expovariate(1 / _JOB_SECONDS)
+
+        def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self._loop.call_at(self._free_at, run)
+        return future

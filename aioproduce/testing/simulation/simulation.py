@@ -1,0 +1,99 @@
+"""`Simulation`: a service, its producer, a network and a Kafka cluster in virtual time, from one seed.
+
+Users import it from `aioproduce.testing.simulation`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+from aioproduce.testing.simulation.clock import VirtualClock
+from aioproduce.testing.simulation.cluster import SimulatedCluster
+from aioproduce.testing.simulation.event_loop import SimulationLoop
+from aioproduce.testing.simulation.network import Network
+from aioproduce.testing.simulation.trace import Trace
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Mapping
+
+
+T = TypeVar("T")
+
+
+@final
+class Simulation:
+    """Virtual time, a simulated network, and brokers on it.
+
+    An hour of time-outs and outages takes a second or less, and the same seed gives the same run. What runs is the
+    real thing: the producer, its asyncio driver, your service; only the sockets, the brokers and the time are not.
+
+    For runs to be the same, nothing in the service may depend on the wall clock, on threads, or on the order of
+    sets; records should have their timestamps from `wall_ms()`.
+
+    Args:
+        seed: Everything that is left to chance follows from it, the module `random` included.
+        brokers: How many.
+        topics: Name -> number of partitions.
+        trace: How many lines of the trace to keep; `None` keeps all.
+        **settings: As those of `ClusterState`: `auto_create_topics`, `replication_factor`, ...
+
+    Attributes:
+        clock: `clock.now`, `clock.call_at(...)`: the time, and what shall happen when.
+        network: Latencies, black holes, resets: `network.hold("broker-0")`.
+        cluster: The brokers: `cluster.stop_broker(0)`, `cluster.model.faults`.
+        random: A source of chance of the simulation's own.
+        trace: What happened.
+
+    Example:
+        >>> simulation = Simulation(seed=7, topics={"orders": 3})
+        >>> async def service():
+        ...     async with Producer(simulation.bootstrap_servers) as producer:
+        ...         simulation.clock.call_later(1.0, simulation.cluster.stop_broker, 0)
+        ...         for number in range(60):
+        ...             await producer.send_and_wait("orders", b"%d" % number)
+        ...             await asyncio.sleep(1)              # virtual: a minute passes at once
+        >>> simulation.run(service())
+    """
+
+    __slots__ = ("_seed", "clock", "cluster", "network", "random", "trace")
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        brokers: int = 3,
+        topics: Mapping[str, int] | None = None,
+        trace: int | None = 0,
+        **settings: object,
+    ) -> None:
+        self._seed = seed
+        self.random = random.Random(seed)
+        self.clock = VirtualClock()
+        self.trace = Trace(self.clock, trace)
+        self.network = Network(self.clock, random.Random(self.random.getrandbits(64)), self.trace)
+        self.cluster = SimulatedCluster(self.network, brokers, topics or {}, **settings)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """For `Producer(...)`."""
+        return self.cluster.bootstrap_servers
+
+    def wall_ms(self) -> int:
+        """The brokers' wall clock, in milliseconds since the epoch."""
+        return self.cluster.model.epoch_ms + int(self.clock.now * 1000)
+
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end in virtual time, as `asyncio.run()` does.
+
+        Raises:
+            SimulationDeadlockError: it waits for something that cannot happen any more.
+        """
+        former = random.getstate()
+        random.seed(self._seed)
+        try:
+            with asyncio.Runner(loop_factory=lambda: SimulationLoop(self.clock, self.network)) as runner:
+                return runner.run(main)
+        finally:
+            random.setstate(former)
