@@ -45,6 +45,9 @@ DISCONNECT: Final = -195
 ALL_BROKERS: Final = -1
 NO_LEADER: Final = -1
 
+# The last version of Metadata before the flexible ones, whose answers the mock ends with a byte too many.
+LAST_SOUND_METADATA: Final = 8
+
 
 class Api(enum.IntEnum):
     """Keys of the requests that tests inject errors into or take versions from."""
