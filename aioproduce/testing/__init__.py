@@ -6,14 +6,11 @@ Imported by users' tests and by `aioproduce dev`; nothing in the producer import
 from __future__ import annotations
 
 from aioproduce.testing.fake_cluster.cluster import FakeCluster, FakeRecord
+from aioproduce.testing.fake_cluster.connections import BrokerSideConnection, ReceivedRequest, RequestLog
 from aioproduce.testing.fake_cluster.faults import AnswerFault, Fault, Faults
 from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
-from aioproduce.testing.fake_cluster.model import (
-    BrokerSideConnection,
-    ClusterModel,
-    ReceivedRequest,
-    RequestLog,
-)
+from aioproduce.testing.fake_cluster.model import ClusterModel
+from aioproduce.testing.fake_cluster.partition import PartitionState, Replicas, ReplicationConfig
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
 
 __all__ = [
@@ -26,7 +23,10 @@ __all__ = [
     "FakeRecord",
     "Fault",
     "Faults",
+    "PartitionState",
     "ReceivedRequest",
+    "Replicas",
+    "ReplicationConfig",
     "RequestLog",
     "StoredBatch",
     "TopicConfig",

@@ -10,8 +10,7 @@ import pytest
 
 from aioproduce.testing.fake_cluster.cluster_apis import BROKER_VERSIONS
 from aioproduce.wire.api import ApiKey
-from tests.unit.fake_broker_peer import Peer, batch, model, produce_request
-from tests.unit.test_fake_broker_fetch import fetch_request
+from tests.unit.fake_broker_peer import Peer, batch, fetch_request, model, produce_request
 from tests.wire_oracle import request_frame
 
 

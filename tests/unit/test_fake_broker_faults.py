@@ -9,9 +9,8 @@ import pytest
 
 from aioproduce.testing import ClusterModel
 from aioproduce.wire.api import ApiKey
-from tests.unit.fake_broker_peer import Peer, batch, init_producer_id, model, produce_request
+from tests.unit.fake_broker_peer import Peer, batch, fetch_request, init_producer_id, model, produce_request
 from tests.unit.test_fake_broker_connections import api_versions, metadata
-from tests.unit.test_fake_broker_fetch import fetch_request
 
 
 @pytest.fixture

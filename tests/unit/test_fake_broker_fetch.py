@@ -10,48 +10,7 @@ import pytest
 from aiokafka.record import MemoryRecords
 
 from aioproduce.testing import ClusterModel
-from tests.unit.fake_broker_peer import TIMESTAMP, Peer, batch, model
-
-
-def fetch_request(
-    cluster: ClusterModel,
-    offset: int = 0,
-    *,
-    version: int = 12,
-    topic: str = "t",
-    partitions: tuple[int, ...] = (0,),
-    max_bytes: int = 1 << 30,
-    partition_max_bytes: int = 1 << 30,
-    min_bytes: int = 1,
-    max_wait: float = 0.0,
-    leader_epoch: int = -1,
-    **fields: Any,
-) -> Any:
-    schema: Any = importlib.import_module(f"kio.schema.fetch.v{version}.request")
-    named = {"topic": topic} if version < 13 else {"topic_id": cluster.state.topics[topic].topic_id}
-    epoch = {} if version < 9 else {"current_leader_epoch": leader_epoch}
-    forgotten = {} if version < 7 else {"forgotten_topics_data": ()}
-    return schema.FetchRequest(
-        max_wait=timedelta(seconds=max_wait),
-        min_bytes=min_bytes,
-        max_bytes=max_bytes,
-        topics=(
-            schema.FetchTopic(
-                **named,
-                partitions=tuple(
-                    schema.FetchPartition(
-                        partition=partition,
-                        fetch_offset=offset,
-                        partition_max_bytes=partition_max_bytes,
-                        **epoch,
-                    )
-                    for partition in partitions
-                ),
-            ),
-        ),
-        **forgotten,
-        **fields,
-    )
+from tests.unit.fake_broker_peer import TIMESTAMP, Peer, batch, fetch_request, model
 
 
 def list_offsets(timestamp: int, *, version: int = 9, partition: int = 0, leader_epoch: int = -1) -> Any:

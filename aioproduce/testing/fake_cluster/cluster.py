@@ -10,8 +10,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self, final
 
+from aioproduce.testing.fake_cluster.connections import BrokerSideConnection, RequestLog
 from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
-from aioproduce.testing.fake_cluster.model import BrokerSideConnection, ClusterModel, RequestLog
+from aioproduce.testing.fake_cluster.model import ClusterModel
 from aioproduce.testing.fake_cluster.server import ClusterServer
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState, TopicState
 
@@ -45,8 +46,10 @@ class FakeCluster:
     broker checks (checksums, record counts, sizes, sequences and epochs of idempotent producers, leadership), and
     it misbehaves on demand (`faults`).
 
-    Not modelled: disk (all is lost at the end), replication lag and ISR shrinking (every replica has everything at
-    once; `acks=all` equals `acks=1`), transactions (InitProducerId gives out ids and fences, no more), quotas,
+    Replicas have everything at once, so that `acks=all` equals `acks=1`, unless `replication` is given: then followers
+    lag, leave and join the ISR, and an unclean election loses records.
+
+    Not modelled: disk (all is lost at the end), transactions (InitProducerId gives out ids and fences, no more), quotas,
     security, compaction, static group membership, and the protocol of KIP-848. Offsets and times of a run depend on
     the clients; everything else is deterministic.
 
@@ -61,6 +64,7 @@ class FakeCluster:
         log_append_time_topics: Of `topics`, those with `message.timestamp.type=LogAppendTime`.
         topic_config: The configuration of topics that are created without one.
         announce_created_topics_late: Answer LEADER_NOT_AVAILABLE to the request that creates a topic.
+        replication: How followers follow; by default every replica has everything at once.
 
     Attributes:
         faults: Scripted misbehaviour.
@@ -89,6 +93,7 @@ class FakeCluster:
         log_append_time_topics: Collection[str] = (),
         topic_config: TopicConfig | None = None,
         announce_created_topics_late: bool = False,
+        replication: ReplicationConfig | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
@@ -103,6 +108,7 @@ class FakeCluster:
             default_config=topic_config,
             auto_create_topics=auto_create_topics,
             announce_created_topics_late=announce_created_topics_late,
+            replication=replication,
         )
         # loop.time() is time.monotonic() under asyncio and a clock of the same rate under uvloop: `start()`
         # sets the difference to the wall clock.
@@ -259,11 +265,24 @@ class FakeCluster:
         """End what `take_leader` began."""
         self._state.elect_leader(topic, partition)
 
+    def elect_unclean(self, topic: str, partition: int, broker: int | None = None) -> int:
+        """Make a running replica the leader, in sync or not: what it does not have is lost; who leads now.
+
+        Without `broker` the first other replica that runs. Without `replication` nothing is lost.
+        """
+        return self._state.elect_unclean(topic, partition, broker)
+
+    def isr(self, topic: str, partition: int) -> tuple[int, ...]:
+        """The replicas that are in sync."""
+        return self._state.isr(self._state.require_partition(topic, partition))
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """Where consumers stop to read: everything before it is on every replica in sync."""
+        return self._state.require_partition(topic, partition).high_watermark
+
     def truncate(self, topic: str, partition: int, offset: int) -> None:
         """Lose every batch that reaches beyond `offset`, as an unclean leader election does."""
-        state = self._state.require_partition(topic, partition)
-        state.log.truncate_to(offset)
-        state.leader_epoch += 1
+        self._state.truncate(topic, partition, offset)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Raise the start of a log, as retention does."""
@@ -285,8 +304,7 @@ class FakeCluster:
 
     def advertise(self, broker: int, host: str, port: int) -> None:
         """Change the address that metadata shows for a broker, e.g. that of a proxy in front of it."""
-        self._state.brokers[broker].host = host
-        self._state.brokers[broker].port = port
+        self._state.advertise(broker, host, port)
 
     async def stop_broker(self, broker: int) -> None:
         """End a broker as SIGKILL does: connections reset, port closed; others lead its partitions at once."""

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 from kio.schema.errors import ErrorCode
 
 from aioproduce.testing.fake_cluster.exchange import Body, Exchange
-from aioproduce.testing.fake_cluster.state import NO_LEADER, is_legal_topic
+from aioproduce.testing.fake_cluster.state import is_legal_topic
+from aioproduce.testing.fake_cluster.views import describe_brokers, describe_topic
 from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
     from aioproduce.testing.fake_cluster.faults import Faults
     from aioproduce.testing.fake_cluster.log import TopicConfig
-    from aioproduce.testing.fake_cluster.state import ClusterState, PartitionState, TopicState
+    from aioproduce.testing.fake_cluster.state import ClusterState
+    from aioproduce.testing.fake_cluster.views import MetadataViews, View
 
 BROKER_VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.PRODUCE: (3, 13),
@@ -74,41 +76,42 @@ def _ranges(versions: Mapping[int, tuple[int, int]]) -> list[dict[str, int]]:
 class MetadataHandler:
     """Answers Metadata, v0 to v13, and creates topics on demand."""
 
-    __slots__ = ("_faults", "_state")
+    __slots__ = ("_faults", "_state", "_views")
 
-    def __init__(self, state: ClusterState, faults: Faults) -> None:
+    def __init__(self, state: ClusterState, faults: Faults, views: MetadataViews) -> None:
         self._state = state
         self._faults = faults
+        self._views = views
 
-    def handle(self, exchange: Exchange) -> Body:
-        """Answer with what this cluster looks like now."""
-        state = self._state
+    def handle(self, exchange: Exchange, now: float) -> Body:
+        """Answer with what this cluster looks like now, or with what the broker believes."""
+        state, view = self._state, self._views.of(exchange.broker_id, now)
         return {
-            "brokers": [
-                {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
-                for broker in state.running_brokers
-            ],
+            "brokers": describe_brokers(state) if view is None else view.brokers,
             "cluster_id": state.cluster_id,
-            "controller_id": state.controller_id,
-            "topics": self._topics(exchange),
+            "controller_id": state.controller_id if view is None else view.controller_id,
+            "topics": self._topics(exchange, view),
             "error_code": self._faults.take_top_level_code(ApiKey.METADATA, exchange.broker_id),
         }
 
-    def _topics(self, exchange: Exchange) -> list[dict[str, Any]]:
+    def _topics(self, exchange: Exchange, view: View | None) -> list[dict[str, Any]]:
         wanted = exchange.body["topics"]
         # v0 cannot say "no topics": an empty list means all.
         if wanted is None or (exchange.api_version == 0 and not wanted):
-            wanted = [{"name": name} for name in self._state.topics if not self._state.is_denied(name)]
-        return [self._topic(exchange, topic.get("name"), topic.get("topic_id")) for topic in wanted]
+            names = self._state.topics if view is None else view.topics
+            wanted = [{"name": name} for name in names if not self._state.is_denied(name)]
+        return [self._topic(exchange, topic.get("name"), topic.get("topic_id"), view) for topic in wanted]
 
-    def _topic(self, exchange: Exchange, name: str | None, topic_id: UUID | None) -> dict[str, Any]:
+    def _topic(
+        self, exchange: Exchange, name: str | None, topic_id: UUID | None, view: View | None
+    ) -> dict[str, Any]:
         if name is None:
-            found = self._state.topic_by_id(topic_id)
+            found = self._name(topic_id, view)
             if found is None:
                 # Before v12 an answer cannot leave the name out.
                 missing = None if exchange.api_version >= 12 else ""
                 return _no_topic(missing, topic_id, ErrorCode.unknown_topic_id)
-            name = found.name
+            name = found
         fault = self._faults.take_code(ApiKey.METADATA, exchange.broker_id, name)
         if fault is not None:
             return _no_topic(name, topic_id, fault.code)
@@ -116,6 +119,8 @@ class MetadataHandler:
             return _no_topic(name, topic_id, ErrorCode.invalid_topic_exception)
         if self._state.is_denied(name):
             return _no_topic(name, topic_id, ErrorCode.topic_authorization_failed)
+        if view is not None and name in view.topics:
+            return view.topics[name]
         topic = self._state.topics.get(name)
         if topic is None:
             # Before v4 the client had no say.
@@ -124,29 +129,17 @@ class MetadataHandler:
             topic = self._state.create_topic(name)
             if self._state.announce_created_topics_late:
                 return _no_topic(name, topic_id, ErrorCode.leader_not_available)
-        return self._describe(topic)
+        elif view is not None:
+            return _no_topic(name, topic_id, ErrorCode.unknown_topic_or_partition)
+        if view is not None:
+            return _no_topic(name, topic_id, ErrorCode.leader_not_available)
+        return describe_topic(self._state, topic)
 
-    def _describe(self, topic: TopicState) -> dict[str, Any]:
-        return {
-            "error_code": ErrorCode.none,
-            "name": topic.name,
-            "topic_id": topic.topic_id,
-            "is_internal": False,
-            "partitions": [self._describe_partition(partition) for partition in topic.partitions],
-        }
-
-    def _describe_partition(self, partition: PartitionState) -> dict[str, Any]:
-        isr = self._state.isr(partition)
-        has_leader = partition.leader_id != NO_LEADER
-        return {
-            "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
-            "partition_index": partition.partition,
-            "leader_id": partition.leader_id,
-            "leader_epoch": partition.leader_epoch,
-            "replica_nodes": partition.replicas,
-            "isr_nodes": isr,
-            "offline_replicas": tuple(replica for replica in partition.replicas if replica not in isr),
-        }
+    def _name(self, topic_id: UUID | None, view: View | None) -> str | None:
+        if view is not None and topic_id is not None:
+            return view.names.get(topic_id)
+        found = self._state.topic_by_id(topic_id)
+        return None if found is None else found.name
 
 
 def _no_topic(name: str | None, topic_id: UUID | None, code: int) -> dict[str, Any]:
@@ -268,6 +261,13 @@ def _config_from(defaults: TopicConfig, settings: list[dict[str, Any]]) -> Topic
     if "retention.bytes" in given:
         retention = int(given["retention.bytes"])
         changes["retention_bytes"] = None if retention < 0 else retention
+    if "retention.ms" in given:
+        retention = int(given["retention.ms"])
+        changes["retention_seconds"] = None if retention < 0 else retention / 1000
+    if "min.insync.replicas" in given:
+        changes["min_insync_replicas"] = int(given["min.insync.replicas"])
+    if "unclean.leader.election.enable" in given:
+        changes["unclean_leader_election"] = given["unclean.leader.election.enable"] == "true"
     return replace(defaults, **changes)
 
 

@@ -114,7 +114,7 @@ class Faults:
         >>> cluster.faults.stall(0)                                   # like SIGSTOP, until resume(0)
     """
 
-    __slots__ = ("_answers", "_changed", "_codes", "_reset", "_stalled", "_throttles")
+    __slots__ = ("_answers", "_changed", "_codes", "_frozen", "_paused", "_reset", "_stalled", "_throttles")
 
     def __init__(self, changed: Callable[[], None], reset: Callable[[int | None], None]) -> None:
         self._changed = changed
@@ -123,6 +123,8 @@ class Faults:
         self._answers: list[Fault] = []
         self._throttles: list[Fault] = []
         self._stalled: dict[int, None] = {}
+        self._paused: dict[int, None] = {}
+        self._frozen: dict[int, None] = {}
 
     # Error codes
 
@@ -272,14 +274,45 @@ class Faults:
         self._stalled.pop(broker, None)
         self._changed()
 
+    # Replicas and what brokers know
+
+    def pause_replication(self, broker: int) -> None:
+        """This broker fetches nothing from the leaders it follows, until `resume_replication`.
+
+        It serves clients all the same, and stays in the ISR until `lag_timeout` is over. Without replication
+        (`ReplicationConfig`) there is nothing to pause, and this has no effect.
+        """
+        self._paused[broker] = None
+        self._changed()
+
+    def resume_replication(self, broker: int) -> None:
+        """End what `pause_replication` began: it catches up."""
+        self._paused.pop(broker, None)
+        self._changed()
+
+    def freeze_metadata(self, broker: int) -> None:
+        """This broker goes on telling what it knows now: brokers, leaders, epochs; until `unfreeze_metadata`.
+
+        What it leads, and what it refuses, follows the truth all the same.
+        """
+        self._frozen[broker] = None
+        self._changed()
+
+    def unfreeze_metadata(self, broker: int) -> None:
+        """End what `freeze_metadata` began: it knows what all know."""
+        self._frozen.pop(broker, None)
+        self._changed()
+
     def clear(self) -> None:
-        """Forget every fault and end every stall; connections that are broken stay so."""
+        """Forget every fault, end every stall, pause and freeze; connections that are broken stay so."""
         for fault in (*self._codes, *self._answers, *self._throttles):
             fault.cancel()
         self._codes.clear()
         self._answers.clear()
         self._throttles.clear()
         self._stalled.clear()
+        self._paused.clear()
+        self._frozen.clear()
         self._changed()
 
     # Asked by the model
@@ -287,6 +320,14 @@ class Faults:
     def is_stalled(self, broker: int) -> bool:
         """Whether the broker is stopped by `stall`."""
         return broker in self._stalled
+
+    def is_replication_paused(self, broker: int) -> bool:
+        """Whether the broker fetches nothing from leaders."""
+        return broker in self._paused
+
+    def has_frozen_metadata(self, broker: int) -> bool:
+        """Whether the broker's knowledge stands still."""
+        return broker in self._frozen
 
     def take_code(self, api: int, broker: int, topic: str | None, partition: int = 0) -> Fault | None:
         """Use up the error code that is scripted for one partition or topic of a request."""

@@ -1,6 +1,7 @@
 """Fetch v4 to v18 and ListOffsets v1 to v10: what consumers need to read a log back.
 
-Called by `model`; `produce` tells it of appends. Fetch waits until `min_bytes` are there or `max_wait` is over.
+Called by `model`, which tells it when the high watermark has risen: consumers read up to there. Fetch waits until
+`min_bytes` are there or `max_wait` is over.
 
 Invariants:
 1. An answer holds whole batches only, the first one even if it is larger than the limits (KIP-74).
@@ -21,7 +22,8 @@ from aioproduce.testing.fake_cluster.exchange import Answer, Body, Exchange, Out
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproduce.testing.fake_cluster.state import ClusterState, PartitionState
+    from aioproduce.testing.fake_cluster.partition import PartitionState
+    from aioproduce.testing.fake_cluster.state import ClusterState
     from aioproduce.testing.fake_cluster.timers import Timer, Timers
 
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
@@ -62,8 +64,8 @@ class FetchHandler:
         self._wait(exchange, now)
         return Outcome.LATER
 
-    def appended(self, partition: PartitionState, now: float) -> None:
-        """Look again at the fetches that wait for this partition."""
+    def committed(self, partition: PartitionState, now: float) -> None:
+        """Look again at the fetches that wait for this partition: there is more to read, or another leader."""
         key = (partition.topic, partition.partition)
         for waiting in tuple(self._waiting.get(key, ())):
             answer, size, is_final = self._read(waiting.exchange)
@@ -123,7 +125,12 @@ class FetchHandler:
                 content: list[bytes] = []
                 if code == ErrorCode.none and partition is not None:
                     limit = min(entry["partition_max_bytes"], budget - total)
-                    content = partition.log.read(entry["fetch_offset"], limit, at_least_one=total == 0)
+                    content = partition.log.read(
+                        entry["fetch_offset"],
+                        limit,
+                        committed=partition.high_watermark,
+                        at_least_one=total == 0,
+                    )
                 else:
                     is_final = True
                 records = content[0] if len(content) == 1 else b"".join(content)
@@ -176,13 +183,14 @@ class FetchHandler:
             epoch = partition.leader_epoch
             wanted = entry["timestamp"]
             if wanted == _LATEST:
-                offset = partition.log.end_offset
+                offset = partition.high_watermark
             elif wanted in (_EARLIEST, _EARLIEST_LOCAL):
                 offset = partition.log.start_offset
             else:
                 log = partition.log
                 found = log.newest() if wanted == _MAX_TIMESTAMP else log.first_at_or_after(wanted)
-                offset, timestamp = found or (-1, -1)
+                if found is not None and found[0] < partition.high_watermark:
+                    offset, timestamp = found
         return {
             "partition_index": entry["partition_index"],
             "error_code": code,
@@ -204,8 +212,8 @@ def _partition_answer(
     answer: dict[str, Any] = {
         "partition_index": index,
         "error_code": code,
-        "high_watermark": -1 if partition is None or has_failed else partition.log.end_offset,
-        "last_stable_offset": -1 if partition is None or has_failed else partition.log.end_offset,
+        "high_watermark": -1 if partition is None or has_failed else partition.high_watermark,
+        "last_stable_offset": -1 if partition is None or has_failed else partition.high_watermark,
         "log_start_offset": -1 if partition is None or has_failed else partition.log.start_offset,
         "aborted_transactions": () if is_read_committed else None,
         "records": records,

@@ -1,7 +1,7 @@
 """The log of one partition: batches in order of offset.
 
-Called by `produce` (append), `fetch` and `list_offsets` (read), and by inspection. One replica only: what is
-appended is committed at once (high watermark = last stable offset = end of the log).
+Called by `produce` (append), `fetch` and `list_offsets` (read), `partition` (truncate) and by inspection. It
+is the leader's log; how much of it is on other replicas is `partition`'s affair.
 
 Invariants:
 1. Offsets are dense: each batch begins where the one before it ended; `start_offset` only grows, `end_offset`
@@ -52,6 +52,12 @@ class TopicConfig:
         is_log_append_time: `message.timestamp.type=LogAppendTime`.
         is_compacted: `cleanup.policy=compact`: records without a key are refused; nothing is compacted.
         retention_bytes: `retention.bytes` per partition: the oldest batches go; `None` keeps all.
+        retention_seconds: `retention.ms`: batches whose newest record is older go; `None` keeps all.
+        min_insync_replicas: `min.insync.replicas`, which acks=all demands.
+        unclean_leader_election: `unclean.leader.election.enable`: a replica that is not in sync leads when no
+            other can.
+        producer_expiration_seconds: `producer.id.expiration.ms` (of the broker, in Kafka): a producer is
+            forgotten when the newest record of its last batch is older; `None` never.
         check_records: Read every record on append instead of its length only (slower, finds more).
     """
 
@@ -59,6 +65,10 @@ class TopicConfig:
     is_log_append_time: bool = False
     is_compacted: bool = False
     retention_bytes: int | None = None
+    retention_seconds: float | None = None
+    min_insync_replicas: int = 1
+    unclean_leader_election: bool = False
+    producer_expiration_seconds: float | None = None
     check_records: bool = False
 
 
@@ -115,11 +125,13 @@ class Appended:
 
     Attributes:
         base_offset: The offset of its first record.
+        last_offset: The offset of its last record.
         append_time: Milliseconds for LogAppendTime and for duplicates, else -1.
         is_duplicate: Whether it was in the log already.
     """
 
     base_offset: int
+    last_offset: int
     append_time: int
     is_duplicate: bool
 
@@ -174,26 +186,34 @@ class PartitionLog:
         check_client_batch(header)
         self._check_records(header, records, wall_ms)
         if header.producer_id != NO_PRODUCER_ID:
+            expiration = self.config.producer_expiration_seconds
+            if expiration is not None:
+                self.producers.expire(header.producer_id, wall_ms - int(expiration * 1000))
             duplicate = self.producers.find_duplicate(header)
             if duplicate is not None:
                 # Kafka answers a duplicate's timestamp as log append time, on CreateTime topics too.
-                return Appended(duplicate.base_offset, duplicate.timestamp, is_duplicate=True)
+                last_offset = duplicate.base_offset + header.last_offset_delta
+                return Appended(duplicate.base_offset, last_offset, duplicate.timestamp, is_duplicate=True)
             self.producers.check(header)
         return self._store(records, leader_epoch, wall_ms)
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> list[bytes]:
+    def read(self, offset: int, max_bytes: int, *, committed: int, at_least_one: bool) -> list[bytes]:
         """Whole batches from the one that holds `offset` on.
 
         Args:
             offset: Between `start_offset` and `end_offset`.
             max_bytes: Stop before a batch that would go beyond.
+            committed: Stop here: the high watermark.
             at_least_one: Give the first batch even if it is larger than `max_bytes` (KIP-74).
         """
         chosen: list[bytes] = []
         total = 0
         index = max(bisect_right(self._base_offsets, offset) - 1, 0)
-        while index < len(self._batches) and offset < self.end_offset:
-            content = self._batches[index].content
+        while index < len(self._batches) and offset < committed:
+            batch = self._batches[index]
+            if batch.base_offset >= committed:
+                break
+            content = batch.content
             if total + len(content) > max_bytes and (chosen or not at_least_one):
                 break
             chosen.append(content)
@@ -224,6 +244,18 @@ class PartitionLog:
             self._size -= len(self._batches.popleft().content)
             del self._base_offsets[0]
 
+    def apply_retention(self, wall_ms: int, committed: int) -> None:
+        """Let go what is too much or too old, of what is before `committed`; the last batch may be too old."""
+        limit, seconds = self.config.retention_bytes, self.config.retention_seconds
+        while limit is not None and self._size > limit and len(self._batches) > 1:
+            if not self._delete_oldest(committed):
+                break
+        if seconds is not None:
+            oldest = wall_ms - int(seconds * 1000)
+            while self._batches and self._batches[0].header.max_timestamp < oldest:
+                if not self._delete_oldest(committed):
+                    break
+
     def truncate_to(self, offset: int) -> None:
         """Lose every batch that reaches beyond `offset`, as an unclean leader election does.
 
@@ -234,11 +266,18 @@ class PartitionLog:
             self._base_offsets.pop()
             self._size -= len(batch.content)
             self.end_offset = batch.base_offset
+        self.end_offset = min(self.end_offset, max(offset, 0))
         self.start_offset = min(self.start_offset, self.end_offset)
         self.producers.forget()
         for batch in self._batches:
             if batch.producer_id != NO_PRODUCER_ID:
                 self.producers.append(batch.header, batch.base_offset)
+
+    def _delete_oldest(self, committed: int) -> bool:
+        end = self._batches[0].last_offset + 1
+        if end <= committed:
+            self.delete_before(end)
+        return end <= committed
 
     def _check_records(self, header: BatchHeader, records: bytes | memoryview, wall_ms: int) -> None:
         latest = wall_ms + MAX_TIMESTAMP_AHEAD_MS
@@ -282,12 +321,9 @@ class PartitionLog:
         self.end_offset = batch.last_offset + 1
         if batch.producer_id != NO_PRODUCER_ID:
             self.producers.append(batch.header, batch.base_offset)
-        self._apply_retention()
         return Appended(
-            batch.base_offset, NO_TIMESTAMP if append_time is None else append_time, is_duplicate=False
+            batch.base_offset,
+            batch.last_offset,
+            NO_TIMESTAMP if append_time is None else append_time,
+            is_duplicate=False,
         )
-
-    def _apply_retention(self) -> None:
-        limit = self.config.retention_bytes
-        while limit is not None and self._size > limit and len(self._batches) > 1:
-            self.delete_before(self._batches[0].last_offset + 1)

@@ -13,16 +13,16 @@ Invariants:
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from kio.serial.errors import OutOfBoundValue
 
 from aioproduce.errors import ProtocolError
 from aioproduce.testing.fake_cluster import cluster_apis
 from aioproduce.testing.fake_cluster.cluster_apis import BROKER_VERSIONS, MetadataHandler
+from aioproduce.testing.fake_cluster.connections import BrokerSideConnection, ReceivedRequest, RequestLog
 from aioproduce.testing.fake_cluster.effects import Close, Effect, Send, SetReading
 from aioproduce.testing.fake_cluster.encoding import encode_response
 from aioproduce.testing.fake_cluster.exchange import Body, Exchange, Handler, Outcome
@@ -30,98 +30,17 @@ from aioproduce.testing.fake_cluster.faults import AnswerFault, Fault, Faults
 from aioproduce.testing.fake_cluster.fetch import FetchHandler
 from aioproduce.testing.fake_cluster.groups import GroupCoordinator
 from aioproduce.testing.fake_cluster.produce import ProduceHandler
-from aioproduce.testing.fake_cluster.timers import Timers
+from aioproduce.testing.fake_cluster.replicator import Replicator
+from aioproduce.testing.fake_cluster.timers import Action, Timers
+from aioproduce.testing.fake_cluster.views import MetadataViews
 from aioproduce.wire.api import ApiKey
-from aioproduce.wire.framing import FrameReader
 from aioproduce.wire.reader import RequestHeader, decode_request, decode_request_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproduce.testing.fake_cluster.partition import PartitionState
     from aioproduce.testing.fake_cluster.state import ClusterState
-
-# socket.request.max.bytes
-_MAX_REQUEST_BYTES: Final = 104_857_600
-_REMEMBERED_REQUESTS: Final = 10_000
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class ReceivedRequest:
-    """One request as it arrived.
-
-    Attributes:
-        at: When, in the clock of the model's caller (the event loop's, under `FakeCluster`).
-        is_throttled: Whether it arrived while its connection was throttled, where a client should be silent.
-    """
-
-    api_key: int
-    api_version: int
-    broker_id: int
-    connection_id: int
-    correlation_id: int
-    client_id: str | None
-    size: int
-    at: float
-    is_throttled: bool
-
-
-@final
-class RequestLog:
-    """What the brokers were asked: counts of everything, details of the last 10,000 requests."""
-
-    __slots__ = ("_counts", "_entries")
-
-    def __init__(self) -> None:
-        self._counts: Counter[int] = Counter()
-        self._entries: deque[ReceivedRequest] = deque(maxlen=_REMEMBERED_REQUESTS)
-
-    def count(self, api: int | None = None) -> int:
-        """How many requests of `api` arrived; of all APIs without it."""
-        return self._counts.total() if api is None else self._counts[api]
-
-    def entries(self, api: int | None = None) -> list[ReceivedRequest]:
-        """The last requests, oldest first."""
-        return [entry for entry in self._entries if api in (None, entry.api_key)]
-
-    def times(self, api: int | None = None) -> list[float]:
-        """When the last requests arrived."""
-        return [entry.at for entry in self.entries(api)]
-
-    def clear(self) -> None:
-        """Forget everything so far."""
-        self._counts.clear()
-        self._entries.clear()
-
-    def add(self, entry: ReceivedRequest) -> None:
-        """Called by the model."""
-        self._counts[entry.api_key] += 1
-        self._entries.append(entry)
-
-
-@final
-@dataclass(slots=True, eq=False)
-class BrokerSideConnection:
-    """One connection as its broker sees it.
-
-    Attributes:
-        client_id: As the last request had it.
-        requests: How many arrived.
-    """
-
-    connection_id: int
-    broker_id: int
-    opened_at: float
-    client_id: str | None = None
-    requests: int = 0
-    framer: FrameReader = field(default_factory=lambda: FrameReader(_MAX_REQUEST_BYTES))
-    frames: deque[tuple[RequestHeader, memoryview]] = field(default_factory=deque)
-    in_progress: Exchange | None = None
-    is_serving: bool = False
-    unread: list[bytes] = field(default_factory=list)
-    is_reading: bool = True
-    throttled_until: float = 0.0
-    outbox: deque[tuple[float, Send | Close]] = field(default_factory=deque)
 
 
 @final
@@ -146,14 +65,28 @@ class ClusterModel:
         self.wake: Callable[[], None] = lambda: None
         self.epoch_ms = epoch_ms
         self._now = 0.0
+        self._is_in_fact = False
         self._connections: dict[int, BrokerSideConnection] = {}
         self._versions: dict[int, dict[int, tuple[int, int]]] = {
             broker_id: dict(BROKER_VERSIONS) for broker_id in state.brokers
         }
         self._timers = Timers()
+        self._views = MetadataViews(state, self.faults)
         self._fetch = FetchHandler(state, self._timers, self._answer)
+        self._replicator = Replicator(state, self.faults, self._timers, self._committed, self._described)
+        self._produce = ProduceHandler(
+            state,
+            self.faults,
+            self._timers,
+            self._views,
+            self._wall_ms,
+            self._replicator.appended,
+            self._answer,
+        )
         self.groups = GroupCoordinator(state, self._timers, self._answer)
         self._handlers = self._make_handlers()
+        state.changed = self._partition_changed
+        state.described = self._described
 
     # Facts
 
@@ -176,19 +109,9 @@ class ClusterModel:
         connection = self._connections.get(connection_id)
         if connection is None:
             return
-        if self.faults.is_stalled(connection.broker_id):
-            connection.unread.append(data)
-            return
-        try:
-            frames = connection.framer.feed(data)
-            arrived = [(self._note(connection, frame, now), frame) for frame in frames]
-        except ProtocolError:
-            self._close(connection, is_reset=False)
-            return
-        connection.frames.extend(arrived)
-        self._serve(connection, now)
-        if connection.framer.error is not None:
-            self._close(connection, is_reset=False)
+        self._is_in_fact = True
+        self._receive(connection, data, now)
+        self._is_in_fact = False
 
     def connection_closed(self, connection_id: int, now: float) -> None:
         """The client is gone."""
@@ -198,7 +121,9 @@ class ClusterModel:
     def handle_timer(self, now: float) -> None:
         """Do what is due."""
         self._now = now
+        self._is_in_fact = True
         self._timers.run_due(now)
+        self._is_in_fact = False
 
     def next_timer(self) -> float | None:
         """When `handle_timer` has something to do."""
@@ -207,13 +132,19 @@ class ClusterModel:
     def broker_stopped(self, broker_id: int, now: float) -> None:
         """A broker's process ended: its connections are gone, others lead its partitions."""
         self._now = now
-        self.state.set_running(broker_id, False)
+        self._is_in_fact = True
         self._reset_all(broker_id)
+        self.state.set_running(broker_id, False)
+        self._replicator.faults_changed(now)
+        self._is_in_fact = False
 
     def broker_started(self, broker_id: int, now: float) -> None:
-        """It is back, as a follower."""
+        """It is back, as a follower, or as leader of what nobody else could lead."""
         self._now = now
+        self._is_in_fact = True
         self.state.set_running(broker_id, True)
+        self._replicator.faults_changed(now)
+        self._is_in_fact = False
 
     # Inspection and settings
 
@@ -234,7 +165,31 @@ class ClusterModel:
                 else:
                     own[api] = supported
 
+    @property
+    def metadata_delay(self) -> float:
+        """Seconds until what has changed shows in the brokers' answers to Metadata; 0 by default."""
+        return self._views.delay
+
+    @metadata_delay.setter
+    def metadata_delay(self, seconds: float) -> None:
+        self._views.set_delay(seconds, self._now)
+
     # Serving
+
+    def _receive(self, connection: BrokerSideConnection, data: bytes, now: float) -> None:
+        if self.faults.is_stalled(connection.broker_id):
+            connection.unread.append(data)
+            return
+        try:
+            frames = connection.framer.feed(data)
+            arrived = [(self._note(connection, frame, now), frame) for frame in frames]
+        except ProtocolError:
+            self._close(connection, is_reset=False)
+            return
+        connection.frames.extend(arrived)
+        self._serve(connection, now)
+        if connection.framer.error is not None:
+            self._close(connection, is_reset=False)
 
     def _make_handlers(self) -> dict[int, Handler]:
         state, faults, groups = self.state, self.faults, self.groups
@@ -242,13 +197,12 @@ class ClusterModel:
         def code(exchange: Exchange) -> int:
             return faults.take_top_level_code(exchange.api_key, exchange.broker_id)
 
-        metadata = MetadataHandler(state, faults)
-        produce = ProduceHandler(state, faults, self._wall_ms, self._fetch.appended)
+        metadata = MetadataHandler(state, faults, self._views)
         return {
-            ApiKey.PRODUCE: produce.handle,
+            ApiKey.PRODUCE: self._produce.handle,
             ApiKey.FETCH: self._fetch.handle,
             ApiKey.LIST_OFFSETS: lambda exchange, _: self._fetch.list_offsets(exchange),
-            ApiKey.METADATA: lambda exchange, _: metadata.handle(exchange),
+            ApiKey.METADATA: metadata.handle,
             ApiKey.OFFSET_COMMIT: groups.commit,
             ApiKey.OFFSET_FETCH: lambda exchange, _: groups.fetch_offsets(exchange),
             ApiKey.FIND_COORDINATOR: lambda exchange, _: groups.find_coordinator(exchange, code(exchange)),
@@ -440,24 +394,53 @@ class ClusterModel:
         if connection.connection_id in self._connections:
             self._serve(connection, now)
 
-    # Calls on `faults` come without a time: what follows from them is planned, and done by `handle_timer`.
+    # Replicas
+
+    def _committed(self, partition: PartitionState, now: float) -> None:
+        """There is more to read, or a waiting request has something to know."""
+        if self._produce.settle(partition):
+            self._produce.answer_settled(partition, now)
+        self._fetch.committed(partition, now)
+
+    def _described(self) -> None:
+        if self._views.delay > 0:
+            self._plan(self._views.changed)
+
+    # Calls on `faults` and `state` come without a time, from outside or in the middle of a request: what
+    # follows from them is planned, and done by `handle_timer`.
+
+    def _partition_changed(self, partition: PartitionState) -> None:
+        # At once: the next change may hide this one.
+        self._produce.settle(partition)
+        if partition.tracked is not None:
+            self._plan(lambda at: self._changed_partition(partition, at))
+
+    def _changed_partition(self, partition: PartitionState, now: float) -> None:
+        self._replicator.partition_changed(partition, now)
+        self._produce.answer_settled(partition, now)
 
     def _plan_fault_change(self) -> None:
-        self._timers.call_at(self._now, self._faults_changed)
-        self.wake()
+        self._views.faults_changed(self._now)
+        self._plan(self._faults_changed)
 
     def _plan_reset(self, broker_id: int | None) -> None:
-        self._timers.call_at(self._now, lambda _: self._reset_all(broker_id))
-        self.wake()
+        self._plan(lambda _: self._reset_all(broker_id))
+
+    def _plan(self, action: Action) -> None:
+        self._timers.call_at(self._now, action)
+        if not self._is_in_fact:
+            self.wake()
 
     def _faults_changed(self, now: float) -> None:
+        self._replicator.faults_changed(now)
         for connection in self.connections:
             self._update_reading(connection)
             self._flush(connection, now)
             self._serve_if_open(connection, now)
             unread, connection.unread = connection.unread, []
             for data in unread:
-                self.receive_data(connection.connection_id, data, now)
+                if connection.connection_id in self._connections:
+                    self._receive(connection, data, now)
 
     def _update_reading(self, connection: BrokerSideConnection) -> None:
         is_reading = not self.faults.is_stalled(connection.broker_id)

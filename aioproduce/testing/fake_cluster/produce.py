@@ -1,35 +1,62 @@
 """The Produce API, v3 to v13.
 
 Called by `model`. Order of the checks as in Kafka: acks, topic (by name, or by id from v13), authorisation,
-leadership (with KIP-951's hint from v10), then the batch itself (`log`).
+leadership (with KIP-951's hint from v10), `min.insync.replicas`, then the batch itself (`log`).
 
 Invariants:
 1. acks=0 is never answered. If anything was wrong with it, the connection is closed instead, as Kafka does:
    the client has no other way to learn that its metadata is old.
-2. acks=1 and acks=all are the same here: there is one replica, and it is never behind.
+2. acks=1 is answered at once. acks=all waits until the high watermark of every partition of the request is
+   beyond its batch, a duplicate included. What ends the wait earlier, per partition: another leader
+   (NOT_LEADER_OR_FOLLOWER), the request's `timeout` (REQUEST_TIMED_OUT). Either way the batch is in the log,
+   and its fate open.
 3. Transactional batches are refused (INVALID_TXN_STATE): transactions are not modelled.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from kio.schema.errors import ErrorCode
 
-from aioproduce.testing.fake_cluster.exchange import Body, Exchange, Outcome
+from aioproduce.testing.fake_cluster.exchange import Answer, Body, Exchange, Outcome
 from aioproduce.testing.fake_cluster.failures import RefusedError
 from aioproduce.testing.fake_cluster.record_batch import HEADER_BYTES, NO_TIMESTAMP, read_header
 from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from aioproduce.testing.fake_cluster.faults import Fault, Faults
     from aioproduce.testing.fake_cluster.log import Appended
-    from aioproduce.testing.fake_cluster.state import ClusterState, PartitionState
+    from aioproduce.testing.fake_cluster.partition import PartitionState
+    from aioproduce.testing.fake_cluster.state import ClusterState
+    from aioproduce.testing.fake_cluster.timers import Timer, Timers
+    from aioproduce.testing.fake_cluster.views import MetadataViews
 
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _LEADER_CODES: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _UnsettledBatch:
+    """A batch that is appended and not yet committed; `answer` is its partition's part of the response."""
+
+    partition: PartitionState
+    committed_at: int
+    answer: dict[str, Any]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class _WaitingProduce:
+    exchange: Exchange
+    responses: list[dict[str, Any]]
+    unsettled: list[_UnsettledBatch]
+    places: tuple[tuple[str, int], ...]
+    timer: Timer | None = None
 
 
 @final
@@ -39,32 +66,44 @@ class ProduceHandler:
     Args:
         state: The cluster.
         faults: Asked for each partition.
+        timers: For requests that wait.
+        views: What brokers believe of leaders, for the hints of KIP-951.
         wall_ms: `now` -> milliseconds since the epoch.
-        appended: Called with (partition, now) after each append: waiting fetches look again.
+        appended: Called with (partition, now) after each append: followers fetch it, waiting consumers look
+            again.
+        answer: Answers a request that has waited.
     """
 
-    __slots__ = ("_appended", "_faults", "_state", "_wall_ms")
+    __slots__ = ("_answer", "_appended", "_faults", "_state", "_timers", "_views", "_waiting", "_wall_ms")
 
     def __init__(
         self,
         state: ClusterState,
         faults: Faults,
+        timers: Timers,
+        views: MetadataViews,
         wall_ms: Callable[[float], int],
         appended: Callable[[PartitionState, float], None],
+        answer: Answer,
     ) -> None:
         self._state = state
         self._faults = faults
+        self._timers = timers
+        self._views = views
         self._wall_ms = wall_ms
         self._appended = appended
+        self._answer = answer
+        self._waiting: dict[tuple[str, int], list[_WaitingProduce]] = {}
 
     def handle(self, exchange: Exchange, now: float) -> Body | Outcome:
-        """Append what the request brings."""
+        """Append what the request brings; answer, or wait until it is committed."""
         acks = exchange.body["acks"]
         responses = []
+        unsettled: list[_UnsettledBatch] = []
         for topic in exchange.body["topic_data"]:
             name, unknown = self._resolve(exchange, topic)
             partitions = [
-                self._answer_partition(exchange, name, unknown, entry, acks, now)
+                self._answer_partition(exchange, name, unknown, entry, unsettled, now)
                 for entry in topic["partition_data"]
             ]
             responses.append(
@@ -74,11 +113,79 @@ class ProduceHandler:
                     "partition_responses": partitions,
                 }
             )
-        answers = [answer for response in responses for answer in response["partition_responses"]]
         if acks == 0:
+            answers = [answer for response in responses for answer in response["partition_responses"]]
             has_failed = any(answer["error_code"] for answer in answers)
             return Outcome.CLOSE if has_failed else Outcome.NO_ANSWER
-        return {"responses": responses, "node_endpoints": self._endpoints(answers)}
+        if unsettled:
+            places = dict.fromkeys((batch.partition.topic, batch.partition.partition) for batch in unsettled)
+            self._wait(_WaitingProduce(exchange, responses, unsettled, tuple(places)), now)
+            return Outcome.LATER
+        return self._body(responses)
+
+    def settle(self, partition: PartitionState) -> bool:
+        """Decide what can be decided of the batches that wait for this partition.
+
+        To be called at every change of its leader, high watermark or configuration, before anything else
+        happens to it; without a time, since nothing is sent here.
+
+        Returns:
+            Whether `answer_settled` has something to do.
+        """
+        has_settled = False
+        for waiting in self._waiting.get((partition.topic, partition.partition), ()):
+            for batch in tuple(waiting.unsettled):
+                if batch.partition is partition and self._is_settled(waiting.exchange, batch):
+                    waiting.unsettled.remove(batch)
+                    has_settled = True
+        return has_settled
+
+    def answer_settled(self, partition: PartitionState, now: float) -> None:
+        """Answer the requests of which no batch waits any more."""
+        for waiting in tuple(self._waiting.get((partition.topic, partition.partition), ())):
+            if not waiting.unsettled:
+                self._finish(waiting, now)
+
+    def _wait(self, waiting: _WaitingProduce, now: float) -> None:
+        for key in waiting.places:
+            self._waiting.setdefault(key, []).append(waiting)
+        waiting.timer = self._timers.call_at(
+            now + max(waiting.exchange.body["timeout"], 0) / 1000, lambda at: self._time_out(waiting, at)
+        )
+
+    def _is_settled(self, exchange: Exchange, batch: _UnsettledBatch) -> bool:
+        partition, answer = batch.partition, batch.answer
+        if self._state.partition(partition.topic, partition.partition) is not partition:
+            answer["error_code"] = ErrorCode.unknown_topic_or_partition
+        elif partition.leader_id != exchange.broker_id:
+            answer["error_code"] = ErrorCode.not_leader_or_follower
+            answer["current_leader"] = {
+                "leader_id": partition.leader_id,
+                "leader_epoch": partition.leader_epoch,
+            }
+        elif partition.high_watermark < batch.committed_at:
+            return False
+        elif len(self._state.isr(partition)) < partition.min_insync:
+            answer["error_code"] = ErrorCode.not_enough_replicas_after_append
+        return True
+
+    def _time_out(self, waiting: _WaitingProduce, now: float) -> None:
+        for batch in waiting.unsettled:
+            batch.answer["error_code"] = ErrorCode.request_timed_out
+        self._finish(waiting, now)
+
+    def _finish(self, waiting: _WaitingProduce, now: float) -> None:
+        for key in waiting.places:
+            others = self._waiting[key]
+            others.remove(waiting)
+            if not others:
+                del self._waiting[key]
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+        self._answer(waiting.exchange, self._body(waiting.responses), now)
+
+    def _body(self, responses: list[dict[str, Any]]) -> Body:
+        return {"responses": responses, "node_endpoints": self._endpoints(responses)}
 
     def _resolve(self, exchange: Exchange, topic: dict[str, Any]) -> tuple[str | None, int]:
         """The topic's name, and the error code for a topic that is not there."""
@@ -88,9 +195,15 @@ class ProduceHandler:
         return (None if found is None else found.name), ErrorCode.unknown_topic_id
 
     def _answer_partition(
-        self, exchange: Exchange, name: str | None, unknown: int, entry: dict[str, Any], acks: int, now: float
+        self,
+        exchange: Exchange,
+        name: str | None,
+        unknown: int,
+        entry: dict[str, Any],
+        unsettled: list[_UnsettledBatch],
+        now: float,
     ) -> dict[str, Any]:
-        index = entry["index"]
+        index, acks = entry["index"], exchange.body["acks"]
         partition = None if name is None else self._state.partition(name, index)
         fault = self._faults.take_code(ApiKey.PRODUCE, exchange.broker_id, name, index)
         try:
@@ -110,8 +223,8 @@ class ProduceHandler:
             if fault is not None:
                 raise _scripted(fault)
         except RefusedError as refusal:
-            return self._refused(index, partition, refusal)
-        return {
+            return self._refused(exchange, index, partition, refusal, now)
+        answer = {
             "index": index,
             "error_code": ErrorCode.none,
             "base_offset": appended.base_offset,
@@ -119,6 +232,9 @@ class ProduceHandler:
             "log_start_offset": partition.log.start_offset,
             "record_errors": (),
         }
+        if acks == -1 and partition.high_watermark <= appended.last_offset:
+            unsettled.append(_UnsettledBatch(partition, appended.last_offset + 1, answer))
+        return answer
 
     def _append(
         self, exchange: Exchange, partition: PartitionState, records: bytes | None, now: float
@@ -128,20 +244,36 @@ class ProduceHandler:
                 ErrorCode.not_leader_or_follower,
                 f"Partition {partition.topic}-{partition.partition} is not led by broker {exchange.broker_id}",
             )
+        isr = self._state.isr(partition)
+        if exchange.body["acks"] == -1 and len(isr) < partition.min_insync:
+            raise RefusedError(
+                ErrorCode.not_enough_replicas,
+                f"The size of the current ISR {isr} is insufficient to satisfy the min.isr requirement of "
+                f"{partition.min_insync} for partition {partition.topic}-{partition.partition}",
+            )
         content = records or b""
         if len(content) >= HEADER_BYTES and read_header(content).is_transactional:
             raise RefusedError(ErrorCode.invalid_txn_state, "FakeCluster does not model transactions")
+        wall_ms = self._wall_ms(now)
         appended = partition.log.append(
             content,
             produce_version=exchange.api_version,
             leader_epoch=partition.leader_epoch,
-            wall_ms=self._wall_ms(now),
+            wall_ms=wall_ms,
         )
         if not appended.is_duplicate:
             self._appended(partition, now)
+            partition.log.apply_retention(wall_ms, partition.high_watermark)
         return appended
 
-    def _refused(self, index: int, partition: PartitionState | None, refusal: RefusedError) -> dict[str, Any]:
+    def _refused(
+        self,
+        exchange: Exchange,
+        index: int,
+        partition: PartitionState | None,
+        refusal: RefusedError,
+        now: float,
+    ) -> dict[str, Any]:
         answer: dict[str, Any] = {
             "index": index,
             "error_code": refusal.code,
@@ -155,17 +287,19 @@ class ProduceHandler:
             "error_message": str(refusal) or None,
         }
         if partition is not None and refusal.code in _LEADER_CODES:
-            answer["current_leader"] = {
-                "leader_id": partition.leader_id,
-                "leader_epoch": partition.leader_epoch,
-            }
+            answer["current_leader"] = self._views.leader(exchange.broker_id, partition, now)
         return answer
 
-    def _endpoints(self, answers: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _endpoints(self, responses: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """The addresses of the leaders that the answers name (KIP-951)."""
         leaders = {
-            answer["current_leader"]["leader_id"]: None for answer in answers if "current_leader" in answer
+            answer["current_leader"]["leader_id"]: None
+            for response in responses
+            for answer in response["partition_responses"]
+            if "current_leader" in answer
         }
+        if not leaders:
+            return []
         return [
             {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
             for broker in self._state.running_brokers

@@ -1,17 +1,17 @@
 """Idempotence per partition: which sequence a producer may send next.
 
-Called by `log` on every append with a producer id. It follows `ProducerStateManager`, `ProducerStateEntry` and
-`ProducerAppendInfo` of Apache Kafka 4.3 (their behaviour was read from the published jar), for producers without
-transactions.
+Called by `log` on every append with a producer id. It follows `ProducerStateManager`, `ProducerStateEntry`
+and `ProducerAppendInfo` of Apache Kafka 4.3 (their behaviour was read from the published jar), for producers
+without transactions.
 
 Invariants:
-1. Per producer id the last `WINDOW` batches are remembered. A batch with the epoch, first and last sequence of
-   one of them is a duplicate: it is acknowledged with the original offset and not appended again.
+1. Per producer id the last `WINDOW` batches are remembered. A batch with the epoch, first and last sequence
+   of one of them is a duplicate: it is acknowledged with the original offset and not appended again.
 2. DUPLICATE_SEQUENCE_NUMBER is never answered: brokers since Kafka 2.x call a batch that is older than the
    window, or that overlaps it in part, OUT_OF_ORDER_SEQUENCE_NUMBER like any other gap.
 3. An older epoch is INVALID_PRODUCER_EPOCH. A newer one must start at sequence 0, and forgets the window.
-4. A producer that this partition does not know (never seen, or forgotten by retention) may start at any
-   sequence (KIP-360): UNKNOWN_PRODUCER_ID is never answered.
+4. A producer that this partition does not know (never seen, expired, or lost in a truncation) may start at
+   any sequence (KIP-360): UNKNOWN_PRODUCER_ID is never answered.
 5. The sequence after 2^31-1 is 0.
 """
 
@@ -109,8 +109,14 @@ class ProducerState:
             AppendedBatch(header.base_sequence, header.last_sequence, base_offset, header.max_timestamp)
         )
 
+    def expire(self, producer_id: int, oldest_ms: int) -> None:
+        """Forget a producer whose last batch is older than this. Kafka looks every ten minutes only."""
+        entry = self._entries.get(producer_id)
+        if entry is not None and entry.batches[-1].timestamp < oldest_ms:
+            del self._entries[producer_id]
+
     def forget(self, producer_id: int | None = None) -> None:
-        """Forget one producer, or all: what `producer.id.expiration.ms` and retention do."""
+        """Forget one producer, or all, as `producer.id.expiration.ms` does (retention does not, in Kafka 4)."""
         if producer_id is None:
             self._entries.clear()
         else:

@@ -1,13 +1,16 @@
 """What the brokers of a cluster share: brokers, topics, leaders, producer ids.
 
-Called by the handlers of every API and by `FakeCluster`'s controls. It plays the controller too, in no time at
-all: every change is known to every broker at once.
+Called by the handlers of every API and by `FakeCluster`'s controls. It plays the controller too, in no time
+at all: a broker that stops is known to have stopped, and every broker acts on every change at once (what
+brokers say in Metadata can lag: `views`).
 
 Invariants:
 1. A partition's leader is a running broker among its replicas, or -1. Each change of leader raises the epoch.
-2. Replicas hold the same log at every moment (there is one): no replication lag, and the ISR is every replica
-   that runs.
+2. Without `replication` any running replica may lead, and has everything. With it only an ISR member may,
+   unless unclean election is configured or demanded (`partition` says what is lost then).
 3. Everything is derived from arguments and counters: the same calls give the same ids, order and leaders.
+4. `changed` is called after each change of a leader, an ISR or a log's end that happens here, never with a
+   time: it may happen outside of every fact.
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.testing.fake_cluster.log import PartitionLog, TopicConfig
+from aioproduce.testing.fake_cluster.partition import NO_LEADER, PartitionState, Replicas, ReplicationConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-NO_LEADER: Final = -1
 _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # Real ones are random, so nobody may rely on their look. The top half says "fake" to whoever reads a trace.
 _TOPIC_ID_BASE: Final = 0xFA4E_0000_0000_4000_8000 << 48
@@ -39,27 +42,6 @@ class BrokerState:
     port: int
     rack: str | None = None
     is_running: bool = True
-
-
-@final
-@dataclass(slots=True)
-class PartitionState:
-    """One partition: its log, replicas and leader."""
-
-    topic: str
-    partition: int
-    replicas: tuple[int, ...]
-    log: PartitionLog
-    leader_id: int = NO_LEADER
-    leader_epoch: int = 0
-    is_leader_pinned: bool = False
-    """A test took the leader away or chose it: no election until it says so."""
-
-    def lead_by(self, broker_id: int) -> None:
-        """Change the leader, or take it away with -1."""
-        if broker_id != self.leader_id:
-            self.leader_id = broker_id
-            self.leader_epoch += 1
 
 
 @final
@@ -86,6 +68,12 @@ class ClusterState:
         auto_create_topics: `auto.create.topics.enable`.
         announce_created_topics_late: A topic that was just created on demand answers LEADER_NOT_AVAILABLE to
             the request that created it, as Kafka does; the next one finds it.
+        replication: Follow every replica of every topic (created later); by default they have everything at
+            once.
+
+    Attributes:
+        changed: Called with a partition that has changed (taken over by the model).
+        described: Called after each change that Metadata shows (taken over by the model).
     """
 
     __slots__ = (
@@ -98,9 +86,12 @@ class ClusterState:
         "_topics_by_id",
         "announce_created_topics_late",
         "auto_create_topics",
+        "changed",
         "cluster_id",
         "default_config",
         "default_partitions",
+        "described",
+        "replication",
         "replication_factor",
     )
 
@@ -114,6 +105,7 @@ class ClusterState:
         default_config: TopicConfig | None = None,
         auto_create_topics: bool = True,
         announce_created_topics_late: bool = False,
+        replication: ReplicationConfig | None = None,
     ) -> None:
         self._brokers = {broker.broker_id: broker for broker in brokers}
         self.cluster_id = cluster_id
@@ -122,6 +114,9 @@ class ClusterState:
         self.default_config = default_config or TopicConfig()
         self.auto_create_topics = auto_create_topics
         self.announce_created_topics_late = announce_created_topics_late
+        self.replication = replication
+        self.changed: Callable[[PartitionState], None] = _ignore
+        self.described: Callable[[], None] = _ignore_description
         self._topics: dict[str, TopicState] = {}
         self._topics_by_id: dict[uuid.UUID, TopicState] = {}
         self._topic_count = 0
@@ -148,9 +143,22 @@ class ClusterState:
 
     def set_running(self, broker_id: int, is_running: bool) -> None:
         """Start or stop a broker, and elect leaders for what it led or can lead."""
-        self._brokers[broker_id].is_running = is_running
+        broker = self._brokers[broker_id]
+        if broker.is_running == is_running:
+            return
+        broker.is_running = is_running
         for partition in self.partitions():
-            self._elect(partition)
+            has_left = not is_running and partition.leave_isr(broker_id)
+            has_changed = self._elect(partition)
+            if has_left or has_changed or broker_id in partition.replicas:
+                self.changed(partition)
+        self.described()
+
+    def advertise(self, broker_id: int, host: str, port: int) -> None:
+        """Change the address of a broker that metadata shows."""
+        broker = self._brokers[broker_id]
+        broker.host, broker.port = host, port
+        self.described()
 
     # Topics
 
@@ -208,6 +216,9 @@ class ClusterState:
         """Delete a topic; one of the same name that is created later has another id and empty logs."""
         topic = self._topics.pop(name)
         del self._topics_by_id[topic.topic_id]
+        for partition in topic.partitions:
+            self.changed(partition)
+        self.described()
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""
@@ -217,11 +228,14 @@ class ClusterState:
         self._grow(topic, total, len(topic.partitions[0].replicas))
 
     def configure_topic(self, name: str, **changes: object) -> None:
-        """Change fields of the topic's `TopicConfig`."""
+        """Change fields of the topic's `TopicConfig`; they hold at once, for waiting producers too."""
         topic = self._topics[name]
         topic.config = replace(topic.config, **changes)  # type: ignore[arg-type]
         for partition in topic.partitions:
             partition.log.config = topic.config
+            self._elect(partition)
+            self.changed(partition)
+        self.described()
 
     def deny_topic(self, name: str, is_denied: bool) -> None:
         """Answer TOPIC_AUTHORIZATION_FAILED for this topic, or no longer."""
@@ -237,30 +251,73 @@ class ClusterState:
     # Leaders
 
     def move_leader(self, topic: str, partition: int, to_broker: int) -> None:
-        """Make `to_broker` the leader; it becomes a replica if it was none."""
+        """Make `to_broker` the leader; it becomes a replica, with everything, if it was none.
+
+        Raises:
+            ValueError: It does not run, or it is a replica that is not in sync (see `elect_unclean`).
+        """
         state = self.require_partition(topic, partition)
-        broker = self._brokers.get(to_broker)
-        if broker is None or not broker.is_running:
-            raise ValueError(f"there is no running broker {to_broker}")
+        self._require_running(to_broker)
         if to_broker not in state.replicas:
-            state.replicas = (*state.replicas, to_broker)
+            state.add_replica(to_broker)
+        elif to_broker not in self.isr(state):
+            raise ValueError(f"broker {to_broker} is not in sync for {topic}-{partition}: {self.isr(state)}")
         state.is_leader_pinned = False
         state.lead_by(to_broker)
+        self._announce(state)
 
     def take_leader(self, topic: str, partition: int) -> None:
         """Leave the partition without a leader until `elect_leader` or `move_leader`."""
         state = self.require_partition(topic, partition)
         state.is_leader_pinned = True
         state.lead_by(NO_LEADER)
+        self._announce(state)
 
     def elect_leader(self, topic: str, partition: int) -> None:
-        """Undo `take_leader`: the first running replica leads."""
+        """Undo `take_leader`: the first running replica, of those in sync, leads."""
         state = self.require_partition(topic, partition)
         state.is_leader_pinned = False
         self._elect(state)
+        self._announce(state)
+
+    def elect_unclean(self, topic: str, partition: int, broker_id: int | None = None) -> int:
+        """Make a running replica the leader whether it is in sync or not; what it does not have is lost.
+
+        Args:
+            topic: The topic.
+            partition: Its partition.
+            broker_id: Which; by default the first in the order of assignment that runs and does not lead.
+
+        Returns:
+            Who leads now; the ISR is this replica alone, until others have caught up with it.
+
+        Raises:
+            ValueError: There is no such replica that runs.
+        """
+        state = self.require_partition(topic, partition)
+        running = [replica for replica in state.replicas if self._brokers[replica].is_running]
+        candidates = [
+            replica
+            for replica in running
+            if (replica != state.leader_id if broker_id is None else replica == broker_id)
+        ]
+        if not candidates:
+            raise ValueError(f"no replica of {topic}-{partition} can be elected: {running} run")
+        state.is_leader_pinned = False
+        self._lead_unclean(state, candidates[0])
+        self._announce(state)
+        return candidates[0]
+
+    def truncate(self, topic: str, partition: int, offset: int) -> None:
+        """Lose every batch that reaches beyond `offset` on every replica; the leader's epoch rises."""
+        state = self.require_partition(topic, partition)
+        state.truncate(offset)
+        self._announce(state)
 
     def isr(self, partition: PartitionState) -> tuple[int, ...]:
-        """The replicas that run."""
+        """The replicas in sync: without replication those that run."""
+        if partition.tracked is not None:
+            return partition.tracked.isr
         return tuple(replica for replica in partition.replicas if self._brokers[replica].is_running)
 
     def require_partition(self, topic: str, partition: int) -> PartitionState:
@@ -293,16 +350,54 @@ class ClusterState:
             first = self._topic_count - 1 + index
             replicas = tuple(broker_ids[(first + step) % len(broker_ids)] for step in range(factor))
             partition = PartitionState(topic.name, index, replicas, PartitionLog(topic.config))
+            if self.replication is not None:
+                partition.tracked = Replicas(replicas)
+                for replica in replicas:
+                    if not self._brokers[replica].is_running:
+                        partition.leave_isr(replica)
             topic.partitions.append(partition)
             self._elect(partition)
             partition.leader_epoch = 0
+        self.described()
 
-    def _elect(self, partition: PartitionState) -> None:
+    def _elect(self, partition: PartitionState) -> bool:
+        """Elect a leader where there is none that may lead; whether that changed it."""
         if partition.is_leader_pinned:
-            return
+            return False
+        before = partition.leader_epoch
+        running = [replica for replica in partition.replicas if self._brokers[replica].is_running]
         isr = self.isr(partition)
-        if partition.leader_id not in isr:
-            partition.lead_by(isr[0] if isr else NO_LEADER)
+        clean = [replica for replica in running if replica in isr]
+        if partition.leader_id not in clean:
+            if clean:
+                partition.lead_by(clean[0])
+            elif running and partition.log.config.unclean_leader_election:
+                self._lead_unclean(partition, running[0])
+            else:
+                partition.lead_by(NO_LEADER)
+        return partition.leader_epoch != before
+
+    def _lead_unclean(self, partition: PartitionState, broker_id: int) -> None:
+        partition.lead_by(broker_id)
+        if partition.tracked is not None:
+            partition.tracked.isr = (broker_id,)
+
+    def _require_running(self, broker_id: int) -> None:
+        broker = self._brokers.get(broker_id)
+        if broker is None or not broker.is_running:
+            raise ValueError(f"there is no running broker {broker_id}")
+
+    def _announce(self, partition: PartitionState) -> None:
+        self.changed(partition)
+        self.described()
+
+
+def _ignore(partition: PartitionState) -> None:
+    """What `changed` does while no model watches."""
+
+
+def _ignore_description() -> None:
+    """What `described` does while no model watches."""
 
 
 def is_legal_topic(name: str) -> bool:

@@ -1,0 +1,149 @@
+"""What each broker believes of the cluster, where that is not the truth.
+
+Called by `model` (changes), `cluster_apis` (Metadata) and `produce` (hints of KIP-951). A broker knows of a
+change when `delay` is over, or not at all while its metadata is frozen. Only what brokers tell is late: they
+accept and refuse by the truth.
+
+Invariants:
+1. Without a delay and without a frozen broker nothing is copied: the answer is made from the state itself.
+2. A broker that is unfrozen knows at once what the others know; it never goes back behind what it has told,
+   unless the delay is made longer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+from kio.schema.errors import ErrorCode
+
+from aioproduce.testing.fake_cluster.partition import NO_LEADER
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from aioproduce.testing.fake_cluster.faults import Faults
+    from aioproduce.testing.fake_cluster.partition import PartitionState
+    from aioproduce.testing.fake_cluster.state import ClusterState, TopicState
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class View:
+    """The cluster at one moment, as Metadata tells it."""
+
+    brokers: list[dict[str, Any]]
+    controller_id: int
+    topics: dict[str, dict[str, Any]]
+    names: dict[UUID, str]
+
+
+@final
+class MetadataViews:
+    """What the brokers believe.
+
+    Args:
+        state: The truth.
+        faults: Whose metadata is frozen.
+    """
+
+    __slots__ = ("_delay", "_faults", "_frozen", "_history", "_state")
+
+    def __init__(self, state: ClusterState, faults: Faults) -> None:
+        self._state = state
+        self._faults = faults
+        self._delay = 0.0
+        # (when it came about, view), oldest first; the last one is the truth. Empty without a delay.
+        self._history: deque[tuple[float, View]] = deque()
+        self._frozen: dict[int, View] = {}
+
+    @property
+    def delay(self) -> float:
+        """Seconds until brokers tell of a change."""
+        return self._delay
+
+    def set_delay(self, seconds: float, now: float) -> None:
+        """Change the delay: what is true now is known everywhere."""
+        self._delay = seconds
+        self._history.clear()
+        if seconds > 0:
+            self._history.append((now - seconds, describe(self._state)))
+
+    def changed(self, now: float) -> None:
+        """The truth has changed."""
+        if self._delay <= 0:
+            return
+        self._history.append((now, describe(self._state)))
+        while len(self._history) > 1 and self._history[1][0] + self._delay <= now:
+            self._history.popleft()
+
+    def faults_changed(self, now: float) -> None:
+        """Somebody's metadata was frozen, or is no longer."""
+        for broker_id in self._state.brokers:
+            if not self._faults.has_frozen_metadata(broker_id):
+                self._frozen.pop(broker_id, None)
+            elif broker_id not in self._frozen:
+                self._frozen[broker_id] = self.of(broker_id, now) or describe(self._state)
+
+    def of(self, broker_id: int, now: float) -> View | None:
+        """What a broker believes; `None` where that is the truth."""
+        frozen = self._frozen.get(broker_id)
+        if frozen is not None or not self._history:
+            return frozen
+        while len(self._history) > 1 and self._history[1][0] + self._delay <= now:
+            self._history.popleft()
+        return self._history[0][1]
+
+    def leader(self, broker_id: int, partition: PartitionState, now: float) -> dict[str, Any]:
+        """Leader and epoch of a partition, as a broker believes."""
+        view = self.of(broker_id, now)
+        known: dict[str, Any] = {} if view is None else view.topics.get(partition.topic, {})
+        partitions = known.get("partitions", ())
+        if partition.partition < len(partitions):
+            described = partitions[partition.partition]
+            return {"leader_id": described["leader_id"], "leader_epoch": described["leader_epoch"]}
+        return {"leader_id": partition.leader_id, "leader_epoch": partition.leader_epoch}
+
+
+def describe(state: ClusterState) -> View:
+    """The whole truth, copied."""
+    return View(
+        describe_brokers(state),
+        state.controller_id,
+        {name: describe_topic(state, topic) for name, topic in state.topics.items()},
+        {topic.topic_id: name for name, topic in state.topics.items()},
+    )
+
+
+def describe_brokers(state: ClusterState) -> list[dict[str, Any]]:
+    """The brokers that run, for Metadata."""
+    return [
+        {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
+        for broker in state.running_brokers
+    ]
+
+
+def describe_topic(state: ClusterState, topic: TopicState) -> dict[str, Any]:
+    """One topic, for Metadata."""
+    return {
+        "error_code": ErrorCode.none,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": False,
+        "partitions": [_describe_partition(state, partition) for partition in topic.partitions],
+    }
+
+
+def _describe_partition(state: ClusterState, partition: PartitionState) -> dict[str, Any]:
+    brokers = state.brokers
+    has_leader = partition.leader_id != NO_LEADER
+    return {
+        "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
+        "partition_index": partition.partition,
+        "leader_id": partition.leader_id,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": state.isr(partition),
+        "offline_replicas": [replica for replica in partition.replicas if not brokers[replica].is_running],
+    }
