@@ -6,7 +6,7 @@
 | `server` | listeners and sockets on asyncio; the only module that knows a loop or a clock |
 | `model` | connections, requests in order, faults applied: facts in, effects out |
 | `connections` | what a broker knows of a connection; the log of requests |
-| `state` `partition` | brokers, topics, elections, ids: what all brokers share; leader and replicas of one partition |
+| `state` `partition` | brokers, topics, elections, ids: what all brokers share; leader and replicas |
 | `replicator` | followers, the ISR and the high watermark in time |
 | `views` | what brokers say in Metadata where that is not the truth |
 | `produce` `fetch` `cluster_apis` `groups` | the APIs |

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce.testing.fake_cluster.faults import Faults
+    from aioproduce.testing.fake_cluster.partition import ReplicationConfig
 
 
 class FakeRecord(NamedTuple):
@@ -46,12 +47,12 @@ class FakeCluster:
     broker checks (checksums, record counts, sizes, sequences and epochs of idempotent producers, leadership), and
     it misbehaves on demand (`faults`).
 
-    Replicas have everything at once, so that `acks=all` equals `acks=1`, unless `replication` is given: then followers
-    lag, leave and join the ISR, and an unclean election loses records.
+    Replicas have everything at once, so that `acks=all` equals `acks=1`, unless `replication` is given: then
+    followers lag, leave and join the ISR, and an unclean election loses records.
 
-    Not modelled: disk (all is lost at the end), transactions (InitProducerId gives out ids and fences, no more), quotas,
-    security, compaction, static group membership, and the protocol of KIP-848. Offsets and times of a run depend on
-    the clients; everything else is deterministic.
+    Not modelled: disk (all is lost at the end), transactions (InitProducerId gives out ids and fences, no more),
+    quotas, security, compaction, static group membership, and the protocol of KIP-848. Offsets and times of a run
+    depend on the clients; everything else is deterministic.
 
     Args:
         brokers: How many, with ids from 0.
