@@ -6,6 +6,7 @@
 | `clock` | virtual time, and what is planned |
 | `network` | connections between hosts, and what goes wrong with them |
 | `cluster` | the broker model of `fake_cluster` on that network |
+| `schedule` | faults: every kind, and schedules of them |
 | `event_loop` | an asyncio loop on both |
 | `trace` | what happened, and a hash that tells two runs apart |
 """
@@ -16,17 +17,21 @@ from aioproduce.testing.simulation.clock import VirtualClock
 from aioproduce.testing.simulation.cluster import SimulatedCluster
 from aioproduce.testing.simulation.event_loop import SimulationDeadlockError, SimulationLoop
 from aioproduce.testing.simulation.network import Endpoint, Link, Network
+from aioproduce.testing.simulation.schedule import KINDS, ScheduledFault, random_faults
 from aioproduce.testing.simulation.simulation import Simulation
 from aioproduce.testing.simulation.trace import Trace
 
 __all__ = [
+    "KINDS",
     "Endpoint",
     "Link",
     "Network",
+    "ScheduledFault",
     "SimulatedCluster",
     "Simulation",
     "SimulationDeadlockError",
     "SimulationLoop",
     "Trace",
     "VirtualClock",
+    "random_faults",
 ]

@@ -3,7 +3,7 @@
 Made by `Simulation`; the network, the brokers and the event loop plan their events with it.
 
 Invariants:
-1. Time never goes back, and only `step()` and `jump()` move it.
+1. Time never goes back, and only `step()` and `let_pass()` move it.
 2. Events of one instant run in the order in which they were planned.
 3. Each step costs `TURN` seconds. Without it a timer that a rounding error puts a hair into the future would be
    looked at again and again at the same instant, for ever.
@@ -90,6 +90,8 @@ class VirtualClock:
             if event.action is not None:
                 event.action(*event.arguments)
 
-    def jump(self, seconds: float) -> None:
-        """Let time pass without anything happening: a process that was stopped, or a loop that was blocked."""
-        self.now += seconds
+    def let_pass(self, seconds: float) -> None:
+        """Let the world go on while whoever calls does nothing: what a callback that blocks its loop does."""
+        until = self.now + seconds
+        while self.now < until:
+            self.step(until)

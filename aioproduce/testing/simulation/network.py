@@ -449,7 +449,7 @@ class Network:
         listeners: Address -> who accepts there.
     """
 
-    __slots__ = ("_connections", "_count", "clock", "links", "listeners", "random", "trace")
+    __slots__ = ("_connections", "_count", "_first", "clock", "links", "listeners", "random", "trace")
 
     def __init__(self, clock: VirtualClock, random: Random, trace: Trace) -> None:
         self.clock = clock
@@ -457,12 +457,14 @@ class Network:
         self.trace = trace
         self.links: dict[str, Link] = {}
         self.listeners: dict[Address, Callable[[Endpoint], object]] = {}
+        self._first: dict[str, tuple[float, float]] = {}
         self._connections: dict[int, Endpoint] = {}
         self._count = 0
 
     def add_host(self, host: str, *, latency: float = 0.0005, jitter: float = 0.0005) -> Link:
         """Make a host known; names are resolved by that alone."""
         link = self.links[host] = Link(latency, jitter)
+        self._first[host] = latency, jitter
         return link
 
     def listen(self, address: Address, accept: Callable[[Endpoint], object]) -> None:
@@ -514,6 +516,21 @@ class Network:
         for endpoint in self.connections_to(host):
             endpoint.release()
             endpoint.peer.release()
+
+    def set_latency(self, host: str, latency: float | None = None, jitter: float | None = None) -> None:
+        """Change how long the way to a host takes; `None` is as it was at first."""
+        first = self._first[host]
+        link = self.links[host]
+        link.latency = first[0] if latency is None else latency
+        link.jitter = first[1] if jitter is None else jitter
+
+    def heal(self, host: str) -> None:
+        """End everything that is wrong with the way to a host."""
+        link = self.links[host]
+        self.set_latency(host)
+        link.bandwidth = link.piece = None
+        link.refuses = False
+        self.release(host)
 
     # -- for endpoints and attempts ---
 

@@ -9,14 +9,18 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
+from aioproduce.testing.fake_cluster.state import NO_LEADER
 from aioproduce.testing.simulation.clock import VirtualClock
 from aioproduce.testing.simulation.cluster import SimulatedCluster
 from aioproduce.testing.simulation.event_loop import SimulationLoop
 from aioproduce.testing.simulation.network import Network
+from aioproduce.testing.simulation.schedule import KINDS
 from aioproduce.testing.simulation.trace import Trace
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Mapping
+    from collections.abc import Coroutine, Iterable, Mapping
+
+    from aioproduce.testing.simulation.schedule import ScheduledFault
 
 
 T = TypeVar("T")
@@ -83,6 +87,36 @@ class Simulation:
     def wall_ms(self) -> int:
         """The brokers' wall clock, in milliseconds since the epoch."""
         return self.cluster.model.epoch_ms + int(self.clock.now * 1000)
+
+    def plan(self, faults: Iterable[ScheduledFault]) -> None:
+        """Have these faults happen (`random_faults()`, or your own)."""
+        for fault in faults:
+            self.clock.call_at(fault.at, self._begin, fault)
+
+    def heal(self) -> None:
+        """End everything that is wrong now; what is planned for later still comes."""
+        self.cluster.model.faults.clear()
+        for broker_id, broker in self.cluster.state.brokers.items():
+            if not broker.is_running:
+                self.cluster.start_broker(broker_id)
+        for partition in self.cluster.state.partitions():
+            if partition.leader_id == NO_LEADER:
+                self.cluster.state.elect_leader(partition.topic, partition.partition)
+        for host in self.network.links:
+            self.network.heal(host)
+
+    def _begin(self, fault: ScheduledFault) -> None:
+        kind = KINDS[fault.kind]
+        self.trace.add(f"fault {fault}")
+        kind.begin(self, fault)
+        if kind.end is not None:
+            self.clock.call_later(fault.seconds, self._end, fault)
+
+    def _end(self, fault: ScheduledFault) -> None:
+        end = KINDS[fault.kind].end
+        assert end is not None
+        self.trace.add(f"end of {fault}")
+        end(self, fault)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end in virtual time, as `asyncio.run()` does.

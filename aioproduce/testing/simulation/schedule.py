@@ -1,0 +1,290 @@
+"""What goes wrong, and when: a schedule of faults, drawn from a source of chance or written by hand.
+
+Users hand a schedule to `Simulation.plan()`. A fault begins at an instant, most of them end some seconds later, and
+`Simulation.heal()` ends all. The table `KINDS` has every kind: what it does is three lines, and the schedule of a
+run that fails can be read, shortened and replayed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+
+from aioproduce.testing.simulation.cluster import host_of
+from aioproduce.wire import error_codes as codes
+from aioproduce.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aioproduce.testing.simulation.simulation import Simulation
+
+
+class Random(Protocol):
+    """A source of chance, as `random.Random` is one."""
+
+    def random(self) -> float:
+        """One of [0, 1)."""
+
+    def randrange(self, stop: int, /) -> int:
+        """One of 0 to stop - 1."""
+
+    def uniform(self, a: float, b: float, /) -> float:
+        """Between a and b."""
+
+
+@final
+@dataclass(frozen=True, slots=True, order=True)
+class ScheduledFault:
+    """One fault.
+
+    Attributes:
+        at: When it begins, in seconds of virtual time.
+        kind: One of `KINDS`.
+        seconds: How long it lasts, or how long what it delays is late.
+        broker: Which broker, where the kind has one.
+        topic: Which topic, where it has one.
+        partition: Which partition, where it has one.
+        number: Something else: an error code, a count, a length.
+    """
+
+    at: float
+    kind: str
+    seconds: float = 0.0
+    broker: int = 0
+    topic: str = ""
+    partition: int = 0
+    number: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.at:.3f} {self.kind} broker={self.broker} {self.topic}-{self.partition} "
+            f"for {self.seconds:.3f} s, {self.number}"
+        )
+
+
+class Kind(NamedTuple):
+    """What a kind of fault does.
+
+    Attributes:
+        begin: Called when it begins.
+        end: Called `seconds` later; `None` if it ends by itself.
+        numbers: What `number` is drawn from.
+        longest: The most seconds that are drawn; 0 if it takes no time.
+    """
+
+    begin: Callable[[Simulation, ScheduledFault], object]
+    end: Callable[[Simulation, ScheduledFault], object] | None = None
+    numbers: Sequence[int] = (0,)
+    longest: float = 0.0
+
+
+REFUSALS: Final = (
+    codes.NOT_ENOUGH_REPLICAS,
+    codes.LEADER_NOT_AVAILABLE,
+    codes.CORRUPT_MESSAGE,
+    codes.INVALID_RECORD,
+    codes.TOPIC_AUTHORIZATION_FAILED,
+    codes.NOT_LEADER_OR_FOLLOWER,
+    codes.REQUEST_TIMED_OUT,
+    codes.KAFKA_STORAGE_ERROR,
+    codes.UNKNOWN_SERVER_ERROR,
+    codes.MESSAGE_TOO_LARGE,
+    codes.UNKNOWN_TOPIC_OR_PARTITION,
+    999,
+)
+"""Error codes that a broker may answer without having appended."""
+
+AMBIGUITIES: Final = (
+    codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    codes.REQUEST_TIMED_OUT,
+    codes.NOT_LEADER_OR_FOLLOWER,
+    codes.KAFKA_STORAGE_ERROR,
+    codes.UNKNOWN_SERVER_ERROR,
+    999,
+)
+"""Those that it may answer although it has appended."""
+
+
+def _hold(outward: bool, inward: bool) -> Callable[[Simulation, ScheduledFault], object]:
+    return lambda s, f: s.network.hold(host_of(f.broker), outward=outward, inward=inward)
+
+
+def _release(s: Simulation, f: ScheduledFault) -> None:
+    s.network.release(host_of(f.broker))
+
+
+def _every_host(act: Callable[[Simulation, str], object]) -> Callable[[Simulation, ScheduledFault], object]:
+    def on_all(s: Simulation, _: ScheduledFault) -> None:
+        for host in s.network.links:
+            act(s, host)
+
+    return on_all
+
+
+def _set(**values: object) -> Callable[[Simulation, ScheduledFault], object]:
+    def on_link(s: Simulation, f: ScheduledFault) -> None:
+        for name, value in values.items():
+            setattr(s.network.links[host_of(f.broker)], name, value)
+
+    return on_link
+
+
+def _cut(s: Simulation, f: ScheduledFault) -> None:
+    """Half a frame, either way, on the newest connection."""
+    connections = s.network.connections_to(host_of(f.broker))
+    if connections:
+        side = connections[-1] if f.number % 2 else connections[-1].peer
+        side.cut(f.number)
+
+
+def _move(s: Simulation, f: ScheduledFault) -> None:
+    state = s.cluster.state
+    partition = state.partition(f.topic, f.partition)
+    if partition is not None and f.broker in state.isr(partition):
+        state.move_leader(f.topic, f.partition, f.broker)
+
+
+def _add_partition(s: Simulation, f: ScheduledFault) -> None:
+    state = s.cluster.state
+    state.add_partitions(f.topic, len(state.topics[f.topic].partitions) + 1)
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    # the network
+    "reset": Kind(lambda s, f: s.network.reset(host_of(f.broker))),
+    "cut a frame": Kind(_cut, numbers=range(40)),
+    "black hole": Kind(_hold(True, True), _release, longest=45),
+    "black hole outward": Kind(_hold(True, False), _release, longest=45),
+    "black hole inward": Kind(_hold(False, True), _release, longest=45),
+    "black hole, all brokers": Kind(
+        _every_host(lambda s, host: s.network.hold(host)),
+        _every_host(lambda s, host: s.network.release(host)),
+        longest=30,
+    ),
+    "slow": Kind(
+        lambda s, f: s.network.set_latency(host_of(f.broker), 0.2, 0.2),
+        lambda s, f: s.network.set_latency(host_of(f.broker)),
+        longest=30,
+    ),
+    "narrow": Kind(_set(bandwidth=2000.0), _set(bandwidth=None), longest=10),
+    "slices": Kind(_set(piece=7), _set(piece=None), longest=2),
+    "refused": Kind(_set(refuses=True), _set(refuses=False), longest=20),
+    # brokers
+    "kill": Kind(
+        lambda s, f: s.cluster.stop_broker(f.broker),
+        lambda s, f: s.cluster.start_broker(f.broker),
+        longest=30,
+    ),
+    "stall": Kind(
+        lambda s, f: s.cluster.model.faults.stall(f.broker),
+        lambda s, f: s.cluster.model.faults.resume(f.broker),
+        longest=40,
+    ),
+    "throttle": Kind(lambda s, f: s.cluster.model.faults.throttle(f.seconds, broker=f.broker), longest=3),
+    # partitions
+    "move": Kind(_move),
+    "leaderless": Kind(
+        lambda s, f: s.cluster.state.take_leader(f.topic, f.partition),
+        lambda s, f: s.cluster.state.elect_leader(f.topic, f.partition),
+        longest=20,
+    ),
+    "refuse": Kind(
+        lambda s, f: s.cluster.model.faults.fail_produce(f.number, topic=f.topic, partition=f.partition),
+        numbers=REFUSALS,
+    ),
+    "append and refuse": Kind(
+        lambda s, f: s.cluster.model.faults.fail_produce(
+            f.number, topic=f.topic, partition=f.partition, after_append=True
+        ),
+        numbers=AMBIGUITIES,
+    ),
+    "refuse on": Kind(
+        lambda s, f: s.cluster.model.faults.fail_produce(
+            f.number, topic=f.topic, partition=f.partition, times=7
+        ),
+        numbers=(codes.NOT_ENOUGH_REPLICAS, codes.LEADER_NOT_AVAILABLE),
+    ),
+    # answers
+    "answer lost": Kind(lambda s, f: s.cluster.model.faults.drop_answers(api=ApiKey.PRODUCE, broker=f.broker)),
+    "answer late": Kind(
+        lambda s, f: s.cluster.model.faults.delay_answers(
+            f.seconds, times=1, api=ApiKey.PRODUCE, broker=f.broker
+        ),
+        longest=45,
+    ),
+    "reset after": Kind(lambda s, f: s.cluster.model.faults.reset_connections_on(broker=f.broker)),
+    "reset before": Kind(
+        lambda s, f: s.cluster.model.faults.reset_connections_on(broker=f.broker, after_processing=False)
+    ),
+    "answer cut": Kind(
+        lambda s, f: s.cluster.model.faults.cut_answers(broker=f.broker, length=f.number), numbers=range(24)
+    ),
+    "garbage": Kind(lambda s, f: s.cluster.model.faults.garble_answers(broker=f.broker)),
+    "hostile length": Kind(
+        lambda s, f: s.cluster.model.faults.announce_hostile_length(f.number, broker=f.broker),
+        numbers=(-1, 2**31 - 1),
+    ),
+    "wrong correlation id": Kind(lambda s, f: s.cluster.model.faults.change_correlation_ids(broker=f.broker)),
+    # metadata and producer ids
+    "no metadata": Kind(
+        lambda s, f: s.cluster.model.faults.fail_metadata(f.number, topic=f.topic, times=3),
+        numbers=(codes.UNKNOWN_TOPIC_OR_PARTITION, codes.LEADER_NOT_AVAILABLE, codes.UNKNOWN_SERVER_ERROR),
+    ),
+    "no producer id": Kind(
+        lambda s, f: s.cluster.model.faults.fail(ApiKey.INIT_PRODUCER_ID, f.number),
+        numbers=(
+            codes.COORDINATOR_LOAD_IN_PROGRESS,
+            codes.COORDINATOR_NOT_AVAILABLE,
+            codes.NOT_COORDINATOR,
+            codes.CONCURRENT_TRANSACTIONS,
+        ),
+    ),
+    "add a partition": Kind(_add_partition),
+    # the client's own machine
+    "blocked": Kind(lambda s, f: s.clock.let_pass(f.seconds), longest=5),
+}
+"""Every kind of fault by name."""
+
+
+def random_faults(
+    random: Random,
+    *,
+    seconds: float,
+    count: int,
+    brokers: int,
+    topics: Mapping[str, int],
+    kinds: Sequence[str] = tuple(KINDS),
+    scale: float = 1.0,
+) -> list[ScheduledFault]:
+    """Draw a schedule.
+
+    Args:
+        random: The chance.
+        seconds: Faults begin before this instant.
+        count: How many.
+        brokers: How many brokers there are.
+        topics: Name -> number of partitions.
+        kinds: Which kinds may come, each as often as the others.
+        scale: Makes faults last longer or shorter than their kinds have it.
+    """
+    names = list(topics)
+    faults = []
+    for _ in range(count):
+        name = kinds[random.randrange(len(kinds))]
+        kind = KINDS[name]
+        topic = names[random.randrange(len(names))]
+        # Short ones are as likely as long ones: what a time-out divides lies on both sides.
+        lasts = kind.longest * scale * random.random() ** 2
+        faults.append(
+            ScheduledFault(
+                at=random.uniform(0.0, seconds),
+                kind=name,
+                seconds=lasts,
+                broker=random.randrange(brokers),
+                topic=topic,
+                partition=random.randrange(topics[topic]),
+                number=kind.numbers[random.randrange(len(kind.numbers))],
+            )
+        )
+    return sorted(faults)

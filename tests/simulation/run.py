@@ -1,0 +1,178 @@
+"""Runs a case and judges it.
+
+    run_case(make_case(seed)) -> Outcome
+
+The writers send their bursts, the faults come and go; then everything is healed, a probe goes to each partition,
+the producer is flushed and closed, and the ledger is held against the logs.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aioproduce.errors import DeliveryError, ProducerError
+from aioproduce.testing.simulation import Simulation, SimulationDeadlockError
+from tests.simulation.case import KEYLESS, TOPIC, Case
+from tests.simulation.ledger import Ledger
+from tests.simulation.sides import AsyncioSide, BareSide
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.simulation.case import Burst
+    from tests.simulation.sides import Side
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case.
+
+    Attributes:
+        violations: What did not hold; empty if all is well.
+        trace: The lines that were asked for.
+        trace_hash: The same for every run of the case.
+        cpu: Seconds of processor time.
+    """
+
+    case: Case
+    violations: tuple[str, ...]
+    trace_hash: str
+    offered: int
+    acknowledged: int
+    failures: dict[str, int]
+    requests: int
+    virtual_seconds: float
+    cpu: float
+    trace: tuple[str, ...] = field(default=(), repr=False)
+
+
+def run_case(case: Case, *, trace: int | None = 0) -> Outcome:
+    """Run it, and never raise: what goes wrong is a violation."""
+    began = time.process_time()
+    simulation = Simulation(
+        case.seed, brokers=case.brokers, topics={TOPIC: case.partitions}, trace=trace, **case.cluster
+    )
+    ledger = Ledger(simulation, case)
+    side: Side = (BareSide if case.is_bare else AsyncioSide)(simulation, case.settings)
+    log = _Listener()
+    logger = logging.getLogger("aioproduce")
+    logger.addHandler(log)
+    former, logger.propagate = logger.propagate, False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            side.run(_Run(simulation, side, ledger, case).main())
+    except SimulationDeadlockError as error:
+        ledger.accuse("L", str(error))
+    except Exception as error:
+        ledger.accuse("L", f"the run ended with {error!r}")
+    finally:
+        logger.removeHandler(log)
+        logger.propagate = former
+    for trouble in (*side.troubles, *log.troubles):
+        ledger.accuse("L", trouble)
+    ledger.check()
+    return Outcome(
+        case=case,
+        violations=tuple(ledger.violations),
+        trace_hash=simulation.trace.hash,
+        offered=len(ledger.entries),
+        acknowledged=ledger.acknowledged,
+        failures=ledger.failures,
+        requests=simulation.cluster.model.requests.count(),
+        virtual_seconds=simulation.clock.now,
+        cpu=time.process_time() - began,
+        trace=tuple(simulation.trace.lines),
+    )
+
+
+class _Run:
+    """One run of one case."""
+
+    def __init__(self, simulation: Simulation, side: Side, ledger: Ledger, case: Case) -> None:
+        self.simulation = simulation
+        self.side = side
+        self.ledger = ledger
+        self.case = case
+
+    async def main(self) -> None:
+        side, case = self.side, self.case
+        await side.start()
+        self.simulation.plan(case.faults)
+        tasks = [
+            side.spawn(self.write(writer, [burst for burst in case.bursts if burst.writer == writer]), f"w{writer}")
+            for writer in (KEYLESS, *range(case.partitions))
+        ]
+        tasks.append(side.spawn(self.flush_now_and_then(), "flush"))
+        for task in tasks:
+            await side.join(task)
+        await side.sleep_until(max(fault.at + fault.seconds for fault in case.faults) if case.faults else 0)
+        await side.sleep_until(case.seconds)
+        self.simulation.heal()
+        self.simulation.trace.add("healed")
+        await self.recover()
+        await side.flush()
+        await side.close()
+        self.check_memory()
+
+    async def write(self, writer: int, bursts: Iterable[Burst]) -> None:
+        for burst in bursts:
+            await self.side.sleep_until(burst.at)
+            for number in range(burst.count):
+                await self.send(writer, burst.size)
+                if number % 8 == 7:
+                    # The producer gives the loop a turn when a millisecond of real time has passed: not here.
+                    await self.side.sleep_until(self.simulation.clock.now)
+
+    async def send(self, writer: int, size: int) -> Any:
+        entry = self.ledger.offer(writer, size)
+        try:
+            delivery = await self.side.send(
+                TOPIC, entry.value, None if writer == KEYLESS else writer, self.simulation.wall_ms()
+            )
+        except ProducerError as error:
+            self.ledger.refuse(entry, error)
+            return None
+        self.ledger.accept(entry)
+        delivery.add_delivery_callback(lambda metadata, error: self.ledger.settle(entry, metadata, error))
+        return entry
+
+    async def flush_now_and_then(self) -> None:
+        bound = self.case.delivery_timeout + 6
+        for at in (self.case.seconds * share / 8 for share in range(1, 8)):
+            await self.side.sleep_until(at)
+            await self.side.flush()
+            if self.simulation.clock.now > max(at, self.simulation.clock.now - bound) + bound:
+                self.ledger.accuse("L", f"flush() took {self.simulation.clock.now - at:.3f} s")
+
+    async def recover(self) -> None:
+        """The trouble is over: what is accepted now is acknowledged."""
+        entries = [await self.send(writer, 10) for writer in range(self.case.partitions)]
+        if None in entries:
+            self.ledger.accuse("L", f"healed, and send() refuses: {self.ledger.failures}")
+        await self.side.flush()
+        for entry in entries:
+            if entry is not None and entry.outcomes and isinstance(entry.outcomes[0][1], DeliveryError):
+                self.ledger.accuse("L", f"healed, and {entry} fails: {entry.outcomes[0][1]}")
+
+    def check_memory(self) -> None:
+        pool = self.side.sender.pool
+        if pool.available != pool.total or pool.outstanding:
+            self.ledger.accuse("M", f"{pool.total - pool.available} bytes did not come back")
+        if self.simulation.network.connections:
+            self.ledger.accuse("M", f"connections are left: {list(self.simulation.network.connections)}")
+
+
+class _Listener(logging.Handler):
+    """Hears what the producer logs: errors are violations."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.troubles: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.troubles.append(f"logged: {record.getMessage()} {record.exc_info}")

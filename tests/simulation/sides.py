@@ -1,0 +1,177 @@
+"""The two ways to run a case: the core alone, and the producer on asyncio. One interface for both.
+
+For `tests.simulation.run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol
+
+from aioproduce import Producer, ProducerConfig
+from aioproduce.admission import Admission
+from aioproduce.compression import codec_for
+from aioproduce.config import dotted_keys
+from aioproduce.core.sender import Sender
+from tests.simulation.bare import BareDriver, BareLoop, BareTask
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.testing.simulation import Simulation
+
+# The compiled DeliveryFuture calls back with (metadata, error).
+
+
+class Side(Protocol):
+    """What a case is run on."""
+
+    troubles: list[str]
+    """What nobody caught."""
+
+    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
+        """Run in virtual time."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> Any:
+        """Run beside the others."""
+
+    async def join(self, task: Any) -> None:
+        """Wait for what was spawned; raises what it raised."""
+
+    async def sleep_until(self, at: float) -> None:
+        """Wait for an instant."""
+
+    async def start(self) -> None:
+        """Start the producer."""
+
+    async def send(self, topic: str, value: bytes, partition: int | None, timestamp: int) -> DeliveryFuture:
+        """As `Producer.send()`."""
+
+    async def flush(self) -> None:
+        """As `Producer.flush()`."""
+
+    async def close(self) -> None:
+        """As `Producer.close()`."""
+
+    @property
+    def sender(self) -> Sender:
+        """The core."""
+
+
+def config_of(simulation: Simulation, settings: dict[str, Any]) -> ProducerConfig:
+    return ProducerConfig.from_mapping(
+        {"bootstrap.servers": simulation.bootstrap_servers, "client.id": "simulated", **dotted_keys(settings)}
+    )
+
+
+class AsyncioSide:
+    """`Producer` on a simulated asyncio loop."""
+
+    def __init__(self, simulation: Simulation, settings: dict[str, Any]) -> None:
+        self._simulation = simulation
+        self.troubles: list[str] = []
+        self.producer = Producer(config_of(simulation, settings))
+
+    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
+        return self._simulation.run(self._guarded(main))
+
+    async def _guarded(self, main: Coroutine[Any, Any, Any]) -> Any:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: self.troubles.append(f"{context['message']}: {context.get('exception')!r}")
+        )
+        before = asyncio.all_tasks()
+        result = await main
+        left = asyncio.all_tasks() - before
+        if left:
+            self.troubles.append(f"tasks are left: {left}")
+        return result
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        return asyncio.get_running_loop().create_task(coroutine, name=name)
+
+    async def join(self, task: asyncio.Task[Any]) -> None:
+        await task
+
+    async def sleep_until(self, at: float) -> None:
+        await asyncio.sleep(max(at - self._simulation.clock.now, 0))
+
+    async def start(self) -> None:
+        await self.producer.start()
+
+    async def send(self, topic: str, value: bytes, partition: int | None, timestamp: int) -> DeliveryFuture:
+        return await self.producer.send(topic, value, partition=partition, timestamp=timestamp)
+
+    async def flush(self) -> None:
+        await self.producer.flush()
+
+    async def close(self) -> None:
+        await self.producer.close()
+
+    @property
+    def sender(self) -> Sender:
+        return self.producer._life.sender
+
+
+class BareSide:
+    """Admission, core and wire on nothing but virtual time."""
+
+    sender: Sender
+
+    def __init__(self, simulation: Simulation, settings: dict[str, Any]) -> None:
+        self._simulation = simulation
+        self._config = config_of(simulation, settings)
+        self._loop = BareLoop(simulation)
+        self.driver = BareDriver(simulation, self._loop)
+        self.troubles: list[str] = []
+
+    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
+        result = self._loop.run(main)
+        if self._loop.tasks:
+            self.troubles.append(f"tasks are left: {[task.name for task in self._loop.tasks]}")
+        return result
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any], name: str) -> BareTask:
+        return self._loop.spawn(coroutine, name)
+
+    async def join(self, task: BareTask) -> None:
+        await task.ended
+        if task.error is not None:
+            raise task.error
+
+    async def sleep_until(self, at: float) -> None:
+        await self._loop.sleep_until(at)
+
+    async def start(self) -> None:
+        config = self._config
+        self.sender = Sender(
+            config,
+            codec=codec_for(
+                config.compression_type,
+                gzip_level=config.compression_gzip_level,
+                lz4_level=config.compression_lz4_level,
+                zstd_level=config.compression_zstd_level,
+            ),
+            runtime=self.driver.runtime,
+            random=Random(self._simulation.random.getrandbits(64)),
+            now=self.driver.now(),
+        )
+        self._admission = Admission(config, self.driver, self.sender, lambda: None)  # type: ignore[arg-type]
+        self.driver.start(self.sender)
+
+    async def send(self, topic: str, value: bytes, partition: int | None, timestamp: int) -> DeliveryFuture:
+        record = (topic, None, value, None, partition, timestamp)
+        delivery = self._admission.append_at_once(*record)
+        return delivery if delivery is not None else await self._admission.append_waiting(*record, None)
+
+    async def flush(self) -> None:
+        waiter = self.driver.make_waiter()
+        self.sender.begin_flush(waiter.notify, self.driver.now())
+        self.driver.wake()
+        await waiter.wait(float("inf"))
+
+    async def close(self) -> None:
+        self.sender.begin_close(self.driver.now())
+        self.driver.wake()
+        await self.driver.ended
