@@ -239,7 +239,7 @@ class Bulk:
         while start < stop:
             # Before rows are accepted, never after: what it may raise is no fate of theirs.
             await self._heed_turn()
-            now = time.time_ns() // 1_000_000 if defaults.timestamp is None else defaults.timestamp
+            now = self._life.wall_ms() if defaults.timestamp is None else defaults.timestamp
             appender = self._life.appenders.get(topic) if defaults.has_plain_partition else None
             if appender is not None:
                 if bulk is None or appender is not bulk_of:
@@ -385,7 +385,7 @@ class Bulk:
                 )
             )
             try:
-                serialized = self._plain_input.read_record(record, time.time_ns() // 1_000_000)
+                serialized = self._plain_input.read_record(record, self._life.wall_ms())
                 admission = self._life.admission
                 delivery = admission.append_at_once(*serialized)
                 if delivery is None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, Self, final
@@ -164,6 +163,7 @@ class Producer(SendPath, BulkCalls):
                 driver.is_running,
                 driver.on_next_turn,
                 is_plain=self._interceptors is None and not self._input.has_serializers,
+                wall_ms=driver.wall_ms,
             )
         else:
             self.shut_path()
@@ -192,7 +192,7 @@ class Producer(SendPath, BulkCalls):
         self._life.check_callable()
         record = self._as_record(topic, value, key, partition, timestamp, headers)
         try:
-            serialized = self._input.read_record(record, time.time_ns() // 1_000_000)
+            serialized = self._input.read_record(record, self._life.wall_ms())
             delivery = self._life.admission.append_at_once(*serialized)
             if delivery is None:
                 self._life.admission.refuse(*serialized)
@@ -312,7 +312,7 @@ class Producer(SendPath, BulkCalls):
         if self.turn_is_due():
             await self._give_turn()
         record: ProducerRecord | None = None
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._life.wall_ms()
         try:
             if self._interceptors is None and not isinstance(topic, ProducerRecord):
                 serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import time
 from collections.abc import Callable
 from enum import Enum, auto
 from math import inf
@@ -192,6 +193,11 @@ class ProducerLife:
         self._on_open(state is ProducerState.RUNNING)
 
     # -- where and when a call is allowed ---
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch: the timestamp of a record that has none."""
+        clock = self.driver.wall_ms
+        return time.time_ns() // 1_000_000 if clock is None else clock()
 
     def check_callable(self) -> None:
         """Refuse a call that comes at the wrong time or from the wrong place."""

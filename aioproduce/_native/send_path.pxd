@@ -26,6 +26,7 @@ cdef class SendPath:
     cdef bint _is_plain
     cdef long long _sends
     cdef double _began_at
+    cdef object _wall_ms
 
     cpdef bint turn_is_due(self) except -1
     cpdef put_turn_off(self)

@@ -109,6 +109,7 @@ class SendPath:
         "_on_next_turn",
         "_sends",
         "_thread",
+        "_wall_ms",
     )
 
     _appenders: dict[str, TopicAppender]
@@ -119,6 +120,7 @@ class SendPath:
     _is_plain: cython.bint
     _sends: cython.longlong
     _began_at: cython.double
+    _wall_ms: Callable[[], int] | None
 
     def __init__(self) -> None:
         self._appenders = {}
@@ -128,6 +130,7 @@ class SendPath:
         self._is_plain = False
         self._sends = 0
         self._began_at = 0.0
+        self._wall_ms = None
 
     def open_path(
         self,
@@ -136,6 +139,7 @@ class SendPath:
         on_next_turn: Callable[[Callable[[], None]], None],
         *,
         is_plain: bool,
+        wall_ms: Callable[[], int] | None = None,
     ) -> None:
         """Records may be accepted from now on, in this thread.
 
@@ -144,7 +148,10 @@ class SendPath:
             is_running: Whether the event loop of this thread runs.
             on_next_turn: Has the loop call back in its next turn.
             is_plain: Whether keys and values are bytes already, and nobody wants to see the records.
+            wall_ms: The wall clock, where time is simulated; no turn of the loop is ever due there, as that hangs
+                on how fast this machine is.
         """
+        self._wall_ms = wall_ms
         self._appenders = appenders
         self._is_running = is_running
         self._on_next_turn = on_next_turn
@@ -255,7 +262,7 @@ class SendPath:
             self._began_at = monotonic()
             self._on_next_turn(self._turn_came)
             return False
-        return bool(monotonic() - self._began_at >= _TURN)
+        return self._wall_ms is None and bool(monotonic() - self._began_at >= _TURN)
 
     @cython.ccall
     def put_turn_off(self) -> None:
@@ -295,7 +302,7 @@ class SendPath:
                 return None
             partition = call._partition
         if call._timestamp is None:
-            timestamp = int(wall_time() * 1000.0)
+            timestamp = int(wall_time() * 1000.0) if self._wall_ms is None else self._wall_ms()
         elif type(call._timestamp) is int and 0 <= call._timestamp <= _MAX_TIMESTAMP:
             timestamp = call._timestamp
         else:

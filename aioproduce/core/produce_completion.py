@@ -168,7 +168,7 @@ class ProduceCompletion:
             batch.release_abandoned()
         elif code in (codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER):
             self._succeed(batch, answer)
-        elif code == codes.MESSAGE_TOO_LARGE and batch.record_count > 1:
+        elif code == codes.MESSAGE_TOO_LARGE and self._may_split(batch):
             self._bounded_log.warning(
                 (batch.topic, code),
                 now,
@@ -199,6 +199,11 @@ class ProduceCompletion:
         offset = answer.base_offset if answer.error_code == codes.NONE else -1
         batch.succeed(offset, answer.log_append_time)
         self._after_settling(batch)
+
+    def _may_split(self, batch: ProducerBatch) -> bool:
+        # If it may be in the log already (the limit was lowered since, or the new leader's is lower), its parts would
+        # be no repetitions to the broker, which knows sequences by batch: they would be written again.
+        return batch.record_count > 1 and not (self._transactions is not None and batch.possibly_written)
 
     def _may_retry(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float) -> bool:
         # `attempts` counts the first one, which is no retry.

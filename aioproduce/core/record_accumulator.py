@@ -341,17 +341,20 @@ class RecordAccumulator:
     def drain(self, node: int, now: float) -> list[ProducerBatch]:
         """Take what one request to a node can carry: at most one batch of a partition, the ready ones in turn.
 
-        A partition that was served goes to the end of the line, so that none starves.
+        A partition that was served goes to the end of the line, so that none starves. When its turn comes again,
+        everybody had theirs: Kafka takes one batch of a partition from a request, and forgets the others.
         """
         drained: list[ProducerBatch] = []
+        served: set[PartitionQueue] = set()
         size = 0
         for _ in range(self.readiness.ready.count(node)):
             queue = self.readiness.first(node, now)
-            if queue is None:
+            if queue is None or queue in served:
                 break
             batch = queue.batches[0]
             if drained and size + batch.records.size > self._max_request_size:
                 break
+            served.add(queue)
             self.readiness.ready.remove(queue)
             if self._transactions is not None and not self._transactions.may_send(batch):
                 self.readiness.block(queue)

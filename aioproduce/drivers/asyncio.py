@@ -179,7 +179,8 @@ class AsyncioDriver:
         self.runtime = AsyncioRuntime(self._loop, on_unobserved)
         self._connections: dict[int, _Connection] = {}
         self._attempts: dict[int, asyncio.Task[None]] = {}
-        # A loop that is simulated has time pass in its own way, and so no threads.
+        # A loop that is simulated has time pass in its own way: a clock of its own, and no threads.
+        self.wall_ms: Callable[[], int] | None = getattr(self._loop, "wall_ms", None)
         make_executor = getattr(self._loop, "make_executor", compression_threads)
         self._compression = CompressionWorkers(
             self._loop.call_soon_threadsafe, self.compressed, make_executor

@@ -60,6 +60,10 @@ class Driver(Protocol):
         """
 
     @property
+    def wall_ms(self) -> Callable[[], int] | None:
+        """The wall clock in milliseconds since the epoch; `None` where that is the machine's own."""
+
+    @property
     def current_task(self) -> Callable[[], object]:
         """Gives the task that calls, to be told from others."""
 

@@ -21,7 +21,7 @@ class Burst(NamedTuple):
 
     at: float
     writer: int
-    count: int
+    records: int
     size: int
 
 
@@ -62,7 +62,7 @@ class Case:
 
     @property
     def records(self) -> int:
-        return sum(burst.count for burst in self.bursts)
+        return sum(burst.records for burst in self.bursts)
 
     def without_faults(self) -> Case:
         return replace(self, faults=())
@@ -132,6 +132,8 @@ def make_case(
         "compression_type": random.choice(["none", "none", "none", "gzip"]),
     }
     partitions = 3
+    if settings["acks"] == 1:
+        kinds = tuple(kind for kind in kinds if kind != "append and depose")
     return Case(
         seed=seed,
         is_bare=drawn_bare if is_bare is None else is_bare,
@@ -157,7 +159,7 @@ def _bursts(random: Random, seconds: float, records: int, partitions: int) -> tu
             Burst(
                 at=random.uniform(0.0, seconds),
                 writer=random.choice([KEYLESS, *range(partitions)]),
-                count=count,
+                records=count,
                 size=random.choice([10, 10, 100, 300]),
             )
         )

@@ -93,7 +93,9 @@ class Ledger:
         """How many records failed, by how."""
         kinds: dict[str, int] = {}
         for entry in self.entries.values():
-            error = entry.refusal if entry.refusal is not None else (entry.outcomes or [(None, None)])[0][1]
+            error = entry.refusal
+            if error is None and entry.outcomes:
+                error = entry.outcomes[0][1]
             if error is not None:
                 kinds[_kind_of(error)] = kinds.get(_kind_of(error), 0) + 1
         return dict(sorted(kinds.items()))

@@ -104,7 +104,9 @@ class _Run:
         await side.start()
         self.simulation.plan(case.faults)
         tasks = [
-            side.spawn(self.write(writer, [burst for burst in case.bursts if burst.writer == writer]), f"w{writer}")
+            side.spawn(
+                self.write(writer, [burst for burst in case.bursts if burst.writer == writer]), f"w{writer}"
+            )
             for writer in (KEYLESS, *range(case.partitions))
         ]
         tasks.append(side.spawn(self.flush_now_and_then(), "flush"))
@@ -122,7 +124,7 @@ class _Run:
     async def write(self, writer: int, bursts: Iterable[Burst]) -> None:
         for burst in bursts:
             await self.side.sleep_until(burst.at)
-            for number in range(burst.count):
+            for number in range(burst.records):
                 await self.send(writer, burst.size)
                 if number % 8 == 7:
                     # The producer gives the loop a turn when a millisecond of real time has passed: not here.

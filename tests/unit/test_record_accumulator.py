@@ -229,6 +229,21 @@ def test_exhausted_memory_ends_all_linger() -> None:
     harness.succeed(batch)
 
 
+def test_a_request_carries_one_batch_of_a_partition_also_when_its_neighbour_stands_aside() -> None:
+    # Kafka's broker keeps the batches of a request by partition: of two, it would forget one and acknowledge it.
+    harness = AccumulatorHarness(batch_size=1024, memory=4 * 1024, linger=5.0)
+    harness.append(0, value=b"x" * 900)
+    harness.append(0, value=b"x" * 900)
+    harness.append(1)
+    assert harness.append(0, value=b"x" * 900)
+    waiter = harness.pool.enqueue(1024, lambda: None)
+    harness.accumulator.readiness.memory_exhausted(harness.now)
+    # Partition 1 was ready only because someone waited for memory; its turn comes between two of partition 0's.
+    harness.pool.abandon(waiter)
+    assert partitions(harness.drain(0)) == [0]
+    assert partitions(harness.drain(0)) == [0]
+
+
 def test_memory_exhausted_though_nobody_waits_any_more_changes_nothing() -> None:
     harness = AccumulatorHarness(linger=5.0, delivery_timeout=100.0)
     harness.append(0)

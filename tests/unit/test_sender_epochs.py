@@ -333,6 +333,24 @@ def test_the_halves_of_a_batch_share_its_sequences() -> None:
     assert h.outstanding == 0
 
 
+def test_a_batch_that_may_be_written_is_not_halved() -> None:
+    # The broker knows sequences by batch: of a batch that it has, the halves would be new to it.
+    h = warm()
+    records = [h.append(0, b"%d" % number) for number in range(4)]
+    h.run()
+    h.lose()
+    h.advance(0.05)
+    h.answer(code=codes.MESSAGE_TOO_LARGE)
+    for record in records:
+        assert record.error is not None
+        assert record.error.possibly_written
+    assert h.produces == []
+    later = h.send(0)
+    h.acknowledge(offset=9)
+    assert later.offset == 9
+    assert h.outstanding == 0
+
+
 def test_halves_that_expire_are_removed_from_the_protocols_books() -> None:
     h = warm()
     records = [h.append(), h.append()]

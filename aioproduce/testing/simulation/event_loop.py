@@ -53,11 +53,13 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     Args:
         clock: The time.
-        network: What `create_connection()` and `create_server()` reach.
+        network: What `create_connection()` reaches.
+        wall_ms: The wall clock, for records without a timestamp.
     """
 
-    def __init__(self, clock: VirtualClock, network: Network) -> None:
+    def __init__(self, clock: VirtualClock, network: Network, wall_ms: Callable[[], int]) -> None:
         super().__init__()
+        self.wall_ms = wall_ms
         self._clock = clock
         self._network = network
         # What BaseEventLoop asks for events, and how exactly its timers are met.

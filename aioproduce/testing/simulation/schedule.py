@@ -98,7 +98,6 @@ REFUSALS: Final = (
 AMBIGUITIES: Final = (
     codes.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     codes.REQUEST_TIMED_OUT,
-    codes.NOT_LEADER_OR_FOLLOWER,
     codes.KAFKA_STORAGE_ERROR,
     codes.UNKNOWN_SERVER_ERROR,
     999,
@@ -199,6 +198,12 @@ KINDS: Final[Mapping[str, Kind]] = {
         ),
         numbers=AMBIGUITIES,
     ),
+    # With acks=1 a leader that was deposed has appended nothing, and says so.
+    "append and depose": Kind(
+        lambda s, f: s.cluster.model.faults.fail_produce(
+            codes.NOT_LEADER_OR_FOLLOWER, topic=f.topic, partition=f.partition, after_append=True
+        )
+    ),
     "refuse on": Kind(
         lambda s, f: s.cluster.model.faults.fail_produce(
             f.number, topic=f.topic, partition=f.partition, times=7
@@ -206,7 +211,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         numbers=(codes.NOT_ENOUGH_REPLICAS, codes.LEADER_NOT_AVAILABLE),
     ),
     # answers
-    "answer lost": Kind(lambda s, f: s.cluster.model.faults.drop_answers(api=ApiKey.PRODUCE, broker=f.broker)),
+    "answer lost": Kind(
+        lambda s, f: s.cluster.model.faults.drop_answers(api=ApiKey.PRODUCE, broker=f.broker)
+    ),
     "answer late": Kind(
         lambda s, f: s.cluster.model.faults.delay_answers(
             f.seconds, times=1, api=ApiKey.PRODUCE, broker=f.broker

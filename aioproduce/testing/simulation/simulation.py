@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from aioproduce.testing.fake_cluster.state import NO_LEADER
@@ -34,7 +35,7 @@ class Simulation:
     real thing: the producer, its asyncio driver, your service; only the sockets, the brokers and the time are not.
 
     For runs to be the same, nothing in the service may depend on the wall clock, on threads, or on the order of
-    sets; records should have their timestamps from `wall_ms()`.
+    sets. Records without a timestamp get that of the simulation; so should those with one (`wall_ms()`).
 
     Args:
         seed: Everything that is left to chance follows from it, the module `random` included.
@@ -63,6 +64,12 @@ class Simulation:
 
     __slots__ = ("_seed", "clock", "cluster", "network", "random", "trace")
 
+    clock: VirtualClock
+    network: Network
+    cluster: SimulatedCluster
+    random: Random
+    trace: Trace
+
     def __init__(
         self,
         seed: int = 0,
@@ -73,10 +80,10 @@ class Simulation:
         **settings: object,
     ) -> None:
         self._seed = seed
-        self.random = random.Random(seed)
+        self.random = Random(seed)
         self.clock = VirtualClock()
         self.trace = Trace(self.clock, trace)
-        self.network = Network(self.clock, random.Random(self.random.getrandbits(64)), self.trace)
+        self.network = Network(self.clock, Random(self.random.getrandbits(64)), self.trace)
         self.cluster = SimulatedCluster(self.network, brokers, topics or {}, **settings)
 
     @property
@@ -118,6 +125,9 @@ class Simulation:
         self.trace.add(f"end of {fault}")
         end(self, fault)
 
+    def _make_loop(self) -> SimulationLoop:
+        return SimulationLoop(self.clock, self.network, self.wall_ms)
+
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end in virtual time, as `asyncio.run()` does.
 
@@ -127,7 +137,7 @@ class Simulation:
         former = random.getstate()
         random.seed(self._seed)
         try:
-            with asyncio.Runner(loop_factory=lambda: SimulationLoop(self.clock, self.network)) as runner:
+            with asyncio.Runner(loop_factory=self._make_loop) as runner:
                 return runner.run(main)
         finally:
             random.setstate(former)
