@@ -62,6 +62,8 @@ _STRUCT_CODES: Final = {
 
 _UUID_SIZE: Final = 16
 _REQUEST_HEADER: Final = struct.Struct(">hhi")
+# The client id is an old-style string in every version (KIP-511: so that a broker can read it in any).
+_read_client_id: Final = primitives.string_reader(is_compact=False, is_nullable=True)
 _HEADER_WITH_TAGS: Final = 2
 _READERS: Final[dict[type[Any], Reader]] = {}
 
@@ -189,11 +191,9 @@ def skip_tags(frame: memoryview, at: int) -> int:
 
 
 def _read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
-    # The client id is an old-style string in every version (KIP-511: so that a broker can read it in any).
-    read_client_id = primitives.string_reader(is_compact=False, is_nullable=True)
     try:
         api_key, api_version, correlation_id = _REQUEST_HEADER.unpack_from(frame)
-        client_id, at = read_client_id(frame, _REQUEST_HEADER.size)
+        client_id, at = _read_client_id(frame, _REQUEST_HEADER.size)
     except (struct.error, UnicodeDecodeError) as error:
         raise ProtocolError("the bytes are not a request header") from error
     return RequestHeader(api_key, api_version, correlation_id, client_id), at

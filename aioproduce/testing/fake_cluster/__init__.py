@@ -12,7 +12,7 @@
 | `produce` `fetch` `cluster_apis` `groups` | the APIs |
 | `log` `producer_state` `record_batch` `codecs` | a partition's log, idempotence, the batch format |
 | `faults` | scripted misbehaviour |
-| `encoding` | answers through kio's encoder |
+| `encoding` | answers, by writers compiled from kio's descriptions |
 
 Requests are read with `aioproduce.wire.reader`; kio's decoder never sees bytes from the network.
 """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from aioproduce.wire.framing import FrameReader
 
@@ -21,9 +21,7 @@ _MAX_REQUEST_BYTES: Final = 104_857_600
 _REMEMBERED_REQUESTS: Final = 10_000
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class ReceivedRequest:
+class ReceivedRequest(NamedTuple):
     """One request as it arrived.
 
     Attributes:

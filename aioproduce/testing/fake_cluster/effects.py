@@ -5,31 +5,24 @@ Made by `model`, carried out in order by the front (`server`) or by a simulated 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import NamedTuple, TypeAlias
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """Write these bytes."""
 
     connection_id: int
     data: bytes
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(NamedTuple):
     """Close the connection: by FIN after what was sent, or by RST at once."""
 
     connection_id: int
     is_reset: bool
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class SetReading:
+class SetReading(NamedTuple):
     """Stop reading from the socket (which stays open), or go on."""
 
     connection_id: int

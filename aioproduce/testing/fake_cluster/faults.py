@@ -331,6 +331,8 @@ class Faults:
 
     def take_code(self, api: int, broker: int, topic: str | None, partition: int = 0) -> Fault | None:
         """Use up the error code that is scripted for one partition or topic of a request."""
+        if not self._codes:
+            return None
         return _take(
             self._codes,
             lambda fault: fault.matches(api, broker) and fault.matches_partition(topic, partition),
@@ -346,10 +348,14 @@ class Faults:
 
     def take_answer_fault(self, api: int, broker: int) -> Fault | None:
         """Use up what goes wrong with the connection or answer of a request."""
+        if not self._answers:
+            return None
         return _take(self._answers, lambda fault: fault.matches(api, broker))
 
     def take_throttle(self, api: int, broker: int) -> float:
         """Use up a throttle; 0 if there is none."""
+        if not self._throttles:
+            return 0.0
         fault = _take(self._throttles, lambda fault: fault.matches(api, broker))
         return 0.0 if fault is None else fault.seconds
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from kio.schema.errors import ErrorCode
 
@@ -72,9 +72,7 @@ class TopicConfig:
     check_records: bool = False
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class StoredBatch:
+class StoredBatch(NamedTuple):
     """One batch in a log, as it is handed to consumers."""
 
     header: BatchHeader
@@ -119,8 +117,7 @@ class StoredBatch:
         return decode_records(self.header, self.content)
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     """What became of a batch that was accepted.
 
     Attributes:

@@ -244,13 +244,14 @@ class ProduceHandler:
                 ErrorCode.not_leader_or_follower,
                 f"Partition {partition.topic}-{partition.partition} is not led by broker {exchange.broker_id}",
             )
-        isr = self._state.isr(partition)
-        if exchange.body["acks"] == -1 and len(isr) < partition.min_insync:
-            raise RefusedError(
-                ErrorCode.not_enough_replicas,
-                f"The size of the current ISR {isr} is insufficient to satisfy the min.isr requirement of "
-                f"{partition.min_insync} for partition {partition.topic}-{partition.partition}",
-            )
+        if exchange.body["acks"] == -1 and partition.log.config.min_insync_replicas > 1:
+            isr = self._state.isr(partition)
+            if len(isr) < partition.min_insync:
+                raise RefusedError(
+                    ErrorCode.not_enough_replicas,
+                    f"The size of the current ISR {isr} is insufficient to satisfy the min.isr requirement of "
+                    f"{partition.min_insync} for partition {partition.topic}-{partition.partition}",
+                )
         content = records or b""
         if len(content) >= HEADER_BYTES and read_header(content).is_transactional:
             raise RefusedError(ErrorCode.invalid_txn_state, "FakeCluster does not model transactions")

@@ -14,7 +14,6 @@ Invariants:
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
@@ -46,8 +45,7 @@ _ATTRIBUTES: Final = struct.Struct(">h")
 _MAX_TIMESTAMP: Final = struct.Struct(">q")
 
 
-@dataclass(frozen=True, slots=True)
-class BatchHeader:
+class BatchHeader(NamedTuple):
     """The 61 bytes in front of the records of a batch."""
 
     base_offset: int
@@ -104,7 +102,7 @@ class DecodedRecord(NamedTuple):
 
 def read_header(batch: bytes | memoryview) -> BatchHeader:
     """Read the header of a batch that is at least `HEADER_BYTES` long."""
-    return BatchHeader(*_HEADER.unpack_from(batch))
+    return BatchHeader._make(_HEADER.unpack_from(batch))
 
 
 def parse_single_batch(records: bytes | memoryview, produce_version: int) -> BatchHeader:
