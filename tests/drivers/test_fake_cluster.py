@@ -19,7 +19,7 @@ from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.errors import MessageSizeTooLargeError
 from confluent_kafka import Consumer, KafkaError, Producer
 
-from aioproduce.testing import FakeCluster
+from aioproduce.testing import FakeCluster, ReplicationConfig
 from aioproduce.wire.api import ApiKey
 from tests.unit.fake_broker_peer import batch, produce_request
 from tests.wire_oracle import request_frame
@@ -292,6 +292,34 @@ async def test_librdkafka_falls_back_to_old_api_versions(cluster: FakeCluster) -
     assert asked == {0, 3}
 
 
+async def test_a_consumer_reads_what_every_replica_has() -> None:
+    """And an unclean election takes away what the elected one does not have."""
+    replication = ReplicationConfig(lag=0.01)
+    async with FakeCluster(3, topics={"t": 1}, replication=replication) as cluster:
+        async with producer(cluster, acks="all") as client:
+            await client.send_and_wait("t", b"a")
+            assert cluster.high_watermark("t", 0) == 1
+            cluster.faults.pause_replication(1)
+            # The answer comes when the follower has been behind for so long that it is waited for no more.
+            replication.lag_timeout = 0.1
+            await client.send_and_wait("t", b"b")
+            assert 1 not in cluster.isr("t", 0)
+        assert await read_back(cluster, 2, "t") == [(0, 0, b"a"), (0, 1, b"b")]
+        assert cluster.elect_unclean("t", 0, 1) == 1
+        assert await read_back(cluster, 1, "t") == logged(cluster) == [(0, 0, b"a")]
+
+
+async def test_a_leader_that_metadata_does_not_show_yet(cluster: FakeCluster) -> None:
+    cluster.delay_metadata(3600.0)
+    cluster.move_leader("t", 0, 2)
+    async with producer(cluster) as client:
+        await client.partitions_for("t")
+        assert client.client.cluster.leader_for_partition(TopicPartition("t", 0)) == 0
+        cluster.delay_metadata(0.0)
+        await client.client.force_metadata_update()
+        assert client.client.cluster.leader_for_partition(TopicPartition("t", 0)) == 2
+
+
 # Sockets
 
 
@@ -319,6 +347,26 @@ async def test_a_reset_is_an_rst(cluster: FakeCluster) -> None:
         await reader.read()
     writer.close()
     assert len(cluster.records("t")) == 1
+
+
+async def test_a_quota_is_told_and_kept(cluster: FakeCluster) -> None:
+    frame = produce_frame(cluster)
+    cluster.limit_produce((len(frame) - 4) / 3600)
+    reader, writer = await connect(cluster)
+    writer.write(frame)
+
+    # `throttle_time_ms` is the last field of an answer of version 8: an hour's worth, less one second.
+    throttle = int.from_bytes((await read_frame(reader))[-4:], "big")
+    writer.write(frame)
+    other_reader, other_writer = await connect(cluster)
+    cluster.limit_produce(None)
+    other_writer.write(frame)
+    await read_frame(other_reader)
+    writer.close()
+    other_writer.close()
+
+    assert throttle == 3_599_000
+    assert len(cluster.records("t")) == 2
 
 
 async def test_half_a_frame_ends_with_a_fin(cluster: FakeCluster) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from aioproduce.testing import FakeCluster
+from tests.kafka_ask import partition_states
 from tests.unit.fake_broker_peer import (
+    REPLICATED_ANSWERS,
     SCRIPTS,
     TRANSACTIONAL_ANSWERS,
     Step,
@@ -20,6 +24,7 @@ from tests.unit.fake_broker_peer import (
     find_transaction_coordinator,
     init_producer_id,
     produce_request,
+    replicate,
 )
 from tests.wire_oracle import request_frame, response_class
 
@@ -78,6 +83,51 @@ def test_script(kafka1: KafkaCluster, peer: RealPeer, topic_name: str, steps: tu
     assert [(answer.error_code.value, answer.base_offset) for answer in answers] == [
         (step.code, step.base_offset) for step in steps
     ]
+
+
+class RealTopic:
+    """The real side of `replicate`: `kafka3`'s own topic, of whose followers one is stopped by SIGSTOP."""
+
+    def __init__(self, cluster: KafkaCluster, topic: str) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.leader = cluster.leader_of(topic, 0)
+        self.follower = next(node_id for node_id in cluster.nodes if node_id != self.leader)
+        self.peer = RealPeer("127.0.0.1", cluster.nodes[self.leader].port)
+
+    def produce(self, content: bytes, *, acks: int = -1, timeout: float = 0.5) -> tuple[int, int]:
+        answer = self.peer.ask(produce_request(self.topic, {0: content}, acks=acks, timeout=timeout))
+        (only,) = answer.responses[0].partition_responses
+        return only.error_code.value, only.base_offset
+
+    def hold(self) -> None:
+        self.cluster.stall(self.follower)
+
+    def release(self) -> None:
+        self.cluster.resume(self.follower)
+
+    def wait_for_isr(self, replicas: int) -> None:
+        # pytest's time-out bounds it: the controller fences the stopped node after broker.session.timeout.ms.
+        while len(partition_states(self.cluster.nodes[self.leader].port, self.topic)[0].isr) != replicas:
+            time.sleep(0.05)
+
+
+@pytest.mark.scenario(35, "K")
+def test_acks_all_while_a_follower_is_held_up(kafka3: KafkaCluster, topic_name: str) -> None:
+    kafka3.create_topic(topic_name, partitions=1, configs={"min.insync.replicas": "3"})
+    kafka3.wait_until_in_sync(topic_name)
+
+    topic = RealTopic(kafka3, topic_name)
+    with contextlib.closing(topic.peer.connection):
+        assert replicate(topic) == REPLICATED_ANSWERS
+
+
+def test_more_in_sync_replicas_than_there_are_cannot_be_demanded(
+    kafka1: KafkaCluster, peer: RealPeer, topic_name: str
+) -> None:
+    kafka1.create_topic(topic_name, partitions=1, configs={"min.insync.replicas": "2"})
+
+    assert peer.produce(topic_name, Step(batch(b"v"), 0)).error_code.value == 0
 
 
 def test_an_idempotent_producer_gets_a_new_id_whatever_it_names(peer: RealPeer) -> None:

@@ -10,7 +10,7 @@ import importlib
 import struct
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from crc32c import crc32c
@@ -67,6 +67,7 @@ def produce_request(
     *,
     version: int = 8,
     acks: int = -1,
+    timeout: float = 1.0,
     transactional_id: str | None = None,
 ) -> Any:
     """A Produce request as kio's entity; v13 takes the topic's id."""
@@ -75,7 +76,7 @@ def produce_request(
     return schema.ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
-        timeout=timedelta(seconds=1),
+        timeout=timedelta(seconds=timeout),
         topic_data=(
             schema.TopicProduceData(
                 **named,
@@ -256,6 +257,62 @@ def _in_turn(producer_id: int, *steps: tuple[int, int, int, int, int]) -> tuple[
 _NONE, _CORRUPT, _TOO_LARGE, _UNSUPPORTED_CODEC, _ACKS = 0, 2, 10, 76, 21
 _OUT_OF_ORDER, _OLD_EPOCH, _INVALID_TIMESTAMP, _INVALID_RECORD = 45, 47, 32, 87
 _LAST = 2**31 - 1
+
+
+class ReplicatedTopic(Protocol):
+    """A topic of one partition with three replicas, and a follower that can be held up."""
+
+    def produce(self, content: bytes, *, acks: int = -1, timeout: float = 0.5) -> tuple[int, int]:
+        """(error code, base offset) of the answer."""
+
+    def hold(self) -> None:
+        """A follower stops to fetch."""
+
+    def wait_for_isr(self, replicas: int) -> None:
+        """Wait until so many are in sync."""
+
+    def release(self) -> None:
+        """It fetches again."""
+
+
+def replicate(topic: ReplicatedTopic) -> list[tuple[int, int]]:
+    """Produce while a follower is held up, where `min.insync.replicas` is 3; what is answered.
+
+    Kafka 4.3.1 and the model give `REPLICATED_ANSWERS`.
+    """
+    patience = 20.0
+    first, second, third, fourth, fifth = (batch(b"v", b"w", producer=(9200, 0, 2 * n)) for n in range(5))
+    answers = [topic.produce(first, timeout=patience)]
+    topic.hold()
+    answers += [
+        # Appended, and not replicated in time; a retry is known, and waits likewise.
+        topic.produce(second),
+        topic.produce(second),
+        topic.produce(second, acks=1),
+        # A retry of what is replicated has nothing to wait for.
+        topic.produce(first, timeout=patience),
+        # Meanwhile the ISR shrinks. Older brokers answered NOT_ENOUGH_REPLICAS_AFTER_APPEND then; 4.3.1 goes on
+        # waiting (KIP-966).
+        topic.produce(third, timeout=10.0),
+    ]
+    topic.wait_for_isr(2)
+    answers += [
+        # Refused before anything is looked at, also a retry of what is committed.
+        topic.produce(first),
+        topic.produce(fourth),
+        topic.produce(fourth, acks=1),
+    ]
+    topic.release()
+    topic.wait_for_isr(3)
+    return [*answers, topic.produce(second, timeout=patience), topic.produce(fifth, timeout=patience)]
+
+
+REPLICATED_ANSWERS = [
+    (0, 0),
+    *((7, 2), (7, 2), (0, 2), (0, 0), (7, 4)),
+    *((19, -1), (19, -1), (0, 6)),
+    *((0, 2), (0, 8)),
+]
 
 # (error code, epoch) for: a new transactional id, again, again naming the last id and epoch, naming an older epoch
 # (PRODUCER_FENCED), and another new transactional id, naming an id that is not its own.

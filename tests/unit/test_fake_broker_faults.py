@@ -11,6 +11,7 @@ from aioproduce.testing import ClusterModel
 from aioproduce.wire.api import ApiKey
 from tests.unit.fake_broker_peer import Peer, batch, fetch_request, init_producer_id, model, produce_request
 from tests.unit.test_fake_broker_connections import api_versions, metadata
+from tests.wire_oracle import request_frame
 
 
 @pytest.fixture
@@ -87,7 +88,8 @@ def test_error_codes_before_and_after_the_append(cluster: ClusterModel, peer: Pe
 
     assert [(answer.error_code.value, answer.base_offset) for answer in (before, after)] == [
         (19, -1),
-        (20, -1),
+        # Kafka tells the offset of what it has appended, whatever the code.
+        (20, 0),
     ]
     assert end(cluster) == 1
 
@@ -251,6 +253,34 @@ def test_a_throttle_is_one_connections(cluster: ClusterModel, peer: Peer) -> Non
     peer.ask(request())
 
     assert Peer(cluster).produce("t", batch(b"v")).error_code.value == 0
+
+
+def test_a_quota_makes_who_sends_too_much_wait(cluster: ClusterModel, peer: Peer) -> None:
+    size = len(request_frame(request())) - 4
+    cluster.produce_quota = size / 2
+
+    # Each request is two seconds' worth, and one second's worth may come at once.
+    first = peer.ask(request(), now=10.0)
+    peer.send(request(), now=10.5)
+    assert peer.frames() == []
+    cluster.handle_timer(11.0)
+    (second,) = peer.answers()
+    other = Peer(cluster).ask(request(), now=11.0)
+
+    assert [answer.throttle_time.total_seconds() for answer in (first, second, other)] == [1.0, 2.0, 1.0]
+    assert [entry.is_throttled for entry in cluster.requests.entries()] == [False, True, False]
+    cluster.produce_quota = None
+    assert Peer(cluster).ask(request(), now=12.0).throttle_time.total_seconds() == 0
+
+
+def test_a_quota_mutes_who_wants_no_answer(cluster: ClusterModel, peer: Peer) -> None:
+    cluster.produce_quota = 100.0
+    for _ in range(2):
+        peer.send(produce_request("t", {0: batch(b"v" * 200)}, acks=0), now=1.0)
+
+    assert end(cluster) == 1
+    cluster.handle_timer(60.0)
+    assert end(cluster) == 2
 
 
 def test_a_stalled_broker_reads_nothing_and_answers_nothing(cluster: ClusterModel, peer: Peer) -> None:

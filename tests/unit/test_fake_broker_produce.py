@@ -21,6 +21,7 @@ from tests.unit.fake_broker_peer import (
     TIMESTAMP,
     Peer,
     batch,
+    fetch_request,
     init_producer_id,
     model,
     produce_request,
@@ -314,6 +315,55 @@ def test_retention_drops_the_oldest_batches_and_says_so() -> None:
 
     assert [answer.log_start_offset for answer in answers] == [0, 0, 1, 2]
     assert stored(cluster) == [(2, b"v2"), (3, b"v3")]
+
+
+def test_retention_by_time_goes_by_the_newest_record_of_a_batch() -> None:
+    cluster = model()
+    cluster.state.create_topic("t", 1, config=TopicConfig(retention_seconds=60))
+    peer = Peer(cluster)
+    for n in range(3):
+        # Each in the last millisecond that counts: 0.000, 20.000 and 40.000.
+        peer.produce("t", batch(b"v%d" % n, timestamp=EPOCH_MS + 20_000 * n), now=20.0 * n)
+
+    assert peer.produce("t", batch(b"w", timestamp=EPOCH_MS + 60_000), now=60.0).log_start_offset == 0
+    assert peer.produce("t", batch(b"x", timestamp=EPOCH_MS + 60_001), now=60.001).log_start_offset == 1
+    assert stored(cluster) == [(1, b"v1"), (2, b"v2"), (3, b"w"), (4, b"x")]
+    late = peer.ask(fetch_request(cluster), now=1000.0).responses[0].partitions[0]
+    assert (late.error_code.value, late.log_start_offset) == (1, -1)
+    assert stored(cluster) == []
+
+
+def test_retention_does_not_touch_the_producer_state() -> None:
+    """Since KIP-360 a producer is forgotten by time only, not with its last record."""
+    cluster = model()
+    cluster.state.create_topic("t", 1, config=TopicConfig(retention_seconds=60))
+    peer = Peer(cluster)
+    peer.produce("t", batch(b"a", producer=(7, 0, 0), timestamp=EPOCH_MS))
+    peer.produce("t", batch(b"other", timestamp=EPOCH_MS + 100_000), now=100.0)
+    assert stored(cluster) == [(1, b"other")]
+
+    gap = peer.produce("t", batch(b"c", producer=(7, 0, 2), timestamp=EPOCH_MS + 100_000), now=100.0)
+    following = peer.produce("t", batch(b"b", producer=(7, 0, 1), timestamp=EPOCH_MS + 100_000), now=100.0)
+
+    assert [(answer.error_code.value, answer.base_offset) for answer in (gap, following)] == [
+        (45, -1),
+        (0, 2),
+    ]
+
+
+def test_producers_expire_by_the_time_of_their_last_batch() -> None:
+    cluster = model()
+    cluster.state.create_topic("t", 1, config=TopicConfig(producer_expiration_seconds=60))
+    peer = Peer(cluster)
+    peer.produce("t", batch(b"a", producer=(7, 0, 0), timestamp=EPOCH_MS))
+
+    in_time = peer.produce("t", batch(b"c", producer=(7, 0, 2), timestamp=EPOCH_MS + 60_000), now=60.0)
+    too_late = peer.produce("t", batch(b"c", producer=(7, 0, 2), timestamp=EPOCH_MS + 60_001), now=60.001)
+
+    assert [(answer.error_code.value, answer.base_offset) for answer in (in_time, too_late)] == [
+        (45, -1),
+        (0, 1),
+    ]
 
 
 @pytest.mark.parametrize("version", range(6))

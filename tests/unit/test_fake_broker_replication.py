@@ -11,7 +11,15 @@ from typing import Any
 import pytest
 
 from aioproduce.testing import ClusterModel, ReplicationConfig, TopicConfig
-from tests.unit.fake_broker_peer import Peer, batch, fetch_request, model, produce_request
+from tests.unit.fake_broker_peer import (
+    REPLICATED_ANSWERS,
+    Peer,
+    batch,
+    fetch_request,
+    model,
+    produce_request,
+    replicate,
+)
 
 LAG = 0.01
 
@@ -394,3 +402,39 @@ def test_one_answer_for_two_partitions_waits_for_both() -> None:
     (answer,) = peer.answers()
     codes = [entry.error_code.value for entry in answer.responses[0].partition_responses]
     assert codes == [0] * len(led) + [3]
+
+
+class ModelTopic:
+    """The model's side of `replicate`."""
+
+    def __init__(self) -> None:
+        self.cluster = replicated(lag_timeout=5.0, min_insync_replicas=3)
+        self.peer = Peer(self.cluster)
+        self.now = 0.0
+
+    def produce(self, content: bytes, *, acks: int = -1, timeout: float = 0.5) -> tuple[int, int]:
+        self.peer.send(produce_request("t", {0: content}, acks=acks, timeout=timeout), now=self.now)
+        until = self.now + timeout
+        while (found := outcome(self.peer)) is None:
+            at = self.cluster.next_timer()
+            assert at is not None
+            assert at <= until
+            self.now = max(self.now, at)
+            self.cluster.handle_timer(self.now)
+        return found
+
+    def hold(self) -> None:
+        self.cluster.faults.stall(2)
+
+    def release(self) -> None:
+        self.cluster.faults.resume(2)
+
+    def wait_for_isr(self, replicas: int) -> None:
+        self.now += 40.0
+        run_until(self.cluster, self.now)
+        assert len(partition(self.cluster).tracked.isr) == replicas
+
+
+@pytest.mark.scenario(35, "S")
+def test_the_script_that_real_brokers_answer_alike() -> None:
+    assert replicate(ModelTopic()) == REPLICATED_ANSWERS

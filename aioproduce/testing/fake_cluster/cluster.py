@@ -48,10 +48,11 @@ class FakeCluster:
     it misbehaves on demand (`faults`).
 
     Replicas have everything at once, so that `acks=all` equals `acks=1`, unless `replication` is given: then
-    followers lag, leave and join the ISR, and an unclean election loses records.
+    followers lag, leave and join the ISR, and an unclean election loses records. A leader that stops is followed by
+    another one at once.
 
     Not modelled: disk (all is lost at the end), transactions (InitProducerId gives out ids and fences, no more),
-    quotas, security, compaction, static group membership, and the protocol of KIP-848. Offsets and times of a run
+    security, compaction, static group membership, and the protocol of KIP-848. Offsets and times of a run
     depend on the clients; everything else is deterministic.
 
     Args:
@@ -65,7 +66,7 @@ class FakeCluster:
         log_append_time_topics: Of `topics`, those with `message.timestamp.type=LogAppendTime`.
         topic_config: The configuration of topics that are created without one.
         announce_created_topics_late: Answer LEADER_NOT_AVAILABLE to the request that creates a topic.
-        replication: How followers follow; by default every replica has everything at once.
+        replication: How followers follow; by default every replica has everything at once. `faults` pauses them.
 
     Attributes:
         faults: Scripted misbehaviour.
@@ -302,6 +303,21 @@ class FakeCluster:
         plays a broker before Kafka 0.11 (it only advertises so: no such Produce request is understood).
         """
         self._model.set_api_versions(versions, broker)
+
+    def limit_produce(self, bytes_per_second: float | None) -> None:
+        """A quota for every connection: who sends more is told `throttle_time_ms` and not read meanwhile (KIP-219).
+
+        `None`, as at the start, is no limit.
+        """
+        self._model.produce_quota = bytes_per_second
+
+    def delay_metadata(self, seconds: float) -> None:
+        """Let brokers tell of a change (leaders, topics, brokers) so many seconds later; 0, the default, at once.
+
+        They accept and refuse by the truth meanwhile. One broker alone is stopped in its knowledge by
+        `faults.freeze_metadata`.
+        """
+        self._model.metadata_delay = seconds
 
     def advertise(self, broker: int, host: str, port: int) -> None:
         """Change the address that metadata shows for a broker, e.g. that of a proxy in front of it."""

@@ -95,4 +95,5 @@ class BrokerSideConnection:
     unread: list[bytes] = field(default_factory=list)
     is_reading: bool = True
     throttled_until: float = 0.0
+    quota_paid_until: float = float("-inf")
     outbox: deque[tuple[float, Send | Close]] = field(default_factory=deque)

@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from aioproduce.testing.fake_cluster.exchange import Answer, Body, Exchange, Outcome
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from aioproduce.testing.fake_cluster.partition import PartitionState
     from aioproduce.testing.fake_cluster.state import ClusterState
@@ -45,10 +45,13 @@ class _WaitingFetch:
 class FetchHandler:
     """Answers Fetch and ListOffsets."""
 
-    __slots__ = ("_answer", "_state", "_timers", "_waiting")
+    __slots__ = ("_answer", "_state", "_timers", "_waiting", "_wall_ms")
 
-    def __init__(self, state: ClusterState, timers: Timers, answer: Answer) -> None:
+    def __init__(
+        self, state: ClusterState, timers: Timers, wall_ms: Callable[[float], int], answer: Answer
+    ) -> None:
         self._state = state
+        self._wall_ms = wall_ms
         self._timers = timers
         self._answer = answer
         self._waiting: dict[tuple[str, int], list[_WaitingFetch]] = {}
@@ -58,6 +61,7 @@ class FetchHandler:
         body = exchange.body
         if body.get("session_id", 0) != 0:
             return _fetch_answer((), ErrorCode.fetch_session_id_not_found)
+        self._apply_retention(body["topics"], exchange, now)
         answer, size, is_final = self._read(exchange)
         if is_final or size >= body["min_bytes"] or body["max_wait"] <= 0:
             return answer
@@ -85,6 +89,15 @@ class FetchHandler:
                 for topic in exchange.body["topics"]
             ]
         }
+
+    def _apply_retention(self, topics: list[dict[str, Any]], exchange: Exchange, now: float) -> None:
+        """Time has passed since the last append."""
+        for topic in topics:
+            name = self._name(exchange, topic)
+            found = None if name is None else self._state.topics.get(name)
+            if found is not None and found.config.retention_seconds is not None:
+                for partition in found.partitions:
+                    partition.log.apply_retention(self._wall_ms(now), partition.high_watermark)
 
     def _wait(self, exchange: Exchange, now: float) -> None:
         waiting = _WaitingFetch(exchange, [])

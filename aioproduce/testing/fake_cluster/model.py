@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from kio.serial.errors import OutOfBoundValue
 
@@ -43,6 +43,10 @@ if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.state import ClusterState
 
 
+# quota.window.size.seconds, of which Kafka averages eleven: how much may come at once.
+_QUOTA_WINDOW: Final = 1.0
+
+
 @final
 class ClusterModel:
     """A whole cluster.
@@ -53,6 +57,8 @@ class ClusterModel:
 
     Attributes:
         effects: What to do to sockets, in order; the caller empties it.
+        produce_quota: Bytes per second that each connection may produce (Kafka counts them by user and client id);
+            who sends more is told `throttle_time_ms`, and not read meanwhile. `None` is no limit.
         wake: Called when something other than a fact (a call on `faults`) made work for `handle_timer`.
     """
 
@@ -62,6 +68,7 @@ class ClusterModel:
         self.requests = RequestLog()
         self.faults = Faults(self._plan_fault_change, self._plan_reset)
         self.connections_opened = 0
+        self.produce_quota: float | None = None
         self.wake: Callable[[], None] = lambda: None
         self.epoch_ms = epoch_ms
         self._now = 0.0
@@ -72,7 +79,7 @@ class ClusterModel:
         }
         self._timers = Timers()
         self._views = MetadataViews(state, self.faults)
-        self._fetch = FetchHandler(state, self._timers, self._answer)
+        self._fetch = FetchHandler(state, self._timers, self._wall_ms, self._answer)
         self._replicator = Replicator(state, self.faults, self._timers, self._committed, self._described)
         self._produce = ProduceHandler(
             state,
@@ -286,7 +293,10 @@ class ClusterModel:
             request.client_id,
             request.body,
             fault,
-            self.faults.take_throttle(request.api_key, broker_id),
+            max(
+                self.faults.take_throttle(request.api_key, broker_id),
+                self._over_quota(connection, request.api_key, len(frame), now),
+            ),
         )
         connection.in_progress = exchange
         outcome = self._handlers[request.api_key](exchange, now)
@@ -294,10 +304,25 @@ class ClusterModel:
             self._close(connection, is_reset=False)
         elif outcome is Outcome.NO_ANSWER:
             connection.in_progress = None
+            self._mute(connection, exchange.throttle, now)
             if fault is not None and fault.kind is AnswerFault.RESET_AFTER:
                 self._close(connection, is_reset=True)
         elif isinstance(outcome, Mapping):
             self._answer(exchange, outcome, now)
+
+    def _over_quota(self, connection: BrokerSideConnection, api: int, size: int, now: float) -> float:
+        """Seconds until what a connection has produced is within its quota again, a second's worth to spare."""
+        if self.produce_quota is None or api != ApiKey.PRODUCE:
+            return 0.0
+        paid_until = max(connection.quota_paid_until, now - _QUOTA_WINDOW) + size / self.produce_quota
+        connection.quota_paid_until = paid_until
+        return max(0.0, paid_until - now)
+
+    def _mute(self, connection: BrokerSideConnection, seconds: float, now: float) -> None:
+        """Read nothing more from a connection for a while (KIP-219)."""
+        if seconds > 0:
+            connection.throttled_until = now + seconds
+            self._timers.call_at(connection.throttled_until, lambda at: self._serve_if_open(connection, at))
 
     def _refuse_version(self, connection: BrokerSideConnection, header: RequestHeader, now: float) -> None:
         """Kafka closes the connection on what it does not speak, but for ApiVersions (KIP-511)."""
@@ -318,8 +343,7 @@ class ClusterModel:
         connection.in_progress = None
         if exchange.throttle > 0:
             body = {**body, "throttle_time": exchange.throttle}
-            connection.throttled_until = now + exchange.throttle
-            self._timers.call_at(connection.throttled_until, lambda at: self._serve_if_open(connection, at))
+            self._mute(connection, exchange.throttle, now)
         fault = exchange.answer_fault
         correlation_id = exchange.correlation_id
         if fault is not None and fault.kind is AnswerFault.WRONG_CORRELATION_ID:

@@ -220,8 +220,6 @@ class ProduceHandler:
                     "This server does not host this topic-partition.",
                 )
             appended = self._append(exchange, partition, entry["records"], now)
-            if fault is not None:
-                raise _scripted(fault)
         except RefusedError as refusal:
             return self._refused(exchange, index, partition, refusal, now)
         answer = {
@@ -232,7 +230,10 @@ class ProduceHandler:
             "log_start_offset": partition.log.start_offset,
             "record_errors": (),
         }
-        if acks == -1 and partition.high_watermark <= appended.last_offset:
+        if fault is not None:
+            # What is in the log has its offset, as in Kafka, whatever the code says.
+            answer.update(_error_fields(_scripted(fault)))
+        elif acks == -1 and partition.high_watermark <= appended.last_offset:
             unsettled.append(_UnsettledBatch(partition, appended.last_offset + 1, answer))
         return answer
 
@@ -277,15 +278,10 @@ class ProduceHandler:
     ) -> dict[str, Any]:
         answer: dict[str, Any] = {
             "index": index,
-            "error_code": refusal.code,
             "base_offset": -1,
             "log_append_time": NO_TIMESTAMP,
             "log_start_offset": -1,
-            "record_errors": [
-                {"batch_index": batch_index, "batch_index_error_message": message}
-                for batch_index, message in refusal.record_errors
-            ],
-            "error_message": str(refusal) or None,
+            **_error_fields(refusal),
         }
         if partition is not None and refusal.code in _LEADER_CODES:
             answer["current_leader"] = self._views.leader(exchange.broker_id, partition, now)
@@ -306,6 +302,17 @@ class ProduceHandler:
             for broker in self._state.running_brokers
             if broker.broker_id in leaders
         ]
+
+
+def _error_fields(refusal: RefusedError) -> dict[str, Any]:
+    return {
+        "error_code": refusal.code,
+        "record_errors": [
+            {"batch_index": batch_index, "batch_index_error_message": message}
+            for batch_index, message in refusal.record_errors
+        ],
+        "error_message": str(refusal) or None,
+    }
 
 
 def _scripted(fault: Fault) -> RefusedError:

@@ -10,7 +10,7 @@ import random
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from aioproduce.testing.fake_cluster.state import NO_LEADER
+from aioproduce.testing.fake_cluster.partition import NO_LEADER
 from aioproduce.testing.simulation.clock import VirtualClock
 from aioproduce.testing.simulation.cluster import SimulatedCluster
 from aioproduce.testing.simulation.event_loop import SimulationLoop
