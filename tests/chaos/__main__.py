@@ -52,6 +52,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     chaos.add_argument(
         "--client", choices=("aioproduce", "java"), default="aioproduce", help="whose verifiable producer"
     )
+    chaos.add_argument(
+        "--without-idempotence", action="store_true", help="a control: the same faults must show duplicates"
+    )
     long = parser.add_argument_group("soak run")
     long.add_argument("--soak", action="store_true", help="watch one producer's resources instead")
     long.add_argument("--minutes", type=float, default=30.0)
@@ -89,6 +92,7 @@ def _chaos(
         faults=endless(options.seed, PARTITIONS),
         senders=options.senders,
         client=options.client,
+        is_idempotent=not options.without_idempotence,
     )
     with progress(console, plan.records, "records") as show:
         report = run(cluster, "chaos", plan, directory, say=console.print, on_progress=show)

@@ -78,7 +78,7 @@ def audit(all_outcomes: Sequence[Outcomes], lines: Iterable[bytes]) -> Findings:
         partition, offset, value = line.split(b"\t")
         before, _, after = value.partition(b".")
         prefix, number = int(before), int(after)
-        if not 0 <= prefix < len(all_outcomes) or number >= (all_outcomes[prefix].sent or 0):
+        if not 0 <= prefix < len(all_outcomes) or not all_outcomes[prefix].may_have_sent(number):
             findings.found("foreign", line.decode())
             continue
         outcomes, copies = all_outcomes[prefix], seen[prefix]

@@ -85,6 +85,10 @@ class Outcomes:
         """Whether the producer came to its end, and printed whole lines."""
         return self.events["shutdown_complete"] == 1 and self.sent is not None and not self._rest
 
+    def may_have_sent(self, number: int) -> bool:
+        """Whether a record of this number is the producer's; of one that told no count any may be."""
+        return number >= 0 and (self.sent is None or number < self.sent)
+
     @property
     def unsettled(self) -> int:
         """Records that were sent and have no outcome; known at the end only."""

@@ -43,6 +43,7 @@ class Plan:
         faults: What happens to the brokers; an endless one ends with the records.
         is_endless: Whether ``faults`` is that.
         client: ``aioproduce`` or ``java``.
+        is_idempotent: Whether the senders are; without it the verdict is expected to be bad.
     """
 
     records: int
@@ -51,6 +52,7 @@ class Plan:
     is_endless: bool = True
     senders: int = 2
     client: str = "aioproduce"
+    is_idempotent: bool = True
 
 
 @dataclass(slots=True)
@@ -103,6 +105,10 @@ class Report:
         }
 
 
+class SendersError(Exception):
+    """A sender ended by itself, or none of their records is settled any more."""
+
+
 class _Follower(threading.Thread):
     """Takes in what the senders print; an error of it is raised by ``finish``."""
 
@@ -129,15 +135,14 @@ class _Follower(threading.Thread):
             self._error = error
 
     def check(self) -> None:
-        """Raise what went wrong: here, a sender that ended by itself, or no record that is settled any more."""
+        """Raise what went wrong here, or with the senders (SendersError)."""
         if self._error is not None:
             raise self._error
         if time.monotonic() - self._changed_at > END_TIMEOUT:
-            raise RuntimeError(f"no record was acknowledged or failed for {END_TIMEOUT:.0f} s")
+            raise SendersError(f"no record was acknowledged or failed for {END_TIMEOUT:.0f} s")
         for sender in self._senders:
             if sender.process.poll() is not None:
-                said = sender.complaints.read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"a sender ended with {sender.process.returncode}: {said}")
+                raise SendersError(f"sender {sender.outcomes.prefix} ended by itself")
 
     def finish(self) -> None:
         self._ended.set()
@@ -171,13 +176,23 @@ def run(
         rate = plan.rate if plan.rate < 0 else max(1, plan.rate // plan.senders)
         senders: list[Sender] = []
         for prefix in range(plan.senders):
-            sender = Sender(cluster, topic, prefix, rate, plan.client, directory)
+            sender = Sender(
+                cluster,
+                topic,
+                prefix,
+                rate=rate,
+                client=plan.client,
+                is_idempotent=plan.is_idempotent,
+                directory=directory,
+            )
             stack.callback(sender.close)
             senders.append(sender)
         follower = _Follower(senders, on_progress)
         follower.start()
         try:
             _hurt(cluster, topic, plan, follower, report, say)
+        except SendersError as error:
+            report.complaints.append(str(error))  # the log is audited all the same
         finally:
             follower.finish()
         for sender in senders:

@@ -2,7 +2,8 @@
 
 Used by ``run``. Each prints into a file, which is followed: a pipe that is not read fast enough would stop it.
 
-1. All run with idempotence and acks=all, with retries for as long as ``delivery.timeout.ms`` lets them.
+1. All run with acks=all and retries for as long as ``delivery.timeout.ms`` lets them, and with idempotence but for
+   a control run: without it the same faults must show duplicates.
 2. Values are ``prefix.number``, so that several can share a topic. Every second producer has keys.
 3. Every process is ended by its pid, and where ``setpriv`` exists by the kernel if this process dies.
 """
@@ -59,17 +60,27 @@ class Sender:
         prefix: Of its values; also its place among the senders.
         rate: Records a second, -1 for as many as go.
         client: ``aioproduce`` or ``java``.
+        is_idempotent: Whether it is to be.
         directory: For its settings and what it prints.
     """
 
     def __init__(
-        self, cluster: KafkaCluster, topic: str, prefix: int, rate: int, client: str, directory: Path
+        self,
+        cluster: KafkaCluster,
+        topic: str,
+        prefix: int,
+        *,
+        rate: int,
+        client: str,
+        is_idempotent: bool,
+        directory: Path,
     ) -> None:
         self.outcomes = Outcomes(prefix)
         self._printed = directory / f"sender-{prefix}.jsonl"
         self.complaints = directory / f"sender-{prefix}.err"
         settings = directory / "sender.properties"
-        settings.write_text("".join(f"{key}={value}\n" for key, value in SETTINGS.items()))
+        keys = SETTINGS | {"enable.idempotence": str(is_idempotent).lower()}
+        settings.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
         words = [
             *("--bootstrap-server", cluster.bootstrap_servers, "--topic", topic),
             *("--throughput", str(rate), "--value-prefix", str(prefix), "--command-config", str(settings)),
@@ -95,8 +106,8 @@ class Sender:
             self.outcomes.take(chunk)
 
     def stop(self) -> None:
-        """Ask it to end."""
-        self.process.send_signal(signal.SIGTERM)
+        """Ask it to end; nothing happens to one that has ended."""
+        self.process.terminate()
 
     def end(self) -> str | None:
         """Wait for its end.

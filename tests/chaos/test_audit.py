@@ -113,6 +113,14 @@ def test_foreign() -> None:
     assert judge([*LOG, b"Partition:1\tOffset:6\t1.0"]) == {"foreign": 1}
 
 
+def test_the_log_of_a_producer_that_was_killed_is_judged_by_what_it_told() -> None:
+    killed = Outcomes(0)
+    killed.take(b"".join(SENT))
+
+    assert audit([killed], [*LOG, b"Partition:1\tOffset:6\t0.3"]).wrong() == {}
+    assert audit([killed], LOG[1:]).wrong() == {"lost": 1}
+
+
 def test_acknowledged_without_an_offset_is_counted_and_found_anywhere() -> None:
     findings = audit([outcomes_of(success(0, 0, -1), sent=1)], [b"Partition:0\tOffset:77\t0.0"])
 
