@@ -169,6 +169,25 @@ def test_a_follower_that_lags_leaves_the_isr_and_comes_back() -> None:
     assert partition(cluster).tracked.isr == (0, 1, 2)
 
 
+def test_a_follower_joins_when_it_has_all_that_is_committed() -> None:
+    """Until then it fetches, and is waited for by nobody."""
+    cluster = replicated()
+    for broker in (1, 2):
+        cluster.broker_stopped(broker, 0.0)
+    run_until(cluster, 0.0)
+    peer = Peer(cluster)
+    peer.produce("t", batch(b"a"), now=1.0)
+    cluster.broker_started(1, 1.004)
+    run_until(cluster, 1.004)
+    peer.produce("t", batch(b"b"), now=1.008)
+    assert partition(cluster).high_watermark == 2
+
+    run_until(cluster, 1.0 + LAG)
+    assert (partition(cluster).end_of(1), partition(cluster).tracked.isr) == (1, (0,))
+    run_until(cluster, 1.5)
+    assert (partition(cluster).end_of(1), partition(cluster).tracked.isr) == (2, (0, 1))
+
+
 def test_a_follower_that_keeps_up_stays() -> None:
     cluster = replicated(lag=0.5, lag_timeout=1.0)
     peer = Peer(cluster)
