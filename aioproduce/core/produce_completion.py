@@ -201,8 +201,8 @@ class ProduceCompletion:
         self._after_settling(batch)
 
     def _may_split(self, batch: ProducerBatch) -> bool:
-        # If it may be in the log already (the limit was lowered since, or the new leader's is lower), its parts would
-        # be no repetitions to the broker, which knows sequences by batch: they would be written again.
+        # If it may be in the log already (the limit was lowered since, or the new leader's is lower), its parts
+        # would be no repetitions to the broker, which knows sequences by batch: they would be written again.
         return batch.record_count > 1 and not (self._transactions is not None and batch.possibly_written)
 
     def _may_retry(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float) -> bool:

@@ -213,8 +213,7 @@ class BareDriver:
         sender.handle_timer(now)
         while (effect := sender.next_effect(now)) is not None:
             self._carry_out(effect)
-        while sender.settled:
-            _run_callbacks(sender.settled.popleft())
+        self.run_callbacks()
         if sender.is_closed:
             self.ended.resume()
         elif sender.has_work:
@@ -224,6 +223,11 @@ class BareDriver:
             if timer is not None and timer < self._alarm_at:
                 self._alarm_at = timer
                 self._loop.call_at(timer, self._alarm)
+
+    def run_callbacks(self) -> None:
+        """Tell of what is settled."""
+        while self._sender.settled:
+            _run_callbacks(self._sender.settled.popleft())
 
     def _alarm(self) -> None:
         self._alarm_at = inf

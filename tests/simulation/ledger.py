@@ -3,10 +3,14 @@
 What must hold for every run (the letters are those of the scenarios' oracle):
 
 L  every accepted record is settled, once, by its deadline; nothing is awaited for ever
-A  every acknowledged record is in the log at the offset that was told, but for what a broker lost
+A  every acknowledged record is in the log at the offset that was told, but for what a broker lost by an election
+   where it may (acks=1, unclean)
 D  with idempotence no record is in the log twice
 O  the records of a writer are in order in each partition, where the settings promise it
 X  what was refused, or failed with `possibly_written=False`, is not in the log
+S  in fair weather every record is acknowledged
+T  each record in the log has the timestamp that it was sent with, and so has its metadata
+B  a client that meets errors backs off: it neither reconnects nor asks for metadata in a storm
 M  all memory is back
 """
 
@@ -15,14 +19,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from aioproduce.errors import DeliveryError
+from aioproduce.errors import DeliveryError, ProducerError
+from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from aioproduce.records import RecordMetadata
     from aioproduce.testing.simulation import Simulation
     from tests.simulation.case import Case
+
+# retry.backoff.ms is 100 and reconnect.backoff.ms 50, less a fifth by jitter; now and then one comes at once.
+_METADATA_A_SECOND = 16
+_CONNECTIONS_A_SECOND = 26
 
 TICK = 0.05
 """How much later than its deadline a record may be told: the loop's turns, and a codec's time."""
@@ -36,6 +45,7 @@ class Entry:
     counter: int
     value: bytes
     offered_at: float
+    timestamp: int
     accepted_at: float | None = None
     settled_at: float = 0.0
     refusal: BaseException | None = None
@@ -54,6 +64,7 @@ class Ledger:
         self._counters: dict[int, int] = {}
         self.entries: dict[bytes, Entry] = {}
         self.violations: list[str] = []
+        self._lost: set[bytes | None] = set()
 
     # -- what happens ---
 
@@ -61,7 +72,9 @@ class Ledger:
         """A record that is about to be sent."""
         counter = self._counters[writer] = self._counters.get(writer, -1) + 1
         value = b"%d:%d:" % (writer, counter)
-        entry = Entry(writer, counter, value.ljust(size, b"."), self._simulation.clock.now)
+        now = self._simulation.clock.now
+        # Records of a batch differ: so that a timestamp that is told for the wrong one shows.
+        entry = Entry(writer, counter, value.ljust(size, b"."), now, self._simulation.wall_ms() + counter % 7)
         self.entries[entry.value] = entry
         return entry
 
@@ -103,7 +116,9 @@ class Ledger:
     def check(self) -> None:
         """Hold everything against the logs."""
         self._check_outcomes()
+        self._check_back_off()
         places = self._read_logs()
+        self._lost = self._read_losses()
         for value, entry in self.entries.items():
             self._check_entry(entry, places.get(value, []))
         for value in places.keys() - self.entries.keys():
@@ -131,33 +146,78 @@ class Ledger:
             places.setdefault(value, []).append((partition, offset))
         return places
 
+    def _read_losses(self) -> set[bytes | None]:
+        """What is in no log because an election took it away."""
+        return {
+            record.value
+            for state in self._simulation.cluster.state.partitions()
+            for batch in state.log.lost
+            for record in batch.records()
+        }
+
     def _log_records(self) -> Iterator[tuple[int, int, bytes]]:
-        for topic in self._simulation.cluster.state.topics.values():
-            for state in topic.partitions:
-                for batch in state.log.batches:
-                    for record in batch.records():
-                        assert record.value is not None
-                        yield state.partition, record.offset, record.value
+        for state in self._simulation.cluster.state.partitions():
+            for batch in state.log.batches:
+                for record in batch.records():
+                    assert record.value is not None
+                    entry = self.entries.get(record.value)
+                    if entry is not None and record.timestamp != entry.timestamp:
+                        self.accuse(
+                            "T", f"{entry}: sent with {entry.timestamp}, written as {record.timestamp}"
+                        )
+                    yield state.partition, record.offset, record.value
 
     def _check_entry(self, entry: Entry, places: list[tuple[int, int]]) -> None:
         if entry.writer >= 0 and any(partition != entry.writer for partition, _ in places):
             self.accuse("A", f"{entry}: in another partition: {places}")
         if self._case.is_idempotent and len(places) > 1:
             self.accuse("D", f"{entry}: in the log {len(places)} times: {places}")
-        if entry.refusal is not None and places:
-            self.accuse("X", f"{entry}: refused ({entry.refusal}), and in the log at {places}")
-        if not entry.outcomes:
-            return
-        metadata, error = entry.outcomes[0]
-        if error is None:
-            if not places:
-                self.accuse("A", f"{entry}: acknowledged at {metadata.offset}, and not in the log")
-            elif metadata.offset >= 0 and (metadata.partition, metadata.offset) not in places:
-                self.accuse("A", f"{entry}: acknowledged at {metadata.offset}, and in the log at {places}")
-        elif not isinstance(error, DeliveryError):
+        if entry.refusal is not None:
+            self._check_failed(entry, entry.refusal, places)
+        elif entry.outcomes:
+            metadata, error = entry.outcomes[0]
+            if error is None:
+                self._check_acknowledged(entry, metadata, places)
+            else:
+                self._check_failed(entry, error, places)
+
+    def _check_acknowledged(
+        self, entry: Entry, metadata: RecordMetadata, places: list[tuple[int, int]]
+    ) -> None:
+        if not places and entry.value in self._lost:
+            if not self._case.may_lose:
+                self.accuse("A", f"{entry}: acknowledged, and lost by an election that was clean")
+        elif not places:
+            self.accuse("A", f"{entry}: acknowledged at {metadata.offset}, and not in the log")
+        elif metadata.offset >= 0 and (metadata.partition, metadata.offset) not in places:
+            self.accuse("A", f"{entry}: acknowledged at {metadata.offset}, and in the log at {places}")
+        if metadata.timestamp != entry.timestamp and not self._is_repetition(metadata.timestamp):
+            self.accuse("T", f"{entry}: sent with {entry.timestamp}, told {metadata.timestamp}")
+
+    def _check_failed(self, entry: Entry, error: BaseException, places: list[tuple[int, int]]) -> None:
+        if self._case.weather == "fair":
+            self.accuse("S", f"{entry}: {error}")
+        if not isinstance(error, ProducerError):
             self.accuse("L", f"{entry}: failed with {error!r}")
-        elif not error.possibly_written and places:
+        is_certain = not isinstance(error, DeliveryError) or not error.possibly_written
+        if is_certain and places:
             self.accuse("X", f"{entry}: certainly not written ({error}), and in the log at {places}")
+
+    def _is_repetition(self, timestamp: int) -> bool:
+        """Whether this may be a batch's largest timestamp, which Kafka tells for what it had before."""
+        return self._case.is_idempotent and any(e.timestamp == timestamp for e in self.entries.values())
+
+    def _check_back_off(self) -> None:
+        requests = self._simulation.cluster.model.requests
+        self._check_rate("requests for metadata", requests.times(ApiKey.METADATA), 1.0, _METADATA_A_SECOND)
+        for host, times in self._simulation.network.attempts.items():
+            self._check_rate(f"connections to {host}", times, 1.0, _CONNECTIONS_A_SECOND)
+
+    def _check_rate(self, what: str, times: Sequence[float], seconds: float, limit: int) -> None:
+        for first, last in zip(times, times[limit:], strict=False):
+            if last - first < seconds:
+                self.accuse("B", f"more than {limit} {what} between {first:.3f} and {last:.3f}")
+                return
 
     def _check_order(self) -> None:
         last: dict[tuple[int, int], int] = {}

@@ -170,6 +170,7 @@ class BareSide:
         self.sender.begin_flush(waiter.notify, self.driver.now())
         self.driver.wake()
         await waiter.wait(float("inf"))
+        self.driver.run_callbacks()
 
     async def close(self) -> None:
         self.sender.begin_close(self.driver.now())

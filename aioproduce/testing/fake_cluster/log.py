@@ -137,13 +137,24 @@ class Appended(NamedTuple):
 class PartitionLog:
     """The batches of one partition, and what it knows about its producers."""
 
-    __slots__ = ("_base_offsets", "_batches", "_size", "config", "end_offset", "producers", "start_offset")
+    __slots__ = (
+        "_base_offsets",
+        "_batches",
+        "_size",
+        "config",
+        "end_offset",
+        "lost",
+        "producers",
+        "start_offset",
+    )
 
     def __init__(self, config: TopicConfig) -> None:
         self.config = config
         self.start_offset = 0
         self.end_offset = 0
         self.producers = ProducerState()
+        self.lost: list[StoredBatch] = []
+        """What elections took away, for whoever accounts for every record."""
         self._batches: deque[StoredBatch] = deque()
         self._base_offsets: list[int] = []
         self._size = 0
@@ -260,6 +271,7 @@ class PartitionLog:
         """
         while self._batches and self._batches[-1].last_offset >= offset:
             batch = self._batches.pop()
+            self.lost.append(batch)
             self._base_offsets.pop()
             self._size -= len(batch.content)
             self.end_offset = batch.base_offset

@@ -13,7 +13,7 @@
 
 from __future__ import annotations
 
-from aioproduce.testing.simulation.clock import VirtualClock
+from aioproduce.testing.simulation.clock import SimulationLivelockError, VirtualClock
 from aioproduce.testing.simulation.cluster import SimulatedCluster
 from aioproduce.testing.simulation.event_loop import SimulationDeadlockError, SimulationLoop
 from aioproduce.testing.simulation.network import Endpoint, Link, Network
@@ -30,6 +30,7 @@ __all__ = [
     "SimulatedCluster",
     "Simulation",
     "SimulationDeadlockError",
+    "SimulationLivelockError",
     "SimulationLoop",
     "Trace",
     "VirtualClock",

@@ -14,11 +14,27 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any, Final, final
 
+from aioproduce.errors import ProducerError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 TURN: Final = 1e-6
 """What one turn of a loop costs, in seconds of virtual time."""
+
+
+class SimulationLivelockError(ProducerError):
+    """More happens than the simulation was meant to take: something turns in circles.
+
+    Attributes:
+        steps: How many steps were taken.
+        now: How far the time had come.
+    """
+
+    def __init__(self, steps: int, now: float) -> None:
+        super().__init__(f"livelock: {steps} steps, and only {now:.6f} s of virtual time have passed")
+        self.steps = steps
+        self.now = now
 
 
 @final
@@ -45,13 +61,15 @@ class VirtualClock:
     Attributes:
         now: Seconds since the simulation began.
         steps: How many steps were taken.
+        limit: How many may be; beyond it something turns in circles.
     """
 
-    __slots__ = ("_count", "_heap", "now", "steps")
+    __slots__ = ("_count", "_heap", "limit", "now", "steps")
 
     def __init__(self) -> None:
         self.now = 0.0
         self.steps = 0
+        self.limit: int | None = None
         self._count = 0
         self._heap: list[tuple[float, int, Event]] = []
 
@@ -78,8 +96,13 @@ class VirtualClock:
 
         What these events plan for the same instant waits for the next step: so whoever drives the clock gets a
         turn between a cause and its effect.
+
+        Raises:
+            SimulationLivelockError: `limit` is reached.
         """
         self.steps += 1
+        if self.limit is not None and self.steps > self.limit:
+            raise SimulationLivelockError(self.steps, self.now)
         at = self.next_at()
         target = until if at is None or at > until else at
         self.now = max(self.now + TURN, target)

@@ -447,9 +447,20 @@ class Network:
     Attributes:
         links: Host -> the way to it. A host is known when it is here.
         listeners: Address -> who accepts there.
+        attempts: Host -> when somebody tried to connect.
     """
 
-    __slots__ = ("_connections", "_count", "_first", "clock", "links", "listeners", "random", "trace")
+    __slots__ = (
+        "_connections",
+        "_count",
+        "_first",
+        "attempts",
+        "clock",
+        "links",
+        "listeners",
+        "random",
+        "trace",
+    )
 
     def __init__(self, clock: VirtualClock, random: Random, trace: Trace) -> None:
         self.clock = clock
@@ -458,6 +469,7 @@ class Network:
         self.links: dict[str, Link] = {}
         self.listeners: dict[Address, Callable[[Endpoint], object]] = {}
         self._first: dict[str, tuple[float, float]] = {}
+        self.attempts: dict[str, list[float]] = {}
         self._connections: dict[int, Endpoint] = {}
         self._count = 0
 
@@ -484,6 +496,7 @@ class Network:
         on_failed: Callable[[OSError], object],
     ) -> Attempt:
         """Open a connection; one of the callbacks is called later, or neither if nobody ever answers."""
+        self.attempts.setdefault(address[0], []).append(self.clock.now)
         attempt = Attempt(self, address, on_connected, on_failed)
         attempt.send_syn()
         return attempt

@@ -144,6 +144,15 @@ def _move(s: Simulation, f: ScheduledFault) -> None:
         state.move_leader(f.topic, f.partition, f.broker)
 
 
+def _elect_unclean(s: Simulation, f: ScheduledFault) -> None:
+    state = s.cluster.state
+    partition = state.partition(f.topic, f.partition)
+    if partition is None or partition.leader_id == f.broker or f.broker not in partition.replicas:
+        return
+    if state.brokers[f.broker].is_running:
+        state.elect_unclean(f.topic, f.partition, f.broker)
+
+
 def _add_partition(s: Simulation, f: ScheduledFault) -> None:
     state = s.cluster.state
     state.add_partitions(f.topic, len(state.topics[f.topic].partitions) + 1)
@@ -180,9 +189,20 @@ KINDS: Final[Mapping[str, Kind]] = {
         lambda s, f: s.cluster.model.faults.resume(f.broker),
         longest=40,
     ),
+    "lag": Kind(
+        lambda s, f: s.cluster.model.faults.pause_replication(f.broker),
+        lambda s, f: s.cluster.model.faults.resume_replication(f.broker),
+        longest=30,
+    ),
+    "stale metadata": Kind(
+        lambda s, f: s.cluster.model.faults.freeze_metadata(f.broker),
+        lambda s, f: s.cluster.model.faults.unfreeze_metadata(f.broker),
+        longest=30,
+    ),
     "throttle": Kind(lambda s, f: s.cluster.model.faults.throttle(f.seconds, broker=f.broker), longest=3),
     # partitions
     "move": Kind(_move),
+    "unclean election": Kind(_elect_unclean),
     "leaderless": Kind(
         lambda s, f: s.cluster.state.take_leader(f.topic, f.partition),
         lambda s, f: s.cluster.state.elect_leader(f.topic, f.partition),

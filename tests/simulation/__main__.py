@@ -1,0 +1,247 @@
+"""`python -m tests.simulation`: many seeds and a table, or one seed and all that happened.
+
+python -m tests.simulation                          200 seeds, as CI runs them
+python -m tests.simulation --seeds 10000            what `make soak` runs
+python -m tests.simulation --seed 1099 --trace      one, with everything that happened
+python -m tests.simulation --seed 1099 --shrink     the smallest case that still fails, as a file for `regressions`
+python -m tests.simulation --case FILE              a case from a file
+python -m tests.simulation --mutants                bugs on purpose: how many of 100 seeds notice each
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tests.simulation.case import WEATHERS, Case, make_case
+from tests.simulation.mutants import MUTANTS
+from tests.simulation.run import Outcome, run_case
+from tests.simulation.shrink import describe, kinds_of, shrink
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+_console = Console(stderr=True)
+
+
+def run_seed(seed: int, weather: str | None = None) -> Outcome:
+    """For a process of its own."""
+    return run_case(make_case(seed, weather=weather))
+
+
+def run_mutant(seed: int, name: str) -> Outcome:
+    """One seed with one bug on purpose."""
+    with MUTANTS[name]():
+        return run_case(make_case(seed))
+
+
+def in_processes(
+    run: Callable[[int], Outcome], seeds: Sequence[int], title: str, jobs: int
+) -> Iterator[Outcome]:
+    """Run seeds on all processors, with a progress bar; outcomes come in the order of the seeds."""
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=_console,
+        transient=True,
+    )
+    with ProcessPoolExecutor(jobs) as pool, progress:
+        task = progress.add_task(title, total=len(seeds))
+        for outcome in pool.map(run, seeds, chunksize=4):
+            progress.advance(task)
+            yield outcome
+
+
+@dataclass
+class Sum:
+    """What some runs come to."""
+
+    seeds: int = 0
+    virtual_hours: float = 0.0
+    faults: int = 0
+    offered: int = 0
+    acknowledged: int = 0
+    failures: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
+    cpu: float = 0.0
+    failed: list[int] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.virtual_hours += outcome.virtual_seconds / 3600
+        self.faults += len(outcome.case.faults)
+        self.offered += outcome.offered
+        self.acknowledged += outcome.acknowledged
+        self.failures.update(outcome.failures)
+        self.requests += outcome.requests
+        self.cpu += outcome.cpu
+        if outcome.violations:
+            self.failed.append(outcome.case.seed)
+
+
+def sum_up(outcomes: Iterable[Outcome]) -> dict[str, Sum]:
+    """By weather and mode, and of all."""
+    sums: dict[str, Sum] = {}
+    for outcome in outcomes:
+        for name in (outcome.case.weather, outcome.case.mode, "all"):
+            sums.setdefault(name, Sum()).add(outcome)
+    order = [*WEATHERS, *sorted(name for name in sums if name not in WEATHERS and name != "all"), "all"]
+    return {name: sums[name] for name in order if name in sums}
+
+
+def table_of(sums: dict[str, Sum]) -> Table:
+    table = Table(title="Simulated runs")
+    for column in (
+        "",
+        "seeds",
+        "virtual hours",
+        "faults",
+        "records",
+        "acknowledged",
+        "failed, absent",
+        "failed, maybe written",
+        "requests",
+        "CPU s",
+        "violations",
+    ):
+        table.add_column(column, justify="left" if not column else "right")
+    for name, total in sums.items():
+        doubtful = sum(count for kind, count in total.failures.items() if "maybe" in kind)
+        table.add_row(
+            name,
+            f"{total.seeds:,}",
+            f"{total.virtual_hours:,.0f}",
+            f"{total.faults:,}",
+            f"{total.offered:,}",
+            f"{total.acknowledged:,}",
+            f"{sum(total.failures.values()) - doubtful:,}",
+            f"{doubtful:,}",
+            f"{total.requests:,}",
+            f"{total.cpu:,.0f}",
+            f"{len(total.failed):,}",
+            end_section=name in ("fair",),
+        )
+    return table
+
+
+def run_many(arguments: argparse.Namespace) -> int:
+    """Run seeds, print the table, and shrink the first that fails."""
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    began = time.monotonic()
+    failed: list[Outcome] = []
+
+    def watched() -> Iterator[Outcome]:
+        run = partial(run_seed, weather=arguments.weather)
+        for outcome in in_processes(run, seeds, f"{len(seeds)} seeds", arguments.jobs):
+            if outcome.violations:
+                failed.append(outcome)
+                _console.print(f"seed {outcome.case.seed}:\n{describe(outcome.violations)}", markup=False)
+            yield outcome
+
+    sums = sum_up(watched())
+    if arguments.json:
+        print(json.dumps({name: asdict(total) for name, total in sums.items()}))
+    else:
+        Console().print(table_of(sums))
+        print(
+            f"{len(seeds)} seeds from {seeds.start}, {len(failed)} with violations, in "
+            f"{time.monotonic() - began:.0f} s on {arguments.jobs} processors"
+        )
+    if failed and not arguments.json:
+        print(f"to see one: python -m tests.simulation --seed {failed[0].case.seed} --trace")
+    return 1 if failed else 0
+
+
+def run_one(case: Case, arguments: argparse.Namespace) -> int:
+    """Run one case and say everything of it."""
+    if arguments.shrink:
+        with _console.status("shrinking") as status:
+            case = shrink(case, run_case, tell=lambda text: status.update(text))
+    outcome = run_case(case, trace=None if arguments.trace else 0)
+    if arguments.json:
+        print(json.dumps({"case": asdict(case), "violations": outcome.violations, "trace": outcome.trace}))
+        return 1 if outcome.violations else 0
+    print(case)
+    for line in outcome.trace:
+        print(line)
+    print(
+        f"{outcome.offered} records, {outcome.acknowledged} acknowledged, failed: {outcome.failures}; "
+        f"{outcome.requests} requests in {outcome.virtual_seconds:.1f} virtual seconds, {outcome.cpu:.2f} CPU s; "
+        f"trace {outcome.trace_hash}"
+    )
+    print(describe(outcome.violations) or "nothing is wrong")
+    if arguments.shrink:
+        path = Path(__file__).parent / "regressions" / f"seed-{case.seed}.json"
+        path.write_text(case.to_json() + "\n")
+        print(f"the case is in {path}")
+    return 1 if outcome.violations else 0
+
+
+def run_mutants(arguments: argparse.Namespace) -> int:
+    """Say for each mutant how many seeds notice it, and by which letters."""
+    seeds = range(arguments.first, arguments.first + arguments.seeds)
+    table = Table(title=f"Bugs on purpose, {len(seeds)} seeds each")
+    for column in ("mutant", "caught in", "first seed", "by"):
+        table.add_column(column)
+    survivors = 0
+    rows: list[dict[str, Any]] = []
+    for name in arguments.mutant or MUTANTS:
+        outcomes = list(in_processes(partial(run_mutant, name=name), seeds, name, arguments.jobs))
+        caught = [outcome for outcome in outcomes if outcome.violations]
+        letters = Counter(letter for outcome in caught for letter in kinds_of(outcome))
+        survivors += not caught
+        by = ", ".join(f"{letter} {count}" for letter, count in letters.most_common())
+        first = caught[0].case.seed if caught else None
+        table.add_row(name, f"{len(caught)} of {len(seeds)}", str(first), by)
+        rows.append(
+            {"mutant": name, "caught": len(caught), "seeds": len(seeds), "first": first, "by": letters}
+        )
+    if arguments.json:
+        print(json.dumps(rows))
+    else:
+        Console().print(table)
+    return 1 if survivors else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.simulation", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--seeds", type=int, help="how many (200; 100 with --mutants)")
+    parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--weather", choices=WEATHERS, help="only this kind")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one per processor)")
+    parser.add_argument("--seed", type=int, help="run this one alone")
+    parser.add_argument("--case", type=Path, help="run the case in this file alone")
+    parser.add_argument("--trace", action="store_true", help="print all that happened")
+    parser.add_argument("--shrink", action="store_true", help="find the smallest case that still fails")
+    parser.add_argument("--mutants", action="store_true", help="run bugs on purpose")
+    parser.add_argument("--mutant", action="append", choices=MUTANTS, help="with --mutants: only this one")
+    parser.add_argument("--json", action="store_true", help="for a program")
+    arguments = parser.parse_args()
+    if arguments.seeds is None:
+        arguments.seeds = 100 if arguments.mutants else 200
+    if arguments.case is not None:
+        return run_one(Case.from_json(arguments.case.read_text()), arguments)
+    if arguments.seed is not None:
+        return run_one(make_case(arguments.seed, weather=arguments.weather), arguments)
+    return run_mutants(arguments) if arguments.mutants else run_many(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
