@@ -31,7 +31,7 @@ async def test_nothing_is_lost_nor_twice_nor_out_of_order(
         records=RECORDS,
         rate=2000,
         # Longer than the 6 s after which the controller fences a silent broker.
-        faults=one_of_each(seed=1, partitions=PARTITIONS, pause=1.0, down=0.0, stall=8.0),
+        faults=one_of_each(seed=1, partitions=PARTITIONS, pause=1.0, down=0.0, stall=10.0),
         is_endless=False,
     )
     told: list[str] = []
