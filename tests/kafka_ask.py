@@ -1,4 +1,4 @@
-"""What a broker itself says about its cluster: two requests, encoded and decoded by kio, one connection each.
+"""What a broker itself says about its cluster: three requests, encoded and decoded by kio, one connection each.
 
 Used by ``KafkaCluster`` to find out when a node is ready and what a log holds. librdkafka's admin client would
 answer from its cache just when leaders have moved, and our own client is what is being tested.
@@ -16,17 +16,22 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import TypeVar
 
+from kio.schema.describe_quorum.v0.request import DescribeQuorumRequest
+from kio.schema.describe_quorum.v0.request import PartitionData as QuorumPartition
+from kio.schema.describe_quorum.v0.request import TopicData as QuorumTopic
+from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
 from kio.schema.errors import ErrorCode
 from kio.schema.list_offsets.v1.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v1.response import ListOffsetsResponse
 from kio.schema.metadata.v4.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v4.response import MetadataResponse
 from kio.schema.request_header.v1.header import RequestHeader
+from kio.schema.request_header.v2.header import RequestHeader as FlexibleRequestHeader
 from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i64
 
-Response = TypeVar("Response", ListOffsetsResponse, MetadataResponse)
+Response = TypeVar("Response", DescribeQuorumResponse, ListOffsetsResponse, MetadataResponse)
 
 # Per connection attempt and read on loopback. A stalled node takes connections and never answers.
 TIMEOUT = 5.0
@@ -84,8 +89,43 @@ def offset_of(port: int, topic: str, partition: int, which: i64) -> int | None:
     return int(answer.offset)
 
 
-def _ask(port: int, request: MetadataRequest | ListOffsetsRequest, response_type: type[Response]) -> Response:
+def quorum_leader(port: int) -> int:
+    """The id of the active controller, as the controllers themselves know it; -1 while there is none."""
+    partition = QuorumPartition(partition_index=i32(0))
+    topic = QuorumTopic(topic_name=TopicName("__cluster_metadata"), partitions=(partition,))
+    response = _ask(port, DescribeQuorumRequest(topics=(topic,)), DescribeQuorumResponse)
+    if response.error_code is not ErrorCode.none:
+        return -1
+    ((answer,),) = (entry.partitions for entry in response.topics)
+    return int(answer.leader_id)
+
+
+def _ask(
+    port: int,
+    request: DescribeQuorumRequest | ListOffsetsRequest | MetadataRequest,
+    response_type: type[Response],
+) -> Response:
+    frame = _exchange(port, _encoded(request))
+    # Four bytes of correlation id come first, and no tagged fields in a flexible answer; a connection with one
+    # request needs not compare it.
+    response, _ = entity_reader(response_type)(frame, 5 if request.__flexible__ else 4)
+    return response
+
+
+def _encoded(request: DescribeQuorumRequest | ListOffsetsRequest | MetadataRequest) -> bytes:
     payload = BytesIO()
+    header: RequestHeader | FlexibleRequestHeader
+    # One writer per type: the unions have none.
+    if isinstance(request, DescribeQuorumRequest):
+        header = FlexibleRequestHeader(
+            request_api_key=request.__api_key__,
+            request_api_version=request.__version__,
+            correlation_id=i32(1),
+            client_id="harness",
+        )
+        entity_writer(FlexibleRequestHeader)(payload, header)
+        entity_writer(DescribeQuorumRequest)(payload, request)
+        return payload.getvalue()
     header = RequestHeader(
         request_api_key=request.__api_key__,
         request_api_version=request.__version__,
@@ -93,18 +133,18 @@ def _ask(port: int, request: MetadataRequest | ListOffsetsRequest, response_type
         client_id="harness",
     )
     entity_writer(RequestHeader)(payload, header)
-    # One writer per type: the union has none.
     if isinstance(request, MetadataRequest):
         entity_writer(MetadataRequest)(payload, request)
     else:
         entity_writer(ListOffsetsRequest)(payload, request)
+    return payload.getvalue()
+
+
+def _exchange(port: int, payload: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as connection:
-        connection.sendall(struct.pack(">i", payload.tell()) + payload.getvalue())
+        connection.sendall(struct.pack(">i", len(payload)) + payload)
         (size,) = struct.unpack(">i", _receive(connection, 4))
-        frame = _receive(connection, size)
-    # Four bytes of correlation id come first; a connection with one request needs not compare it.
-    response, _ = entity_reader(response_type)(frame, 4)
-    return response
+        return _receive(connection, size)
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

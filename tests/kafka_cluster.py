@@ -7,7 +7,8 @@ topics, kio asks for readiness (``tests/kafka_ask.py``), Kafka's own tools judge
 Every method blocks and may be called from any thread; a test whose producer must go on meanwhile says
 ``await asyncio.to_thread(cluster.bounce, 1)``.
 
-1. A node keeps its ports and its log directory for the life of the cluster: restarted, it is the same broker.
+1. A node keeps its ports (but for ``move``) and its log directory for the life of the cluster: restarted, it is
+   the same broker.
 2. Ports lie below the range from which the system numbers outgoing connections. Otherwise, while a broker is
    down, a client's reconnect can be given the broker's own port and end up connected to itself.
 3. A node is ready when it lists, asked itself, every running node of the cluster: Kafka hides a fenced one.
@@ -33,7 +34,15 @@ from typing import TYPE_CHECKING, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.kafka_ask import EARLIEST, LATEST, PartitionState, broker_ids, offset_of, partition_states
+from tests.kafka_ask import (
+    EARLIEST,
+    LATEST,
+    PartitionState,
+    broker_ids,
+    offset_of,
+    partition_states,
+    quorum_leader,
+)
 from tests.kafka_tools import ConsumedRecord, DumpedBatch, KafkaTools
 
 if TYPE_CHECKING:
@@ -66,7 +75,13 @@ class KafkaClusterError(Exception):
 
 @dataclass(slots=True)
 class Node:
-    """One process that is broker and controller, and what outlives it."""
+    """One process that is broker and controller, and what outlives it.
+
+    Attributes:
+        spare_data: A second log directory, whose loss the broker survives; the metadata is in the first.
+        proxied_port: Where it listens for a proxy's connections.
+        proxy_port: Where it tells the clients that come through the proxy to connect to.
+    """
 
     node_id: int
     port: int
@@ -74,6 +89,9 @@ class Node:
     config: Path
     data: Path
     log: Path
+    spare_data: Path | None = None
+    proxied_port: int = 0
+    proxy_port: int = 0
     process: subprocess.Popen[bytes] | None = None
     is_stalled: bool = False
 
@@ -102,6 +120,8 @@ class KafkaCluster:
         properties: Settings of the broker that go before those of the harness.
         features: Feature levels at format time, for example ``{"transaction.version": "1"}``.
         jvm_flags: The brokers'; the default starts fast and is small, not fast in the long run.
+        has_proxies: Give each node a listener that tells its clients to use ``proxy_port``, where the test listens.
+        has_spare_data: Give each node a second log directory, for ``break_spare_data``.
     """
 
     def __init__(
@@ -113,6 +133,8 @@ class KafkaCluster:
         properties: Mapping[str, str] | None = None,
         features: Mapping[str, str] | None = None,
         jvm_flags: Sequence[str] = BROKER_JVM_FLAGS,
+        has_proxies: bool = False,
+        has_spare_data: bool = False,
     ) -> None:
         self.tools = tools
         self._jvm_flags = tuple(jvm_flags)
@@ -122,9 +144,10 @@ class KafkaCluster:
         # The kernel's "kill me with my parent" means the thread that started the process: this one stays.
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-spawner")
         self._admin: AdminClient | None = None
-        self.nodes = self._plan(brokers)
+        self._properties = dict(properties or {})
+        self.nodes = self._plan(brokers, has_proxies=has_proxies, has_spare_data=has_spare_data)
         for node in self.nodes.values():
-            self._write_config(node, dict(properties or {}))
+            self._write_config(node, self._properties)
 
     @property
     def bootstrap_servers(self) -> str:
@@ -159,8 +182,9 @@ class KafkaCluster:
         for node in self.nodes.values():
             # Not SIGTERM: it moves leaders and waits for a quorum that goes too, for data that is not kept.
             self.kill(node.node_id)
-            if node.data.exists():
-                shutil.rmtree(node.data)
+            for data in (node.data, node.spare_data):
+                if data is not None and data.exists():
+                    shutil.rmtree(data)
         self._spawner.shutdown()
 
     # Faults
@@ -209,6 +233,35 @@ class KafkaCluster:
         self._running_process(node_id).send_signal(signal.SIGCONT)
         self.nodes[node_id].is_stalled = False
 
+    def move(self, node_id: int, port: int | None = None) -> int:
+        """Restart a node under another port (a free one by default), which it then keeps; returns the port."""
+        node = self.nodes[node_id]
+        self.terminate(node_id)
+        node.port = port or self.free_port()
+        self._write_config(node, self._properties)
+        self._admin = None  # it knows the old address
+        self.start(node_id)
+        return node.port
+
+    @staticmethod
+    def free_port() -> int:
+        """A port that nobody listens on, from the range of the harness."""
+        return _free_ports(1)[0]
+
+    def break_spare_data(self, node_id: int) -> None:
+        """Take a node's second log directory away; it notices when it writes its next checkpoint there."""
+        spare = self.nodes[node_id].spare_data
+        assert spare is not None
+        spare.rename(spare.with_name("broken"))
+
+    def repair_spare_data(self, node_id: int) -> None:
+        """Put it back, and restart the node: Kafka takes a failed directory into use only then."""
+        spare = self.nodes[node_id].spare_data
+        assert spare is not None
+        self.kill(node_id)
+        spare.with_name("broken").rename(spare)
+        self.start(node_id)
+
     def mend(self) -> None:
         """Bring every node back to life: resume the stalled, start the stopped, wait until all are ready."""
         is_hurt = False
@@ -256,6 +309,29 @@ class KafkaCluster:
     def leader_of(self, topic: str, partition: int) -> int:
         """The id of the node that leads a partition, -1 without one."""
         return self.partitions(topic)[partition].leader
+
+    def elect_preferred(self, topic: str, partition: int, node_id: int) -> None:
+        """Make the first of a partition's replicas, which is this node, its leader again; wait until all know."""
+        place = ("--topic", topic, "--partition", str(partition), "--election-type", "PREFERRED")
+        leader_election = "org.apache.kafka.tools.LeaderElectionCommand"
+        self.tools.run(leader_election, "--bootstrap-server", self.bootstrap_servers, *place)
+        self._wait(
+            f"{topic}-{partition} to be led by {node_id}",
+            lambda: all(
+                self.partitions(topic, node.node_id)[partition].leader == node_id for node in self._live()
+            ),
+        )
+
+    def active_controller(self) -> int:
+        """The id of the node that leads the controllers' quorum."""
+        found: list[int] = []
+
+        def is_led() -> bool:
+            found[:] = [quorum_leader(next(iter(self._live())).port)]
+            return found[0] in {node.node_id for node in self._live()}
+
+        self._wait("the controllers to have a leader", is_led)
+        return found[0]
 
     def wait_until_led(self, topic: str, *, partitions: int) -> None:
         """Wait until every running node sees a running leader for each of that many partitions."""
@@ -334,8 +410,8 @@ class KafkaCluster:
 
     # Inside
 
-    def _plan(self, count: int) -> dict[int, Node]:
-        ports = _free_ports(2 * count)
+    def _plan(self, count: int, *, has_proxies: bool, has_spare_data: bool) -> dict[int, Node]:
+        ports = _free_ports(4 * count)
         nodes = {}
         for node_id in range(1, count + 1):
             folder = self._directory / f"node-{node_id}"
@@ -347,22 +423,28 @@ class KafkaCluster:
                 config=folder / "node.properties",
                 data=folder / "data",
                 log=folder / "broker.log",
+                spare_data=folder / "spare" if has_spare_data else None,
+                proxied_port=ports[2 * count + 2 * node_id - 2] if has_proxies else 0,
+                proxy_port=ports[2 * count + 2 * node_id - 1] if has_proxies else 0,
             )
         return nodes
 
     def _write_config(self, node: Node, overrides: dict[str, str]) -> None:
         voters = (f"{each.node_id}@127.0.0.1:{each.controller_port}" for each in self.nodes.values())
         replication = str(self._replication)
+        proxied = f",PROXIED://127.0.0.1:{node.proxied_port}" if node.proxied_port else ""
+        advertised = f",PROXIED://127.0.0.1:{node.proxy_port}" if node.proxy_port else ""
         settings = {
             "process.roles": "broker,controller",
             "node.id": str(node.node_id),
             "controller.quorum.voters": ",".join(voters),
-            "listeners": f"CLIENTS://{node.address},CONTROLLER://127.0.0.1:{node.controller_port}",
-            "advertised.listeners": f"CLIENTS://{node.address}",
-            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"CLIENTS://{node.address},CONTROLLER://127.0.0.1:{node.controller_port}{proxied}",
+            "advertised.listeners": f"CLIENTS://{node.address}{advertised}",
+            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT",
             "inter.broker.listener.name": "CLIENTS",
             "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(node.data),
+            "log.dirs": str(node.data) if node.spare_data is None else f"{node.data},{node.spare_data}",
+            "metadata.log.dir": str(node.data),
             "num.partitions": "1",
             "default.replication.factor": replication,
             "offsets.topic.replication.factor": replication,

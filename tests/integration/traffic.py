@@ -208,3 +208,12 @@ class Traffic:
         """The number in a value; -1 if it is none of this traffic's."""
         name, number, _ = (b"" if value is None else value).split(b" ", 2)
         return int(number) if name == self._name else -1
+
+
+def by_name(records: Iterable[ConsumedRecord]) -> dict[str, list[ConsumedRecord]]:
+    """The records of several traffics in one topic, each by the first word of its value."""
+    found: dict[str, list[ConsumedRecord]] = {}
+    for record in records:
+        assert record.value is not None
+        found.setdefault(record.value.split()[0].decode(), []).append(record)
+    return found
