@@ -1,4 +1,4 @@
-"""What a broker itself says about its cluster: three requests, encoded and decoded by kio, one connection each.
+"""What a broker itself says about its cluster: four requests, encoded and decoded by kio, one connection each.
 
 Used by ``KafkaCluster`` to find out when a node is ready and what a log holds. librdkafka's admin client would
 answer from its cache just when leaders have moved, and our own client is what is being tested.
@@ -14,8 +14,11 @@ import socket
 import struct
 from dataclasses import dataclass
 from io import BytesIO
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+from kio.schema.describe_producers.v0.request import DescribeProducersRequest
+from kio.schema.describe_producers.v0.request import TopicRequest as ProducersTopic
+from kio.schema.describe_producers.v0.response import DescribeProducersResponse
 from kio.schema.describe_quorum.v0.request import DescribeQuorumRequest
 from kio.schema.describe_quorum.v0.request import PartitionData as QuorumPartition
 from kio.schema.describe_quorum.v0.request import TopicData as QuorumTopic
@@ -31,7 +34,11 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i64
 
-Response = TypeVar("Response", DescribeQuorumResponse, ListOffsetsResponse, MetadataResponse)
+Response = TypeVar(
+    "Response", DescribeProducersResponse, DescribeQuorumResponse, ListOffsetsResponse, MetadataResponse
+)
+
+Request: TypeAlias = DescribeProducersRequest | DescribeQuorumRequest | ListOffsetsRequest | MetadataRequest
 
 # Per connection attempt and read on loopback. A stalled node takes connections and never answers.
 TIMEOUT = 5.0
@@ -100,9 +107,19 @@ def quorum_leader(port: int) -> int:
     return int(answer.leader_id)
 
 
+def active_producers(port: int, topic: str, partition: int = 0) -> set[int]:
+    """The ids of the producers that a partition's leader remembers."""
+    topics = (ProducersTopic(name=TopicName(topic), partition_indexes=(i32(partition),)),)
+    response = _ask(port, DescribeProducersRequest(topics=topics), DescribeProducersResponse)
+    ((answer,),) = (entry.partitions for entry in response.topics)
+    if answer.error_code is not ErrorCode.none:
+        raise ValueError(f"producers of {topic}-{partition} from port {port}: {answer.error_code.name}")
+    return {int(producer.producer_id) for producer in answer.active_producers}
+
+
 def _ask(
     port: int,
-    request: DescribeQuorumRequest | ListOffsetsRequest | MetadataRequest,
+    request: Request,
     response_type: type[Response],
 ) -> Response:
     frame = _exchange(port, _encoded(request))
@@ -112,11 +129,11 @@ def _ask(
     return response
 
 
-def _encoded(request: DescribeQuorumRequest | ListOffsetsRequest | MetadataRequest) -> bytes:
+def _encoded(request: Request) -> bytes:
     payload = BytesIO()
     header: RequestHeader | FlexibleRequestHeader
     # One writer per type: the unions have none.
-    if isinstance(request, DescribeQuorumRequest):
+    if isinstance(request, DescribeProducersRequest | DescribeQuorumRequest):
         header = FlexibleRequestHeader(
             request_api_key=request.__api_key__,
             request_api_version=request.__version__,
@@ -124,7 +141,10 @@ def _encoded(request: DescribeQuorumRequest | ListOffsetsRequest | MetadataReque
             client_id="harness",
         )
         entity_writer(FlexibleRequestHeader)(payload, header)
-        entity_writer(DescribeQuorumRequest)(payload, request)
+        if isinstance(request, DescribeQuorumRequest):
+            entity_writer(DescribeQuorumRequest)(payload, request)
+        else:
+            entity_writer(DescribeProducersRequest)(payload, request)
         return payload.getvalue()
     header = RequestHeader(
         request_api_key=request.__api_key__,

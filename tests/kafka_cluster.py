@@ -20,16 +20,13 @@ Every method blocks and may be called from any thread; a test whose producer mus
 from __future__ import annotations
 
 import contextlib
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -43,14 +40,12 @@ from tests.kafka_ask import (
     partition_states,
     quorum_leader,
 )
+from tests.kafka_node import Node, free_ports
 from tests.kafka_tools import ConsumedRecord, DumpedBatch, KafkaTools
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-# Below Linux's default 32768 and every other system's: see invariant 2. Above what services are assigned.
-PORTS = range(20000, 32768)
 
 # Three nodes on two busy cores take about 12 s; a bounce includes the controller's election.
 START_TIMEOUT = 120.0
@@ -71,43 +66,6 @@ BROKER_JVM_FLAGS = (
 
 class KafkaClusterError(Exception):
     """A node did not start, or the cluster did not reach the awaited state; the text holds its log's end."""
-
-
-@dataclass(slots=True)
-class Node:
-    """One process that is broker and controller, and what outlives it.
-
-    Attributes:
-        spare_data: A second log directory, whose loss the broker survives; the metadata is in the first.
-        proxied_port: Where it listens for a proxy's connections.
-        proxy_port: Where it tells the clients that come through the proxy to connect to.
-    """
-
-    node_id: int
-    port: int
-    controller_port: int
-    config: Path
-    data: Path
-    log: Path
-    spare_data: Path | None = None
-    proxied_port: int = 0
-    proxy_port: int = 0
-    process: subprocess.Popen[bytes] | None = None
-    is_stalled: bool = False
-
-    @property
-    def address(self) -> str:
-        """Where clients find it."""
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def is_running(self) -> bool:
-        """Whether its process exists, stalled or not."""
-        return self.process is not None and self.process.poll() is None
-
-    def log_tail(self, size: int = 6000) -> str:
-        """The end of what it logged, over all its lives."""
-        return self.log.read_bytes()[-size:].decode(errors="replace") if self.log.exists() else ""
 
 
 class KafkaCluster:
@@ -246,7 +204,7 @@ class KafkaCluster:
     @staticmethod
     def free_port() -> int:
         """A port that nobody listens on, from the range of the harness."""
-        return _free_ports(1)[0]
+        return free_ports(1)[0]
 
     def break_spare_data(self, node_id: int) -> None:
         """Take a node's second log directory away; it notices when it writes its next checkpoint there."""
@@ -411,7 +369,7 @@ class KafkaCluster:
     # Inside
 
     def _plan(self, count: int, *, has_proxies: bool, has_spare_data: bool) -> dict[int, Node]:
-        ports = _free_ports(4 * count)
+        ports = free_ports(4 * count)
         nodes = {}
         for node_id in range(1, count + 1):
             folder = self._directory / f"node-{node_id}"
@@ -430,38 +388,8 @@ class KafkaCluster:
         return nodes
 
     def _write_config(self, node: Node, overrides: dict[str, str]) -> None:
-        voters = (f"{each.node_id}@127.0.0.1:{each.controller_port}" for each in self.nodes.values())
-        replication = str(self._replication)
-        proxied = f",PROXIED://127.0.0.1:{node.proxied_port}" if node.proxied_port else ""
-        advertised = f",PROXIED://127.0.0.1:{node.proxy_port}" if node.proxy_port else ""
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": str(node.node_id),
-            "controller.quorum.voters": ",".join(voters),
-            "listeners": f"CLIENTS://{node.address},CONTROLLER://127.0.0.1:{node.controller_port}{proxied}",
-            "advertised.listeners": f"CLIENTS://{node.address}{advertised}",
-            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT",
-            "inter.broker.listener.name": "CLIENTS",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(node.data) if node.spare_data is None else f"{node.data},{node.spare_data}",
-            "metadata.log.dir": str(node.data),
-            "num.partitions": "1",
-            "default.replication.factor": replication,
-            "offsets.topic.replication.factor": replication,
-            "offsets.topic.num.partitions": "4",
-            "transaction.state.log.replication.factor": replication,
-            "transaction.state.log.num.partitions": "4",
-            "transaction.state.log.min.isr": "1",
-            "share.coordinator.state.topic.replication.factor": replication,
-            "share.coordinator.state.topic.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            # A killed node is noticed after this instead of 9 s; shorter fences busy nodes on two cores.
-            "broker.session.timeout.ms": "6000",
-            "num.network.threads": "2",
-            "num.io.threads": "4",
-            "log.cleaner.enable": "false",
-            **overrides,
-        }
+        voters = ",".join(f"{each.node_id}@127.0.0.1:{each.controller_port}" for each in self.nodes.values())
+        settings = {**node.settings(voters, self._replication), **overrides}
         node.config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
 
     def _format(self) -> None:
@@ -514,19 +442,3 @@ class KafkaCluster:
             time.sleep(POLL_INTERVAL)
         tails = "\n".join(f"node {node.node_id}:\n{node.log_tail()}" for node in self.nodes.values())
         raise KafkaClusterError(f"waited {START_TIMEOUT:.0f} s for {awaited}; last error {last!r}\n{tails}")
-
-
-def _free_ports(count: int) -> list[int]:
-    """Pick ports that nobody listens on, all different; they are bound together so that none comes twice."""
-    ports: list[int] = []
-    with contextlib.ExitStack() as held:
-        for port in random.sample(PORTS, len(PORTS)):
-            probe = held.enter_context(socket.socket())
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            ports.append(port)
-            if len(ports) == count:
-                return ports
-    raise KafkaClusterError(f"no {count} free ports between {PORTS.start} and {PORTS.stop}")

@@ -17,7 +17,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import KafkaError, Producer
 
-from tests.kafka_cluster import PORTS, KafkaClusterError
+from tests.kafka_cluster import KafkaClusterError
+from tests.kafka_node import PORTS
 from tests.kafka_tools import KafkaToolError, parse_consumed, parse_dump
 from tests.mock_cluster import DISCONNECT, NO_LEADER, Api, MockCluster, MockClusterError
 

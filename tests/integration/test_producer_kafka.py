@@ -14,17 +14,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka.admin import NewPartitions
 
 from aioproduce import Producer
-from aioproduce.errors import BrokerRejectedError, MetadataTimeoutError, PartitionOutOfRangeError
+from aioproduce.errors import BrokerRejectedError
 from tests.integration.traffic import Traffic, Verdict
 from tests.kafka_cluster import KafkaCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.kafka_tools import DumpedBatch, KafkaTools
+
+pytestmark = pytest.mark.usefixtures("nothing_unhandled")
 
 # name, compression.type, further settings
 CODECS: list[tuple[str, dict[str, Any]]] = [
@@ -36,19 +35,11 @@ CODECS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def _strict_broker(
-    kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkaCluster]:
-    properties = {"auto.create.topics.enable": "false", "connections.max.idle.ms": "2000"}
-    with KafkaCluster(kafka_tools, tmp_path_factory.mktemp("strict"), properties=properties) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def strict_broker(_strict_broker: KafkaCluster) -> KafkaCluster:
-    """A broker that creates no topics by itself, and closes connections that were idle for two seconds."""
-    return _strict_broker
+KINDS: dict[str, dict[str, Any]] = {
+    "idempotent": {},
+    "acks=all": {"enable_idempotence": False, "max_in_flight_requests_per_connection": 1},
+    "acks=1": {"enable_idempotence": False, "acks": "1", "max_in_flight_requests_per_connection": 1},
+}
 
 
 def producer_of(cluster: KafkaCluster, **settings: object) -> Producer:
@@ -250,9 +241,13 @@ async def test_acks(kafka1: KafkaCluster, topic_name: str, acks: str, is_offset_
 # What a broker refuses
 
 
-async def test_batches_above_the_topics_limit_are_split(kafka1: KafkaCluster, topic_name: str) -> None:
+@pytest.mark.scenario(41, "K")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_batches_above_the_topics_limit_are_split(
+    kafka1: KafkaCluster, topic_name: str, kind: str
+) -> None:
     kafka1.create_topic(topic_name, partitions=2, configs={"max.message.bytes": "2000"})
-    async with producer_of(kafka1, batch_size=60_000, linger_ms=1000) as producer:
+    async with producer_of(kafka1, **KINDS[kind], batch_size=60_000, linger_ms=1000) as producer:
         traffic = Traffic(producer, topic_name)
         await traffic.send(2000, size=100)
         await traffic.settle()
@@ -261,12 +256,17 @@ async def test_batches_above_the_topics_limit_are_split(kafka1: KafkaCluster, to
     assert traffic.judge(kafka1.console_consume(topic_name)) == Verdict()
     for batches in dump_partitions(kafka1, topic_name, 2):
         assert all(batch.size <= 2000 for batch in batches)
-        assert_sequences_without_gaps(batches)
+        if kind == "idempotent":
+            assert_sequences_without_gaps(batches)
 
 
-async def test_a_record_above_the_topics_limit_fails_alone(kafka1: KafkaCluster, topic_name: str) -> None:
+@pytest.mark.scenario(41, "K")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_record_above_the_topics_limit_fails_alone(
+    kafka1: KafkaCluster, topic_name: str, kind: str
+) -> None:
     kafka1.create_topic(topic_name, configs={"max.message.bytes": "2000"})
-    async with producer_of(kafka1, batch_size=60_000, linger_ms=1000) as producer:
+    async with producer_of(kafka1, **KINDS[kind], batch_size=60_000, linger_ms=1000) as producer:
         traffic = Traffic(producer, topic_name)
         await traffic.send(40, size=100)
         await traffic.send(1, size=5000)
@@ -284,10 +284,14 @@ async def test_a_record_above_the_topics_limit_fails_alone(kafka1: KafkaCluster,
     assert traffic.judge(kafka1.console_consume(topic_name)) == Verdict()
 
 
-async def test_a_refused_record_fails_with_its_index(kafka1: KafkaCluster, topic_name: str) -> None:
-    """Scenario 43: a compacted topic takes no record without key."""
+@pytest.mark.scenario(43, "K")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_refused_record_fails_with_its_index(
+    kafka1: KafkaCluster, topic_name: str, kind: str
+) -> None:
+    """A compacted topic takes no record without key."""
     kafka1.create_topic(topic_name, configs={"cleanup.policy": "compact"})
-    async with producer_of(kafka1, linger_ms=1000) as producer:
+    async with producer_of(kafka1, **KINDS[kind], linger_ms=1000) as producer:
         keys = [b"a", b"b", None, b"c", None]
         deliveries = await producer.send_many(topic_name, [b"1", b"2", b"3", b"4", b"5"], keys)
         await producer.flush()
@@ -305,8 +309,10 @@ async def test_a_refused_record_fails_with_its_index(kafka1: KafkaCluster, topic
     assert [record.value for record in kafka1.console_consume(topic_name)] == [b"6"]
 
 
+@pytest.mark.scenario(39, "K")
+@pytest.mark.parametrize("kind", ["idempotent", "acks=1"])
 async def test_a_throttled_connection_is_left_alone_until_the_time_is_over(
-    kafka1: KafkaCluster, topic_name: str
+    kafka1: KafkaCluster, topic_name: str, kind: str
 ) -> None:
     """KIP-219: the broker answers at once and tells for how long it does not want to hear from this client."""
     kafka1.create_topic(topic_name)
@@ -315,7 +321,7 @@ async def test_a_throttled_connection_is_left_alone_until_the_time_is_over(
         *("--bootstrap-server", kafka1.bootstrap_servers, "--alter", "--entity-type", "clients"),
         *("--entity-name", topic_name, "--add-config", "producer_byte_rate=50000"),
     )
-    async with producer_of(kafka1, client_id=topic_name, batch_size=50_000) as producer:
+    async with producer_of(kafka1, **KINDS[kind], client_id=topic_name, batch_size=50_000) as producer:
         traffic = Traffic(producer, topic_name)
         # The quota spreads over a window of some ten seconds; this much is beyond it in any.
         await traffic.send(15, size=40_000)
@@ -332,101 +338,3 @@ async def test_a_throttled_connection_is_left_alone_until_the_time_is_over(
 
     assert traffic.errors() == []
     assert traffic.judge(kafka1.console_consume(topic_name)) == Verdict()
-
-
-# Topics that come, go and change
-
-
-async def test_a_topic_is_created_by_sending_to_it(kafka1: KafkaCluster, topic_name: str) -> None:
-    async with producer_of(kafka1) as producer:
-        traffic = Traffic(producer, topic_name)
-        await traffic.send(100)
-        await traffic.settle()
-
-    assert traffic.errors() == []
-    assert traffic.judge(kafka1.console_consume(topic_name)) == Verdict()
-
-
-async def test_an_unknown_topic_is_a_typed_error_until_it_exists(
-    strict_broker: KafkaCluster, topic_name: str
-) -> None:
-    """Scenario 24."""
-    async with producer_of(strict_broker, max_block_ms=1500) as producer:
-        with pytest.raises(MetadataTimeoutError, match="no such topic") as caught:
-            await producer.send(topic_name, b"too early")
-        assert (caught.value.topic, caught.value.waited >= 1.5) == (topic_name, True)
-        assert producer.outstanding_bytes == 0
-
-        await asyncio.to_thread(strict_broker.create_topic, topic_name)
-        told = await producer.send_and_wait(topic_name, b"in time")
-
-    assert told.offset == 0
-    assert [record.value for record in strict_broker.console_consume(topic_name)] == [b"in time"]
-
-
-async def test_partitions_are_added(strict_broker: KafkaCluster, topic_name: str) -> None:
-    """Scenario 26: keys move only when the new partitions are known, and explicit partitions find them at once."""
-    strict_broker.create_topic(topic_name, partitions=2)
-    async with producer_of(strict_broker) as producer:
-        before = {(await producer.send_and_wait(topic_name, b"", b"%d" % key)).partition for key in range(50)}
-        assert before == {0, 1}
-        with pytest.raises(PartitionOutOfRangeError) as caught:
-            await producer.send(topic_name, b"too early", partition=6)
-        assert caught.value.partition_count == 2
-
-        strict_broker.admin.create_partitions([NewPartitions(topic_name, 7)])[topic_name].result(60)
-        await asyncio.to_thread(strict_broker.wait_until_led, topic_name, partitions=7)
-        assert (await producer.send_and_wait(topic_name, b"", b"0")).partition in before
-
-        told = await producer.send_and_wait(topic_name, b"explicit", partition=6)
-        assert (told.partition, told.offset) == (6, 0)
-        after = {(await producer.send_and_wait(topic_name, b"", b"%d" % key)).partition for key in range(50)}
-
-    assert after == set(range(7))
-    assert sum(end for _, end in strict_broker.offsets(topic_name).values()) == 102
-
-
-async def test_a_topic_is_deleted_and_made_again_while_sending(
-    strict_broker: KafkaCluster, topic_name: str
-) -> None:
-    """Scenario 25: what the new topic acknowledged is there once and in order; the producer goes on."""
-    strict_broker.create_topic(topic_name, partitions=2)
-    async with (
-        producer_of(strict_broker, retry_backoff_max_ms=200, batch_size=500) as producer,
-        Traffic(producer, topic_name) as traffic,
-    ):
-        await traffic.acknowledged(500)
-        await asyncio.to_thread(strict_broker.delete_topic, topic_name)
-        gone = traffic.sent
-        await asyncio.to_thread(strict_broker.create_topic, topic_name, partitions=2)
-        await traffic.acknowledged(2000)
-
-    assert traffic.errors() == []
-    verdict = traffic.judge(strict_broker.console_consume(topic_name))
-    # The old log is gone with what it had acknowledged, and with nothing else.
-    assert verdict.lost
-    assert max(verdict.lost) < gone
-    verdict.lost.clear()
-    assert verdict == Verdict()
-
-
-async def test_a_connection_that_the_broker_closes_when_idle_is_no_error(
-    strict_broker: KafkaCluster, topic_name: str
-) -> None:
-    """Scenario 14."""
-    strict_broker.create_topic(topic_name)
-    async with producer_of(strict_broker, retries=0) as producer:
-        traffic = Traffic(producer, topic_name)
-        for _ in range(2):
-            await traffic.send(10)
-            await traffic.settle()
-            used = producer._life.sender.connections.connection(1)
-            assert used is not None
-            # It is the broker's time that passes.
-            while producer._life.sender.connections.connection(1) is used:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        await traffic.send(10)
-        await traffic.settle()
-
-    assert traffic.errors() == []
-    assert traffic.judge(strict_broker.console_consume(topic_name)) == Verdict()

@@ -1,7 +1,7 @@
 """Our producer against three real brokers behind proxies: lost answers, leaders that move under five requests.
 
-The brokers tell those clients who come through a proxy to come back through it (``KafkaCluster(has_proxies=True)``),
-while the harness and Kafka's own tools talk to them directly.
+The brokers tell those clients who come through a proxy to come back through it (``has_proxies`` of
+``KafkaCluster``), while the harness and Kafka's own tools talk to them directly.
 
 1. Idempotent: every record was acknowledged, is in the log once, in order, at its offset or at an unknown one.
 2. Without idempotence nothing acknowledged is lost; where an answer was lost the record is there twice, and that
@@ -163,7 +163,7 @@ async def test_five_lost_answers_and_the_leader_moves(proxied3: KafkaCluster, to
         proxy.hold(broker=preferred, directions=[Direction.TO_CLIENT])
         await send_one_by_one(every, 5)
         await in_flight(all_producers, preferred, 5)
-        while await end_of(proxied3, topic_name) < end + 15:
+        while await end_of(proxied3, topic_name) < end + 15:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         assert [len(traffic.acked) for traffic in every] == [5, 5, 5]
         await asyncio.to_thread(proxied3.terminate, preferred)
@@ -256,7 +256,7 @@ async def test_a_log_directory_fails(proxied3: KafkaCluster, topic_name: str) ->
             traffics[kind] = await stack.enter_async_context(Traffic(producer, topic_name, name=kind))
         await acknowledged(traffics, 200)
         await asyncio.to_thread(proxied3.break_spare_data, node_id)
-        while any(
+        while any(  # noqa: ASYNC110
             [await asyncio.to_thread(proxied3.leader_of, topic_name, place) == node_id for place in doomed]
         ):
             await asyncio.sleep(0.1)

@@ -95,7 +95,7 @@ class Traffic:
     """
 
     def __init__(self, producer: Producer, topic: str, *, keys: int = 20, name: str = "record") -> None:
-        self._producer = producer
+        self.producer = producer
         self._topic = topic
         self._keys = keys
         self._name = name.encode()
@@ -125,10 +125,10 @@ class Traffic:
 
     async def settle(self) -> None:
         """Flush, and check that every record has got exactly one outcome, in time, and all memory is back."""
-        await self._producer.flush(self._producer.config.delivery_timeout + PATIENCE)
+        await self.producer.flush(self.producer.config.delivery_timeout + PATIENCE)
         assert len(self.acked) + len(self.failed) == self.sent
         assert self._settled_again == []
-        assert self._producer.outstanding_bytes == 0
+        assert self.producer.outstanding_bytes == 0
 
     async def send(self, count: int, *, size: int = 0) -> None:
         """Send the next records, each value filled up to ``size`` bytes, without waiting for their outcome."""
@@ -136,7 +136,7 @@ class Traffic:
             number = self.sent
             key = b"key-%d" % (number % self._keys) if self._keys else None
             value = b"%s %d " % (self._name, number)
-            await self._producer.send(
+            await self.producer.send(
                 self._topic,
                 value.ljust(size, b"."),
                 key,
@@ -199,6 +199,11 @@ class Traffic:
             if isinstance(error, DeliveryError) and not error.possibly_written and number in places:
                 verdict.undead.append(number)
         return verdict
+
+    def highest_offset(self, partition: int) -> int:
+        """The highest acknowledged offset of a partition, -1 without one."""
+        offsets = (told.offset for told in self.acked.values() if told.partition == partition)
+        return max(offsets, default=-1)
 
     def errors(self) -> Sequence[str]:
         """The different errors, for an assertion that there are none."""
