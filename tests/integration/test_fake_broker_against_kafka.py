@@ -15,9 +15,12 @@ from aiokafka import AIOKafkaProducer
 from aioproduce.testing import FakeCluster
 from tests.kafka_ask import partition_states
 from tests.unit.fake_broker_peer import (
+    ANSWERS_AFTER_TRUNCATION,
     REPLICATED_ANSWERS,
+    REPLICATED_BEFORE_TRUNCATION,
     SCRIPTS,
     TRANSACTIONAL_ANSWERS,
+    WRITTEN_BEFORE_TRUNCATION,
     Step,
     batch,
     decoded,
@@ -120,6 +123,51 @@ def test_acks_all_while_a_follower_is_held_up(kafka3: KafkaCluster, topic_name: 
     topic = RealTopic(kafka3, topic_name)
     with contextlib.closing(topic.peer.connection):
         assert replicate(topic) == REPLICATED_ANSWERS
+
+
+@pytest.mark.scenario(36, "K")
+def test_sequences_after_an_unclean_election(kafka3: KafkaCluster, topic_name: str) -> None:
+    kafka3.create_topic(
+        topic_name, partitions=1, replication=2, configs={"unclean.leader.election.enable": "true"}
+    )
+    kafka3.wait_until_in_sync(topic_name, 2)
+    topic = RealTopic(kafka3, topic_name)
+    (state,) = kafka3.partitions(topic_name).values()
+    (follower,) = state.isr - {topic.leader}
+    for sequence in WRITTEN_BEFORE_TRUNCATION:
+        if sequence == REPLICATED_BEFORE_TRUNCATION:
+            kafka3.terminate(follower)
+            topic.wait_for_isr(1)
+        assert topic.produce(_young_batch(sequence), timeout=20.0) == (0, sequence)
+    topic.peer.connection.close()
+
+    kafka3.stall(topic.leader)
+    kafka3.start(follower)
+    # The controller fences the stopped leader after broker.session.timeout.ms.
+    other = next(node_id for node_id in kafka3.nodes if node_id not in (topic.leader, follower))
+    while partition_states(kafka3.nodes[other].port, topic_name)[0].leader != follower:
+        time.sleep(0.05)
+    peer = RealPeer("127.0.0.1", kafka3.nodes[follower].port)
+    with contextlib.closing(peer.connection):
+        answers = [
+            (sequence, *_code_and_offset(peer, topic_name, sequence))
+            for sequence, _, _ in ANSWERS_AFTER_TRUNCATION
+        ]
+
+    assert answers == ANSWERS_AFTER_TRUNCATION
+
+
+def _young_batch(sequence: int) -> bytes:
+    """A broker that starts forgets producers whose last record is older than `producer.id.expiration.ms`."""
+    return batch(b"v", producer=(9300, 0, sequence), timestamp=int(time.time() * 1000))
+
+
+def _code_and_offset(peer: RealPeer, topic: str, sequence: int) -> tuple[int, int]:
+    """Asked again while the broker has not yet heard that it leads."""
+    step = Step(_young_batch(sequence), 0, acks=1)
+    while (answer := peer.produce(topic, step)).error_code.value in (3, 6):
+        pass
+    return answer.error_code.value, answer.base_offset
 
 
 def test_more_in_sync_replicas_than_there_are_cannot_be_demanded(

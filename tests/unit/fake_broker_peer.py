@@ -314,6 +314,13 @@ REPLICATED_ANSWERS = [
     *((0, 2), (0, 8)),
 ]
 
+# One batch of one record per sequence; the replica that is elected has no more than the first two of them. What it
+# answers then, to sequences in this order: (sequence, error code, base offset).
+WRITTEN_BEFORE_TRUNCATION = range(4)
+REPLICATED_BEFORE_TRUNCATION = 2
+ANSWERS_AFTER_TRUNCATION = [(4, 45, -1), (3, 45, -1), (1, 0, 1), (2, 0, 2), (3, 0, 3)]
+
+
 # (error code, epoch) for: a new transactional id, again, again naming the last id and epoch, naming an older epoch
 # (PRODUCER_FENCED), and another new transactional id, naming an id that is not its own.
 TRANSACTIONAL_ANSWERS = [(0, 0), (0, 1), (0, 2), (90, -1), (0, 0)]

@@ -12,7 +12,10 @@ import pytest
 
 from aioproduce.testing import ClusterModel, ReplicationConfig, TopicConfig
 from tests.unit.fake_broker_peer import (
+    ANSWERS_AFTER_TRUNCATION,
     REPLICATED_ANSWERS,
+    REPLICATED_BEFORE_TRUNCATION,
+    WRITTEN_BEFORE_TRUNCATION,
     Peer,
     batch,
     fetch_request,
@@ -321,7 +324,14 @@ def behind() -> tuple[ClusterModel, Peer]:
 
 @pytest.mark.scenario(36, "S")
 def test_an_unclean_election_loses_what_the_elected_replica_does_not_have() -> None:
-    cluster, _ = behind()
+    cluster = replicated()
+    peer = Peer(cluster)
+    for sequence in WRITTEN_BEFORE_TRUNCATION:
+        if sequence == REPLICATED_BEFORE_TRUNCATION:
+            run_until(cluster, 1.5)
+            cluster.faults.pause_replication(1)
+        peer.produce("t", batch(b"%d" % sequence, producer=(7, 0, sequence)), acks=1, now=float(sequence))
+    run_until(cluster, 40.0)
     epoch = partition(cluster).leader_epoch
 
     assert cluster.state.elect_unclean("t", 0) == 1
@@ -329,17 +339,12 @@ def test_an_unclean_election_loses_what_the_elected_replica_does_not_have() -> N
 
     assert values(cluster) == [b"0", b"1"]
     assert (partition(cluster).leader_epoch, partition(cluster).high_watermark) == (epoch + 1, 2)
-    peer = Peer(cluster, 1)
-    answers = [
-        peer.produce("t", batch(b"v", producer=(7, 0, sequence)), acks=1, now=41.0)
-        for sequence in (5, 4, 1, 2)
-    ]
-    assert [(answer.error_code.value, answer.base_offset) for answer in answers] == [
-        (45, -1),
-        (45, -1),
-        (0, 1),
-        (0, 2),
-    ]
+    elected = Peer(cluster, 1)
+    answers = []
+    for sequence, _, _ in ANSWERS_AFTER_TRUNCATION:
+        answer = elected.produce("t", batch(b"v", producer=(7, 0, sequence)), acks=1, now=41.0)
+        answers.append((sequence, answer.error_code.value, answer.base_offset))
+    assert answers == ANSWERS_AFTER_TRUNCATION
     run_until(cluster, 42.0)
     assert partition(cluster).tracked.isr == (0, 1, 2)
 
