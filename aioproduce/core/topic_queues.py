@@ -6,7 +6,8 @@ topic's `TopicAppender`, so that records that need no decision never come by.
 Invariants:
 
 1. `PartitionQueue.open` and the appender agree: a batch is open in both or in neither.
-2. In a queue, batches that have a sequence come first, in the order of their sequences.
+2. In a queue, batches that have a sequence come first, in the order of their sequences; without idempotence all are
+   in the order in which they were made.
 3. The sticky choice changes only here, and only as KIP-794 has it: when a batch is full and its share was
    sent, or unconditionally at twice the share.
 """
@@ -87,13 +88,18 @@ class PartitionQueue:
     def put_back(
         self, batch: ProducerBatch, is_before: Callable[[ProducerBatch, ProducerBatch], bool] | None
     ) -> None:
-        """Put a batch where it belongs: first, or behind those whose sequences come before its own."""
+        """Put a batch where it belongs: behind those whose sequences, or which themselves, came before.
+
+        Without sequences no order is promised; but requests whose connection was lost need not be turned round.
+        """
         place = 0
-        if is_before is not None:
-            for other in self.batches:
-                if not other.has_sequence or not is_before(other, batch):
+        for other in self.batches:
+            if is_before is None:
+                if other.batch_id >= batch.batch_id:
                     break
-                place += 1
+            elif not other.has_sequence or not is_before(other, batch):
+                break
+            place += 1
         self.batches.insert(place, batch)
 
     def take(self, batch: ProducerBatch) -> None:

@@ -358,6 +358,20 @@ def test_without_acknowledgement_what_the_transport_still_held_is_sent_again() -
     assert h.outstanding == 0
 
 
+def test_what_was_in_flight_on_a_lost_connection_goes_again_in_its_order() -> None:
+    h = plain()
+    records = h.send_each(4)
+    assert len(h.produces) == 4
+    h.lose()
+    h.advance(0.1)
+    sent: list[bytes | None] = []
+    while h.produces:
+        sent += h.produces[0].batch().values
+        h.acknowledge(offset=len(sent) - 1)
+    assert sent == [b"0", b"1", b"2", b"3"]
+    assert [record.offset for record in records] == [0, 1, 2, 3]
+
+
 # -- batches that are too large ---
 
 
