@@ -81,7 +81,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             parts = []
         elif len(line) > 1:
             parts.append(line[:-1])
-    if is_open:
+    # Java takes a last backslash all alone for an empty pair, unless CR and LF follow it.
+    if is_open and (parts or not text.endswith("\\\r\n")):
         yield start, "".join(parts)
 
 

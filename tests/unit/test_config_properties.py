@@ -81,6 +81,14 @@ def test_a_backslash_all_alone(tmp_path: Path) -> None:
     assert load_properties(path) == {"a": "b"}
 
 
+def test_a_backslash_all_alone_at_the_end_of_the_file(tmp_path: Path) -> None:
+    # What Java 17 makes of each: an empty pair, but for CR and LF.
+    path = tmp_path / "alone.properties"
+    for end, expected in ((b"\\", {"": ""}), (b"\\\n", {"": ""}), (b"\\\r", {"": ""}), (b"\\\r\n", {})):
+        path.write_bytes(b"a=b\n" + end)
+        assert load_properties(path) == {"a": "b"} | expected
+
+
 PIECES = st.sampled_from(
     [b"a", b"=", b":", b" ", b"\t", b"\f", b"\n", b"\r", b"\\", b"#", b"!", b"\\u0041", b"\\ud83d"]
 )
