@@ -2,8 +2,10 @@
 
 The logs are the broker model's (`aioproduce.testing`), which was held against a real Kafka: sequences, epochs, the
 window of five batches. What goes wrong is drawn: answers with and without an append before them, lost connections,
-requests that a broker processes after their connection is gone, leaders that move, brokers that are down, time;
-and, where batches are compressed in other threads, when each of these is done, in which order, or that it fails.
+requests that a broker processes after their connection is gone, leaders that move, brokers that are down, time that
+passes unnoticed; metadata that comes late, or says that a topic cannot be had at present; bytes that stay in the
+transport; facts about connections that are gone; and, where batches are compressed in other threads, when each of
+these is done, in which order, or that it fails. Close and abort come at any moment, and more than once.
 
 What must hold (DESIGN.md's invariants, at the level of the core):
 
@@ -12,6 +14,7 @@ What must hold (DESIGN.md's invariants, at the level of the core):
    sending.
 3. What failed with `possibly_written=False` is not in the log, also not later.
 4. The pool is whole again when every connection is gone.
+5. Flushes and waits for memory end as `sender_application` has it.
 
 And when the trouble is over, the next record of each partition is acknowledged: nothing is stuck.
 """
@@ -23,20 +26,29 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from aioproduce.records import TopicPartition
 from aioproduce.testing.fake_cluster.failures import RefusedError
 from aioproduce.testing.fake_cluster.log import PartitionLog, TopicConfig
 from aioproduce.wire import error_codes as codes
+from tests.property.sender_application import Application
 from tests.unit.sender_harness import SenderHarness
-from tests.unit.sender_wire import INIT_PRODUCER_ID, PRODUCE, TOPIC
+from tests.unit.sender_wire import INIT_PRODUCER_ID, METADATA, PRODUCE, TOPIC, Topic, topic_id_of
 from tests.unit.stored_codec import LONG, SHORT, StoredCodec
 
 if TYPE_CHECKING:
     from tests.unit.sender_harness import Record
     from tests.unit.sender_wire import Request
 
-PARTITIONS = 3
+OTHER = "other"
+PLACES = [
+    TopicPartition(TOPIC, 0),
+    TopicPartition(TOPIC, 1),
+    TopicPartition(TOPIC, 2),
+    TopicPartition(OTHER, 3),
+]
+"""Each partition number once: the harness answers by them. The second topic's others stay empty."""
 BROKERS = 2
 DELIVERY_TIMEOUT = 1.5
 
@@ -70,9 +82,15 @@ pipe_fate = st.sampled_from(
         (AFTERWARDS, codes.REQUEST_TIMED_OUT),
     ]
 )
-any_fates = st.lists(any_fate, min_size=PARTITIONS, max_size=PARTITIONS)
+any_fates = st.lists(any_fate, min_size=len(PLACES), max_size=len(PLACES))
+any_place = st.sampled_from(PLACES)
 some_sizes = st.lists(st.sampled_from([0, 0, 90]), min_size=1, max_size=3)
-ALL_WELL = [(WELL, 0)] * PARTITIONS
+ALL_WELL = [(WELL, 0)] * len(PLACES)
+PASSING_INIT_CODES = [
+    codes.COORDINATOR_NOT_AVAILABLE,
+    codes.COORDINATOR_LOAD_IN_PROGRESS,
+    codes.REQUEST_TIMED_OUT,
+]
 
 
 class SenderMachine(RuleBasedStateMachine):
@@ -90,6 +108,8 @@ class SenderMachine(RuleBasedStateMachine):
         epoch=st.sampled_from([0, 0, 32766]),
         is_warm=st.sampled_from([False, False, True]),
         compression=st.sampled_from([None, None, SHORT, 0.4e-3, LONG, LONG]),
+        batches_in_memory=st.sampled_from([3, 2000, 2000]),
+        produce_version=st.sampled_from([13, 12, 8]),
     )
     def start(
         self,
@@ -100,13 +120,16 @@ class SenderMachine(RuleBasedStateMachine):
         epoch: int,
         is_warm: bool,
         compression: float | None,
+        batches_in_memory: int,
+        produce_version: int,
     ) -> None:
         # A new producer id cannot fence what was sent under the old one and is still on its way.
         self.has_stragglers = epoch == 0
         self.has_retries = retries > 3
         self.h = SenderHarness(
-            partitions=PARTITIONS,
+            partitions=3,
             brokers=BROKERS,
+            produce_versions=(3, produce_version),
             codec=None if compression is None else StoredCodec(compression),
             producer_ids=[(number, epoch if number == 0 else 0) for number in range(1000)],
             enable_idempotence=self.idempotent,
@@ -116,31 +139,58 @@ class SenderMachine(RuleBasedStateMachine):
             linger_ms=linger_ms,
             delivery_timeout_ms=int(DELIVERY_TIMEOUT * 1000),
             metadata_max_age_ms=700,
+            buffer_memory=batches_in_memory * 16384,
         )
+        self.h.topics[OTHER] = Topic(topic_id_of(99), [(1, 0)] * 4)
+        self.h.want(OTHER)
+        self.h.run()
         config = TopicConfig(max_message_bytes=max_message_bytes)
-        self.logs = [PartitionLog(config) for _ in range(PARTITIONS)]
-        self.accepted: list[list[tuple[bytes, Record]]] = [[] for _ in range(PARTITIONS)]
+        self.logs = {place: PartitionLog(config) for place in PLACES}
+        self.app = Application(self.h, PLACES)
         self.is_closing = False
+        self.is_aborted = False
+        self.overslept = 0.0
         self.h.holds_compression = True
         if is_warm:
             self.recover()
 
     # -- the producer ---
 
-    def accept(self, partition: int, text: bytes = b"") -> Record:
-        value = b"%d" % sum(map(len, self.accepted)) + text
-        record = self.h.append(partition, value)
-        self.accepted[partition].append((value, record))
-        return record
-
     @precondition(lambda self: not self.is_closing)
-    @rule(partition=st.integers(0, PARTITIONS - 1), is_together=st.booleans(), sizes=some_sizes)
-    def append(self, partition: int, is_together: bool, sizes: list[int]) -> None:
+    @rule(
+        place=any_place,
+        key=st.sampled_from([None, None, b"a", b"b"]),
+        is_together=st.booleans(),
+        sizes=some_sizes,
+        is_chained=st.sampled_from([False, False, True]),
+    )
+    def append(
+        self, place: TopicPartition, key: bytes | None, is_together: bool, sizes: list[int], is_chained: bool
+    ) -> None:
+        if place.topic == OTHER:
+            key = None  # the choice would be among all of its partitions
         for size in sizes:
-            self.accept(partition, b"." * size)
+            self.app.send(place, b"." * size, key=key, is_chained=is_chained)
             if not is_together:
                 self.h.run()
         self.h.run()
+
+    @precondition(lambda self: self.app.waits)
+    @rule(choice=st.integers(0, 5), may_give_up=st.booleans())
+    def end_a_wait_for_memory(self, choice: int, may_give_up: bool) -> None:
+        self.app.end_wait(choice, may_give_up=may_give_up)
+        self.h.run()
+
+    @rule()
+    def flush(self) -> None:
+        self.app.flush()
+        self.h.run()
+
+    @rule(seconds=st.sampled_from([0.03, 0.4]))
+    def oversleep(self, seconds: float) -> None:
+        """The loop is blocked: what comes next comes before any timer that is due."""
+        self.overslept += seconds
+        self.h.jump(seconds)
 
     @rule(seconds=st.sampled_from([0.005, 0.06]))
     def wait(self, seconds: float) -> None:
@@ -153,12 +203,29 @@ class SenderMachine(RuleBasedStateMachine):
 
         With few retries it may have used them up, if it came into a batch that waited already.
         """
+        records: list[Record] = []
         self.heal()
-        records = [self.accept(partition) for partition in range(PARTITIONS)]
+        for topic in (TOPIC, OTHER):
+            if self.h.sender.metadata.topic(topic) is None:
+                self.h.want(topic)
+                self.serve(0.3)
+        for place in PLACES:
+            assert self.h.sender.metadata.topic(place.topic) is not None, "the topic is not known again"
+            self.make_room()
+            record = self.app.send(place)
+            assert record is not None, "the memory of what is over is not back"
+            records.append(record)
+            self.h.run()
         self.serve(0.9)
         assert all(record.is_done for record in records)
         if self.has_retries:
-            assert [record.error for record in records] == [None] * PARTITIONS
+            assert [record.error for record in records] == [None] * len(PLACES)
+
+    def make_room(self) -> None:
+        """What is in the way is sent, or fails at its deadline at the latest."""
+        until = self.h.now + DELIVERY_TIMEOUT
+        while not self.app.has_room and self.h.now < until:
+            self.serve(0.1)
 
     # -- compression workers ---
 
@@ -186,14 +253,14 @@ class SenderMachine(RuleBasedStateMachine):
         for topic_partition, batch in request.batches.items():
             partition = topic_partition.partition
             fate, code = fates[partition]
-            leader, epoch = self.h.topics[TOPIC].leaders[partition]
+            leader, epoch = self.h.topics[topic_partition.topic].leaders[partition]
             if fate == REFUSE or code in self.never_after_append:
                 answered[partition] = code
             elif leader != request.node_id:
                 answered[partition] = codes.NOT_LEADER_OR_FOLLOWER
             else:
                 try:
-                    appended = self.logs[partition].append(
+                    appended = self.logs[topic_partition].append(
                         batch.content, produce_version=request.version, leader_epoch=epoch, wall_ms=0
                     )
                 except RefusedError as refusal:
@@ -216,7 +283,12 @@ class SenderMachine(RuleBasedStateMachine):
         if request is not None:
             self.forget_stragglers(request.node_id)
             answered, offsets = self.process(request, fates)
-            leaders = {p: self.h.topics[TOPIC].leaders[p] for p, code in answered.items() if code == 6}
+            leaders = {
+                place.partition: self.h.topics[place.topic].leaders[place.partition]
+                for place in request.batches
+                if answered[place.partition] == codes.NOT_LEADER_OR_FOLLOWER
+                and self.h.topics[place.topic].leaders[place.partition][0] >= 0
+            }
             self.h.answer(
                 request,
                 codes=answered,
@@ -232,7 +304,7 @@ class SenderMachine(RuleBasedStateMachine):
 
     @rule(choice=st.integers(0, 3), code=st.sampled_from([*BEFORE_APPEND, codes.NOT_ENOUGH_REPLICAS]))
     def refuse(self, choice: int, code: int) -> None:
-        self.answer_with(choice, [(REFUSE, code)] * PARTITIONS)
+        self.answer_with(choice, [(REFUSE, code)] * len(PLACES))
 
     @rule(choice=st.integers(0, 3), throttle=st.sampled_from([0.0, 0.0, 0.1]))
     def acknowledge(self, choice: int, throttle: float) -> None:
@@ -249,23 +321,23 @@ class SenderMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.is_closing)
     @rule(
-        partition=st.integers(0, PARTITIONS - 1),
+        place=any_place,
         burst=st.lists(pipe_fate, min_size=2, max_size=4),
         is_lost=st.booleans(),
         seconds=st.sampled_from([0.0, 0.06]),
     )
     def fill_the_pipe(
-        self, partition: int, burst: list[tuple[str, int]], is_lost: bool, seconds: float
+        self, place: TopicPartition, burst: list[tuple[str, int]], is_lost: bool, seconds: float
     ) -> None:
         """Several requests on their way, each with a fate of its own; the answer to the last may be lost."""
         for _ in burst:
-            self.accept(partition)
+            self.app.send(place)
             self.h.run()
         for number, fate in enumerate(burst):
             if is_lost and number == len(burst) - 1:
                 self.append_and_reset(0)
             else:
-                self.answer_with(0, [fate] * PARTITIONS)
+                self.answer_with(0, [fate] * len(PLACES))
         self.h.advance(seconds)
 
     @precondition(lambda self: self.has_stragglers)
@@ -289,12 +361,43 @@ class SenderMachine(RuleBasedStateMachine):
         """
         self.h.unanswered = [request for request in self.h.unanswered if request.node_id != node]
 
-    @rule(partition=st.integers(0, PARTITIONS - 1), node=st.integers(0, BROKERS - 1))
-    def move(self, partition: int, node: int) -> None:
-        former, _ = self.h.topics[TOPIC].leaders[partition]
+    @rule(place=any_place, node=st.integers(-1, BROKERS - 1))
+    def move(self, place: TopicPartition, node: int) -> None:
+        former, _ = self.h.topics[place.topic].leaders[place.partition]
         if former != node:
             self.forget_stragglers(former)  # it is no leader any more when it comes to them
-            self.h.move(partition, node)
+            self.h.move(place.partition, node, place.topic)
+
+    @precondition(lambda self: {METADATA, INIT_PRODUCER_ID} & self.h.held)
+    @rule(code=st.sampled_from([0, *PASSING_INIT_CODES]))
+    def answer_what_was_held(self, code: int) -> None:
+        for connection_id in list(self.h.connections):
+            request = self.h.first_of(connection_id)
+            if request is not None and request.api == INIT_PRODUCER_ID and request.api in self.h.held:
+                self.h.answer_init(code, next(self.h.producer_ids))
+            elif request is not None and request.api == METADATA and request.api in self.h.held:
+                self.h.answer_metadata()
+
+    @rule(
+        fact=st.sampled_from(["made", "data", "writable", "lost", "data while it closes"]),
+        choice=st.integers(0, 100),
+    )
+    def hear_of_a_connection_that_is_gone(self, fact: str, choice: int) -> None:
+        """Facts that were on their way already; of one that closes there may be bytes, too."""
+        h = self.h
+        if fact == "data while it closes":
+            if h.closing:
+                h.sender.receive_data(h.closing[choice % len(h.closing)], bytes(9), h.now)
+        elif choice not in h.connections:
+            if fact == "made":
+                h.sender.connection_made(choice, h.now)
+            elif fact == "data":
+                h.sender.receive_data(choice, bytes(9), h.now)
+            elif fact == "writable":
+                h.sender.writable(choice, h.now)
+            else:
+                h.sender.connection_lost(choice, ConnectionResetError("late"), h.now)
+        h.run()
 
     @rule(
         trouble=st.sampled_from(
@@ -304,8 +407,11 @@ class SenderMachine(RuleBasedStateMachine):
                 "start",
                 "reset 0",
                 "slow closing",
+                "slow writing",
+                "end of slow writing",
                 "no producer ids",
-                "flush",
+                "slow metadata",
+                "topic unavailable",
                 "0.3 s",
                 "1 s",
             ]
@@ -328,19 +434,39 @@ class SenderMachine(RuleBasedStateMachine):
             h.holds_closes = True
         elif trouble == "no producer ids":
             h.held.add(INIT_PRODUCER_ID)
+        elif trouble == "slow metadata":
+            h.held.add(METADATA)
+        elif trouble == "topic unavailable":
+            h.topics[TOPIC].code = codes.LEADER_NOT_AVAILABLE
+        elif trouble == "slow writing":
+            h.holds_writable = True
         else:
-            h.sender.begin_flush(lambda: None, h.now)
-            h.run()
-        if is_closing == 9 and not self.is_closing:
+            h.finish_writes()
+        if is_closing == 9:
             self.is_closing = True
             h.sender.begin_close(h.now)
-            h.run()
+        elif is_closing == 8:
+            self.abort()
+        h.run()
+
+    def abort(self) -> None:
+        self.is_closing = self.is_aborted = True
+        self.h.sender.abort(self.h.now)
+        while self.h.sender.settled:
+            self.h.sender.settled.popleft().run_callbacks()
+        assert all(record.is_done for record in self.h.records)
 
     # -- the oracle ---
 
     def heal(self) -> None:
         self.h.down.clear()
+        for place in PLACES:
+            if self.h.topics[place.topic].leaders[place.partition][0] < 0:
+                self.h.move(place.partition, 0, place.topic)
+        self.h.topics[TOPIC].code = 0
+        self.h.finish_writes()
         self.h.finish_closes()
+        self.h.unhold(METADATA)
         self.h.unhold(INIT_PRODUCER_ID)
 
     def process_all_stragglers(self) -> None:
@@ -357,21 +483,28 @@ class SenderMachine(RuleBasedStateMachine):
                 self.h.finish_compression()
             while self.next_request(0) is not None:
                 self.answer_with(0, ALL_WELL)
+            self.app.end_waits()
             self.h.advance(0.01)
+
+    @invariant()
+    def flushes_end_when_they_should(self) -> None:
+        if hasattr(self, "h"):
+            self.app.check_flushes()
 
     def teardown(self) -> None:
         if not hasattr(self, "h"):
             return
         h = self.h
+        records = list(h.records)
         h.advance(DELIVERY_TIMEOUT)
-        for record in h.records:
+        for record in records:
             assert len(record.outcomes) == 1
-            assert record.settled_at <= record.accepted_at + DELIVERY_TIMEOUT + 1e-9
+            assert record.settled_at <= record.accepted_at + DELIVERY_TIMEOUT + self.overslept + 1e-9
         self.process_all_stragglers()
         if not self.is_closing:
             self.recover()
-            h.sender.abort(h.now)
-        h.run()
+            self.abort()
+        h.advance(DELIVERY_TIMEOUT)
         h.finish_closes()
         self.process_all_stragglers()
         assert h.is_closed() == (not h.compressing)
@@ -379,13 +512,16 @@ class SenderMachine(RuleBasedStateMachine):
             h.finish_compression()
         assert h.is_closed()
         assert h.connections == {}
+        self.app.end_waits()
+        assert self.app.waits == []
+        self.app.check_all_is_over()
         assert h.sender.pool.available == h.sender.pool.total
-        for partition in range(PARTITIONS):
-            self.check_log(partition)
+        for place in PLACES:
+            self.check_log(place)
 
-    def check_log(self, partition: int) -> None:
-        log = [record.value for batch in self.logs[partition].batches for record in batch.records()]
-        accepted = self.accepted[partition]
+    def check_log(self, place: TopicPartition) -> None:
+        log = [record.value for batch in self.logs[place].batches for record in batch.records()]
+        accepted = self.app.accepted[place]
         for value, record in accepted:
             error = record.error
             if error is None:
