@@ -1,0 +1,1 @@
+"""What is fuzzed: a module for each subject, whose first lines state what must hold."""
