@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from aiokafka.partitioner import murmur2
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -23,7 +24,7 @@ from aioproduce.core.producer_batch import BatchState, ProducerBatch
 from aioproduce.core.transaction_manager import TransactionManager
 from aioproduce.errors import DeliveryError
 from aioproduce.records import TopicPartition
-from tests.unit.accumulator_harness import OVERHEAD, TOPIC, AccumulatorHarness, records
+from tests.unit.accumulator_harness import OVERHEAD, TOPIC, AccumulatorHarness, delivery_error, records
 
 if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
@@ -65,7 +66,7 @@ class Batch:
 
 
 def encoded_size(size: int) -> int:
-    """Length, attributes, timestamp, offset, null key, value's length, headers: one byte each, and the value."""
+    """Length, attributes, timestamp, offset, key's length, value's length, headers: a byte each; key and value."""
     return 7 + size
 
 
@@ -174,18 +175,22 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
         partition=st.integers(0, PARTITIONS - 1),
         size=st.integers(4, 40),
         repeat=st.sampled_from([1, 4, 12]),
+        key=st.sampled_from([None, None, b"a", b"bc"]),
     )
-    def append(self, partition: int, size: int, repeat: int) -> None:
+    def append(self, partition: int, size: int, repeat: int, key: bytes | None) -> None:
+        """To a partition, or to that of a key."""
+        if key is not None:
+            partition = (murmur2(key) & 0x7FFFFFFF) % PARTITIONS
         for _ in range(repeat):
             number = len(self.deliveries)
             value = number.to_bytes(4, "big") + bytes(size - 4)
-            delivery = self.harness.try_append(partition, key=None, value=value)
-            joined = self.join_open(partition, size)
+            delivery = self.harness.try_append(partition if key is None else None, key=key, value=value)
+            joined = self.join_open(partition, size + len(key or b""))
             if joined is None:
                 if delivery is None:
                     assert self.harness.pool.available < BATCH or self.harness.pool.waiting or self.waiters
                     continue
-                joined = self.open(partition, size)
+                joined = self.open(partition, size + len(key or b""))
             assert delivery is not None
             assert delivery.partition == partition
             self.accept(joined, delivery)
@@ -347,8 +352,42 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
 
     def insert(self, batch: Batch) -> None:
         queue = self.queues[batch.partition]
-        place = len([other for other in queue if 0 <= other.sequence < batch.sequence])
+        if self.mode == "idempotent":
+            place = len([other for other in queue if 0 <= other.sequence < batch.sequence])
+        else:
+            place = len([other for other in queue if other.number < batch.number])
         queue.insert(place, batch)
+
+    @precondition(lambda self: self.flying and self.mode != "idempotent")
+    @rule(number=st.integers(0, 100))
+    def refuse_for_good(self, number: int) -> None:
+        batch = self.land(number)
+        assert batch.real is not None
+        batch.real.answer_failed(delivery_error())
+        self.accumulator.settled(batch.real)
+        assert batch.real.result.run_callbacks() == []
+        assert all(number in self.failed for number in batch.ids)
+        batch.lease.holders -= 1
+        self.answered(batch)
+
+    @precondition(lambda self: self.mode != "idempotent" and self.incomplete())
+    @rule(number=st.integers(0, 100), is_all=st.sampled_from([False] * 4 + [True]))
+    def give_up(self, number: int, is_all: bool) -> None:
+        """As a forced close does, or a batch that cannot be compressed: queued or in flight."""
+        batches = sorted(self.incomplete(), key=lambda batch: (batch.number, batch.ids))
+        pairs = list(zip(batches, self.accumulator.incomplete, strict=True))
+        for batch, real in pairs if is_all else [pairs[number % len(pairs)]]:
+            assert batch.real in (None, real)
+            batch.real = real
+            self.harness.fail(real)
+            assert real.result.run_callbacks() == []
+            if batch in self.flying:
+                self.flying.remove(batch)
+                self.abandoned.append(batch)
+            else:
+                self.queues[batch.partition].remove(batch)
+                batch.lease.holders -= 1
+            self.accumulator.unblock(TopicPartition(TOPIC, batch.partition), self.now)
 
     @precondition(lambda self: any(len(batch.ids) > 1 for batch in self.flying))
     @rule(number=st.integers(0, 100))
