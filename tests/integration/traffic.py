@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from aioproduce.errors import DeliveryError
 
@@ -26,13 +26,23 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce import Producer, RecordMetadata
-    from tests.kafka_tools import ConsumedRecord
 
 # Some 1,500 records a second: several batches in flight at any moment, and a log that is quickly read back.
 BURST = 15
 PAUSE = 0.01
 # Beyond delivery.timeout.ms: for a machine that is busy with three brokers, not for the producer.
 PATIENCE = 60.0
+
+
+class LogRecord(Protocol):
+    """A record as somebody read it back: Kafka's console consumer, or `FakeCluster.records()`."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def value(self) -> bytes | None: ...
 
 
 @dataclass(slots=True)
@@ -173,7 +183,7 @@ class Traffic:
                 watcher.set_result(None)
         self._watchers = [watched for watched in self._watchers if not watched[1].done()]
 
-    def judge(self, records: Iterable[ConsumedRecord]) -> Verdict:
+    def judge(self, records: Iterable[LogRecord]) -> Verdict:
         """Compare the outcomes with a log of this traffic alone; each partition's records are in order."""
         verdict = Verdict()
         places: dict[int, list[tuple[int, int]]] = {}

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from random import Random
 
+    from tests.faults.proxy.link import Link
+
 # Correlation ids count up from zero: this one is of no request.
 WRONG_ID_OFFSET: Final = 1_000_003
 
@@ -66,6 +68,7 @@ class WireFault:
         skip: So many matching requests pass unharmed first.
         remaining: How often it still applies; `None` without end.
         hits: How often it has applied.
+        links: The connections on which it has.
     """
 
     act: Act
@@ -78,6 +81,7 @@ class WireFault:
     seconds: float = 0.0
     payload: bytes = b""
     is_reset: bool = False
+    links: list[Link] = field(default_factory=list)
 
     @property
     def is_spent(self) -> bool:

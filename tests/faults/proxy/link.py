@@ -208,8 +208,10 @@ class Link:
         api, version, correlation_id = _REQUEST_HEAD.unpack_from(frame, _SIZE.size)
         fault = self._script.take(api, self.broker, self._rng)
         self._seen(self, api, version, correlation_id)
-        if fault is not None and fault.act is Act.RESET_BEFORE:
-            self._reset_both()
+        if fault is not None:
+            fault.links.append(self)
+            if fault.act is Act.RESET_BEFORE:
+                self._reset_both()
         self.pending.append(Pending(correlation_id, api, fault))
         await way.put(frame)
 

@@ -319,12 +319,12 @@ class FaultProxy:
             link.reset()
         return len(links)
 
-    def close_idle(self, broker: int | None = None) -> int:
-        """Close each connection that owes no answer, as `connections.max.idle.ms` of a broker does; how many."""
+    def close_idle(self, broker: int | None = None) -> list[Link]:
+        """Close each connection that owes no answer, as `connections.max.idle.ms` of a broker does; which."""
         idle = [link for link in self.links if link.is_idle and broker in (None, link.broker)]
         for link in idle:
             link.close()
-        return len(idle)
+        return idle
 
     # Inside
 
