@@ -233,7 +233,7 @@ async def test_a_broker_that_only_talks_nonsense_is_asked_with_back_off() -> Non
         await wire.trial.acknowledged(30)
     for of_broker in gaps.values():
         for gap, back_off in zip(of_broker, (0.05, 0.1, 0.2, 0.4), strict=False):
-            assert gap >= 0.8 * back_off, gaps
+            assert gap >= 0.8 * back_off - 0.001, gaps  # uvloop's clock counts milliseconds
 
 
 @pytest.mark.scenario(4, "P")

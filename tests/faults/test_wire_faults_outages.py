@@ -75,13 +75,15 @@ async def test_no_broker_ever() -> None:
         ) as producer:
             with pytest.raises(MetadataTimeoutError) as sending:
                 await producer.send(TOPIC, b"v")
-            assert sending.value.waited >= 0.5
+            assert sending.value.waited >= 0.499
             assert isinstance(sending.value.__cause__, NoBrokerAvailableError)
             assert producer.outstanding_bytes == 0
         attempts = proxy.opened_at[0]
         gaps = [late - early for early, late in itertools.pairwise(attempts)]
         assert len(gaps) >= 2
-        assert all(gap >= 0.8 * wait for gap, wait in zip(gaps, (0.05, 0.1, 0.2, 0.2), strict=False)), gaps
+        assert all(
+            gap >= 0.8 * wait - 0.001 for gap, wait in zip(gaps, (0.05, 0.1, 0.2, 0.2), strict=False)
+        ), gaps
 
 
 # 8 and 9: black holes
@@ -243,7 +245,7 @@ async def test_close_during_a_black_hole(kind: str, directions: tuple[Direction,
         started = asyncio.get_running_loop().time()
         async with asyncio.timeout(30):
             await producer.close(0.2)
-        assert asyncio.get_running_loop().time() - started >= 0.2
+        assert asyncio.get_running_loop().time() - started >= 0.199
         assert len(trial.acked) + len(trial.failed) == trial.sent
         assert producer.outstanding_bytes == 0
         assert len(trial.failed) == 500

@@ -24,7 +24,7 @@ from tests.drivers.producing import until
 from tests.integration.traffic import Traffic, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
 
     from aioproduce import Producer
@@ -68,7 +68,6 @@ class Trial(Traffic):
         is_sending: bool = True,
     ) -> None:
         super().__init__(producer, topic, keys=keys, name=name)
-        self.producer = producer
         self._promise = promise
         self._is_sending = is_sending
         self._untaken: list[dict[str, Any]] = []
@@ -124,7 +123,8 @@ class Trial(Traffic):
             What was found before the promise was applied, e.g. how many duplicates there are.
         """
         promise = promise or self._promise
-        found = super().judge(records)
+        log = list(records)
+        found = super().judge(log)
         breaches = Verdict(
             lost=found.lost,
             misplaced=found.misplaced,
@@ -132,7 +132,7 @@ class Trial(Traffic):
             undead=found.undead,
             foreign=found.foreign,
             duplicated=found.duplicated if promise is Promise.ONCE else [],
-            disordered=self._disordered(found, promise),
+            disordered=self._disordered(found, log, promise),
         )
         assert breaches == Verdict(), self._told(breaches)
         if not may_fail:
@@ -141,13 +141,24 @@ class Trial(Traffic):
         assert self._untaken == []
         return found
 
-    def _disordered(self, found: Verdict, promise: Promise) -> list[int]:
+    def _disordered(self, found: Verdict, log: Sequence[LogRecord], promise: Promise) -> list[int]:
         if promise is Promise.ONCE:
             return found.disordered
         if promise is Promise.AT_LEAST_ONCE:
             return []
-        # A record that was given up may still arrive, and nothing holds back those behind it.
-        return [number for number in found.disordered if number in self.acked]
+        # Copies do not count: those that a black hole kept come behind anything. Nor do records that were given
+        # up: nothing holds back those behind them.
+        seen: set[int] = set()
+        latest: dict[int, int] = {}
+        late: list[int] = []
+        for record in log:
+            number = self._number(record.value)
+            if number in self.acked and number not in seen:
+                seen.add(number)
+                if number < latest.get(record.partition, -1):
+                    late.append(number)
+                latest[record.partition] = max(number, latest.get(record.partition, -1))
+        return late
 
     async def _is_as_good_as_new(self) -> None:
         before, failed = self.sent, len(self.failed)

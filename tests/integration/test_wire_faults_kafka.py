@@ -1,7 +1,7 @@
 """Wire faults in front of a real broker: rows 4, 5, 6, 8, 9 and 14, a part of what `faults/test_wire_faults*` does.
 
-The broker has a second listener, which advertises the proxy: our producer comes by that one, everybody else (the
-harness, Kafka's own consumer, which judges) by the first.
+The broker tells those who come through the proxy to come back through it (``has_proxies`` of ``KafkaCluster``): our
+producer does, while the harness and Kafka's own consumer, which judges, talk to it directly.
 
 1. The broker's state is Kafka's own: duplicates are told by its producer state, not by a model of it.
 2. Each test has a topic, a proxy and producers of its own; the broker is shared.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from tests.drivers.producing import until
 from tests.faults.proxy import FaultProxy
 from tests.faults.verdict import Promise, Trial
 from tests.faults.wire import EAGER, KINDS
-from tests.kafka_cluster import PORTS, KafkaCluster
+from tests.kafka_cluster import KafkaCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -38,44 +37,13 @@ SETTINGS: dict[str, Any] = {**EAGER, "request_timeout_ms": 2000, "delivery_timeo
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
-@dataclass(frozen=True, slots=True)
-class ProxiedKafka:
-    """A broker and the two ports that belong to its second listener."""
-
-    cluster: KafkaCluster
-    behind: int
-    advertised: int
-
-
 @pytest.fixture(scope="module")
-def proxied_kafka(
-    kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ProxiedKafka]:
-    """One real broker; the proxy is each test's own, on the port that is advertised."""
-    cluster = KafkaCluster(kafka_tools, tmp_path_factory.mktemp("proxied"), brokers=1)
-    [node] = cluster.nodes.values()
-    with contextlib.ExitStack() as held:
-        behind, advertised = (_free_port(held, taken=(node.port, node.controller_port)) for _ in range(2))
-    with open(node.config, "a") as config:
-        # Of a key that comes twice the last counts.
-        config.write(
-            f"listeners=CLIENTS://{node.address},PROXIED://127.0.0.1:{behind},"
-            f"CONTROLLER://127.0.0.1:{node.controller_port}\n"
-            f"advertised.listeners=CLIENTS://{node.address},PROXIED://127.0.0.1:{advertised}\n"
-            "listener.security.protocol.map=CLIENTS:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
-        )
-    with cluster:
-        yield ProxiedKafka(cluster, behind, advertised)
-
-
-def _free_port(held: contextlib.ExitStack, taken: tuple[int, ...]) -> int:
-    for port in PORTS:
-        probe = held.enter_context(socket.socket())
-        with contextlib.suppress(OSError):
-            if port not in taken:
-                probe.bind(("127.0.0.1", port))
-                return port
-    raise AssertionError(f"no free port between {PORTS.start} and {PORTS.stop}")
+def proxied1(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """One real broker; the proxy in front of it is each test's own."""
+    with KafkaCluster(
+        kafka_tools, tmp_path_factory.mktemp("proxied1"), brokers=1, has_proxies=True
+    ) as cluster:
+        yield cluster
 
 
 @dataclass(slots=True)
@@ -97,16 +65,19 @@ class Wire:
 
 @contextlib.asynccontextmanager
 async def behind_proxy(
-    kafka: ProxiedKafka, topic: str, kind: str, *, is_sending: bool = True, **settings: Any
+    kafka: KafkaCluster, topic: str, kind: str, *, is_sending: bool = True, **settings: Any
 ) -> AsyncIterator[Wire]:
     """Send while the test scripts its faults; then Kafka's own consumer reads the log, and it is judged."""
-    await asyncio.to_thread(kafka.cluster.create_topic, topic, partitions=3)
-    proxy = FaultProxy({1: ("127.0.0.1", kafka.behind)}, ports={1: kafka.advertised})
+    await asyncio.to_thread(kafka.create_topic, topic, partitions=3)
+    [node] = kafka.nodes.values()
+    proxy = FaultProxy(
+        {node.node_id: ("127.0.0.1", node.proxied_port)}, ports={node.node_id: node.proxy_port}
+    )
     chosen = {**SETTINGS, **KINDS[kind].settings, **settings}
     async with proxy:
         async with Producer(proxy.bootstrap_servers, **chosen) as producer:
             trial = Trial(producer, topic, KINDS[kind].promise, is_sending=is_sending)
-            wire = Wire(kafka.cluster, proxy, trial)
+            wire = Wire(kafka, proxy, trial)
             async with trial:
                 if is_sending:
                     await trial.acknowledged(50)
@@ -117,7 +88,7 @@ async def behind_proxy(
         # Everything went through the proxy, or the faults were for nobody.
         assert proxy.count(ApiKey.PRODUCE) > 0
         await until(lambda: not proxy.links)
-    log = await asyncio.to_thread(kafka.cluster.console_consume, topic)
+    log = await asyncio.to_thread(kafka.console_consume, topic)
     wire.verdict = trial.judge(log, may_fail=wire.may_fail, promise=wire.promise)
 
 
@@ -128,8 +99,8 @@ def is_written_twice(wire: Wire) -> bool:
 
 @pytest.mark.scenario(4, "P")
 @every_kind
-async def test_reset_after_the_append(proxied_kafka: ProxiedKafka, topic_name: str, kind: str) -> None:
-    async with behind_proxy(proxied_kafka, topic_name, kind) as wire:
+async def test_reset_after_the_append(proxied1: KafkaCluster, topic_name: str, kind: str) -> None:
+    async with behind_proxy(proxied1, topic_name, kind) as wire:
         for skip in (0, 1, 4):
             await wire.met(wire.proxy.reset_after(ApiKey.PRODUCE, skip=skip))
     assert is_written_twice(wire) == (kind != "idempotent")
@@ -137,8 +108,8 @@ async def test_reset_after_the_append(proxied_kafka: ProxiedKafka, topic_name: s
 
 @pytest.mark.scenario(5, "P")
 @every_kind
-async def test_answer_cut(proxied_kafka: ProxiedKafka, topic_name: str, kind: str) -> None:
-    async with behind_proxy(proxied_kafka, topic_name, kind) as wire:
+async def test_answer_cut(proxied1: KafkaCluster, topic_name: str, kind: str) -> None:
+    async with behind_proxy(proxied1, topic_name, kind) as wire:
         for length in (2, 6, 20):
             await wire.met(wire.proxy.cut_answer(ApiKey.PRODUCE, length=length))
     assert is_written_twice(wire) == (kind != "idempotent")
@@ -146,8 +117,8 @@ async def test_answer_cut(proxied_kafka: ProxiedKafka, topic_name: str, kind: st
 
 @pytest.mark.scenario(6, "P")
 @every_kind
-async def test_answer_swallowed(proxied_kafka: ProxiedKafka, topic_name: str, kind: str) -> None:
-    async with behind_proxy(proxied_kafka, topic_name, kind) as wire:
+async def test_answer_swallowed(proxied1: KafkaCluster, topic_name: str, kind: str) -> None:
+    async with behind_proxy(proxied1, topic_name, kind) as wire:
         fault = wire.proxy.swallow_answer(ApiKey.PRODUCE)
         await wire.met(fault)
         assert fault.links[0] not in wire.proxy.links
@@ -157,10 +128,10 @@ async def test_answer_swallowed(proxied_kafka: ProxiedKafka, topic_name: str, ki
 @pytest.mark.scenario(8, "P")
 @every_kind
 async def test_black_hole_shorter_than_the_delivery_time_out(
-    proxied_kafka: ProxiedKafka, topic_name: str, kind: str
+    proxied1: KafkaCluster, topic_name: str, kind: str
 ) -> None:
     """What was on its way reaches the broker when it heals, on connections that nobody listens to any more."""
-    async with behind_proxy(proxied_kafka, topic_name, kind, request_timeout_ms=500) as wire:
+    async with behind_proxy(proxied1, topic_name, kind, request_timeout_ms=500) as wire:
         connections = wire.proxy.connections()
         wire.proxy.hold()
         await until(lambda: wire.proxy.connections() >= connections + 3)
@@ -171,11 +142,11 @@ async def test_black_hole_shorter_than_the_delivery_time_out(
 @pytest.mark.scenario(9, "P")
 @every_kind
 async def test_black_hole_longer_than_the_delivery_time_out(
-    proxied_kafka: ProxiedKafka, topic_name: str, kind: str
+    proxied1: KafkaCluster, topic_name: str, kind: str
 ) -> None:
     """Records fail; those sent afterwards are written once, with no gap in the sequence that stalls them."""
     async with behind_proxy(
-        proxied_kafka, topic_name, kind, request_timeout_ms=500, delivery_timeout_ms=2500
+        proxied1, topic_name, kind, request_timeout_ms=500, delivery_timeout_ms=2500
     ) as wire:
         wire.may_fail = True
         wire.proxy.hold()
@@ -187,8 +158,8 @@ async def test_black_hole_longer_than_the_delivery_time_out(
 
 @pytest.mark.scenario(14, "P")
 @every_kind
-async def test_idle_connections_are_closed(proxied_kafka: ProxiedKafka, topic_name: str, kind: str) -> None:
-    async with behind_proxy(proxied_kafka, topic_name, kind, is_sending=False) as wire:
+async def test_idle_connections_are_closed(proxied1: KafkaCluster, topic_name: str, kind: str) -> None:
+    async with behind_proxy(proxied1, topic_name, kind, is_sending=False) as wire:
         wire.promise = Promise.ONCE
         for is_noticed in (True, False) * 5:
             await until(lambda: any(link.is_idle for link in wire.proxy.links))
@@ -202,9 +173,9 @@ async def test_idle_connections_are_closed(proxied_kafka: ProxiedKafka, topic_na
 @pytest.mark.scenario(14, "P")
 @every_kind
 async def test_connection_closed_after_each_answer(
-    proxied_kafka: ProxiedKafka, topic_name: str, kind: str
+    proxied1: KafkaCluster, topic_name: str, kind: str
 ) -> None:
-    async with behind_proxy(proxied_kafka, topic_name, kind) as wire:
+    async with behind_proxy(proxied1, topic_name, kind) as wire:
         fault = wire.proxy.close_after_answer(ApiKey.PRODUCE)
         await wire.trial.acknowledged(200)
         assert fault.hits > 10

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce import Producer, RecordMetadata
+    from tests.kafka_tools import ConsumedRecord
 
 # Some 1,500 records a second: several batches in flight at any moment, and a log that is quickly read back.
 BURST = 15
