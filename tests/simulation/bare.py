@@ -285,7 +285,7 @@ class BareDriver:
         self.wake()
 
     def _received(self, number: int, data: bytes) -> None:
-        if number in self._endpoints and not self._endpoints[number].is_gone:
+        if number in self._endpoints:
             self._sender.receive_data(number, data, self.now())
             self.wake()
 

@@ -69,7 +69,7 @@ def run_case(case: Case, *, trace: int | None = 0) -> Outcome:
     )
     ledger = Ledger(simulation, case)
     side: Side = (BareSide if case.is_bare else AsyncioSide)(simulation, case.settings)
-    log = _Listener()
+    log = Listener()
     logger = logging.getLogger("aioproduce")
     logger.addHandler(log)
     former, logger.propagate = logger.propagate, False
@@ -77,7 +77,7 @@ def run_case(case: Case, *, trace: int | None = 0) -> Outcome:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             simulation.clock.limit = _STEPS
-            side.run(_Run(simulation, side, ledger, case).main())
+            side.run(Run(simulation, side, ledger, case).main())
     except SimulationDeadlockError as error:
         ledger.accuse("L", str(error))
     except Exception as error:
@@ -102,7 +102,7 @@ def run_case(case: Case, *, trace: int | None = 0) -> Outcome:
     )
 
 
-class _Run:
+class Run:
     """One run of one case."""
 
     def __init__(self, simulation: Simulation, side: Side, ledger: Ledger, case: Case) -> None:
@@ -194,7 +194,7 @@ class _Run:
             self.ledger.accuse("M", f"connections are left: {list(self.simulation.network.connections)}")
 
 
-class _Listener(logging.Handler):
+class Listener(logging.Handler):
     """Hears what the producer logs: errors are violations."""
 
     def __init__(self) -> None:

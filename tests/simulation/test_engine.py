@@ -302,11 +302,53 @@ def test_a_narrow_way_and_small_pieces() -> None:
     wire.link.piece = 2
     client.write([b"abcdef"])
     wire.let_pass(10)
-    assert [event.split("gets ")[1] for event in wire.events] == ["b'ab'", "b'cd'", "b'ef'"]
-    assert wire.events[0] == "4 server gets b'ab'"  # a second of latency, and one for two bytes
+    # A second of latency, and one for each two bytes; the last two wait with the sender until there is room.
+    assert [event for event in wire.events if "gets" in event] == [
+        "4 server gets b'ab'",
+        "5 server gets b'cd'",
+        "6 server gets b'ef'",
+    ]
+
+
+def test_what_arrives_together() -> None:
+    wire = Wire()
+    client = wire.connect()
+    wire.link.gather = 5.0
+    client.write([b"one", b"two"])
+    wire.let_pass(0.5)
+    client.write([b"three"])
+    client.close()
+    wire.let_pass(5)
+    assert wire.events[:2] == ["5 server gets b'onetwothree'", "5 server eof"]
 
 
 # -- the event loop ---
+
+
+def test_what_comes_with_the_end_of_a_connection_is_read_before_it() -> None:
+    simulation = Simulation()
+    network = simulation.network
+    network.add_host("peer", jitter=0.0)
+    events: list[str] = []
+
+    def accept(endpoint: Endpoint) -> None:
+        endpoint.on_data = lambda _: (endpoint.write([b"last words"]), endpoint.close())
+
+    class Client(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            events.append(repr(data))
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            events.append("lost")
+
+    async def main() -> None:
+        network.listen(("peer", 1), accept)
+        transport, _ = await asyncio.get_running_loop().create_connection(Client, "peer", 1)
+        transport.write(b"request")
+        await asyncio.sleep(1)
+
+    simulation.run(main())
+    assert events == ["b'last words'", "lost"]
 
 
 def test_an_hour_of_sleep_takes_no_time() -> None:

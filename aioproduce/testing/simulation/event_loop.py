@@ -199,6 +199,7 @@ class SimulatedTransport(asyncio.Transport):
         self._protocol: Any = protocol
         self._high = 64 * 1024
         self._is_paused = False
+        self._is_closing = False
         endpoint.on_data = self._data
         endpoint.on_eof = self._eof
         endpoint.on_drained = self._drained
@@ -212,7 +213,8 @@ class SimulatedTransport(asyncio.Transport):
         self._loop.call_soon(self._give, data)
 
     def _give(self, data: bytes) -> None:
-        if not self._endpoint.is_closing:
+        # What came before the peer's end, or a reset, in the same turn is read first, as from a socket.
+        if not self._is_closing:
             self._protocol.data_received(data)
 
     def _eof(self) -> None:
@@ -255,12 +257,14 @@ class SimulatedTransport(asyncio.Transport):
     def close(self) -> None:
         """Close when everything is sent; asyncio's tells at once that the connection is lost, if it is."""
         if self._endpoint.unsent:
+            self._is_closing = True
             self._endpoint.close()
         else:
             self.abort()
 
     def abort(self) -> None:
         """Close now."""
+        self._is_closing = True
         self._endpoint.abort()
 
     def pause_reading(self) -> None:

@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
+from math import ceil
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, final
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ Address: TypeAlias = tuple[str, int]
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 CAPACITY: Final = 128 * 1024
+_QUEUE_SECONDS: Final = 2.0
+"""What a kernel and the routers behind it hold of a narrow connection, in seconds of its bandwidth."""
 _SYN_RETRIES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
@@ -48,8 +51,9 @@ class Link:
     Attributes:
         latency: Seconds one way, at least.
         jitter: Seconds that come on top on average.
-        bandwidth: Bytes per second, each way and connection; `None` without limit.
+        bandwidth: Bytes per second, each way; `None` without limit.
         piece: The most bytes that arrive at once; `None` as they were sent.
+        gather: Seconds: what arrives within them arrives at their end, in one piece; 0 as it comes.
         refuses: Connections are refused, whether somebody listens or not.
         holds_out: Nothing reaches the host: SYNs included; it waits until the link is whole again.
         holds_in: Nothing comes back from it.
@@ -59,6 +63,7 @@ class Link:
         "arrives_in",
         "arrives_out",
         "bandwidth",
+        "gather",
         "holds_in",
         "holds_out",
         "jitter",
@@ -72,12 +77,19 @@ class Link:
         self.jitter = jitter
         self.bandwidth: float | None = None
         self.piece: int | None = None
+        self.gather = 0.0
         self.refuses = False
         self.holds_out = False
         self.holds_in = False
         # When the last thing that is on its way arrives: nothing overtakes it.
         self.arrives_out = 0.0
         self.arrives_in = 0.0
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of a connection that are on the way at most; a narrow way is not stuffed for minutes."""
+        bandwidth = self.bandwidth
+        return CAPACITY if bandwidth is None else max(1, min(CAPACITY, int(bandwidth * _QUEUE_SECONDS)))
 
 
 @final
@@ -203,9 +215,10 @@ class Endpoint:
     # -- on the way ---
 
     def _pump(self) -> None:
-        while self._unsent and self._on_way < CAPACITY:
+        capacity = self.link.capacity
+        while self._unsent and self._on_way < capacity:
             view = self._unsent[0]
-            count = min(len(view), CAPACITY - self._on_way)
+            count = min(len(view), capacity - self._on_way)
             if self.link.piece is not None:
                 count = min(count, self.link.piece)
             self._post(_Item(_DATA, bytes(view[:count])))
@@ -229,19 +242,34 @@ class Endpoint:
 
     def _schedule(self, item: _Item, delay: float) -> None:
         network, link = self._network, self.link
-        at = network.clock.now + delay + network.latency_of(link)
+        before = link.arrives_out if self.is_client else link.arrives_in
+        at = max(network.clock.now + delay + network.latency_of(link), before)
         if link.bandwidth is not None:
             at += len(item.data) / link.bandwidth
+        if link.gather:
+            at = max(ceil(at / link.gather) * link.gather, before)
         if self.is_client:
-            at = link.arrives_out = max(at, link.arrives_out)
+            link.arrives_out = at
         else:
-            at = link.arrives_in = max(at, link.arrives_in)
+            link.arrives_in = at
         item.event = network.clock.call_at(at, self._arrive)
 
     def _arrive(self) -> None:
         # If the link began to hold while something was on its way, `release()` sends it again.
         if not self._holds_out():
-            self.peer._take(self._in_transit.popleft())
+            item = self._in_transit.popleft()
+            if self.link.gather:
+                self._gather(item)
+            self.peer._take(item)
+
+    def _gather(self, item: _Item) -> None:
+        """Add what arrives at the same instant."""
+        while item.kind is _DATA and self._in_transit and self._in_transit[0].kind is _DATA:
+            event = self._in_transit[0].event
+            if event is None or event.at > self._network.clock.now:
+                break
+            event.cancel()
+            item.data += self._in_transit.popleft().data
 
     def _drop_transit(self) -> None:
         for item in self._in_transit:
@@ -259,7 +287,7 @@ class Endpoint:
     def cut(self, length: int) -> None:
         """Let `length` more bytes through to the peer, and then reset both sides."""
         left = length
-        for item in self._in_transit:
+        for item in tuple(self._in_transit):  # what is read makes room for more
             if item.kind is _DATA and left > 0:
                 self.peer._take(_Item(_DATA, item.data[:left]))
                 left -= len(item.data)
@@ -542,6 +570,7 @@ class Network:
         link = self.links[host]
         self.set_latency(host)
         link.bandwidth = link.piece = None
+        link.gather = 0.0
         link.refuses = False
         self.release(host)
 
