@@ -332,7 +332,11 @@ def test_what_comes_with_the_end_of_a_connection_is_read_before_it() -> None:
     events: list[str] = []
 
     def accept(endpoint: Endpoint) -> None:
-        endpoint.on_data = lambda _: (endpoint.write([b"last words"]), endpoint.close())
+        def answer(_: bytes) -> None:
+            endpoint.write([b"last words"])
+            endpoint.close()
+
+        endpoint.on_data = answer
 
     class Client(asyncio.Protocol):
         def data_received(self, data: bytes) -> None:

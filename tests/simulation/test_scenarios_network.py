@@ -6,6 +6,8 @@ and acks=all "1+" is checked as what it is here: two copies after a lost answer,
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from aioproduce.errors import DeliveryTimeoutError, MetadataTimeoutError, NoBrokerAvailableError
@@ -58,7 +60,7 @@ def test_no_broker_ever(mode: str, side: str) -> None:
         assert scene.now == pytest.approx(60.0, abs=0.01)  # max.block.ms
         for host, times in scene.network.attempts.items():
             # A second each at most, from 50 ms on: no fewer than 60 tries, and no storm.
-            gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+            gaps = [later - earlier for earlier, later in pairwise(times)]
             assert 55 < len(times) < 85, host
             assert min(gaps[6:]) >= 0.8
         assert entry.value not in scene.cluster.values("orders", 0)
