@@ -75,6 +75,7 @@ class Scenario:
         faults: What happens by schedule; the ledger takes account of elections and of a blocked loop.
         lag: As in `Case`; `None` without replication.
         min_insync: `min.insync.replicas`.
+        topics: Topics that there are from the start; the one that is written to by default.
         **cluster: Further settings of `Simulation`.
     """
 
@@ -90,6 +91,7 @@ class Scenario:
         faults: Sequence[ScheduledFault] = (),
         lag: float | None = None,
         min_insync: int = 1,
+        topics: dict[str, int] | None = None,
         **cluster: Any,
     ) -> None:
         self.case = Case(
@@ -109,7 +111,7 @@ class Scenario:
         self.simulation = Simulation(
             seed,
             brokers=brokers,
-            topics={TOPIC: partitions},
+            topics={TOPIC: partitions} if topics is None else topics,
             trace=400,
             **self.case.cluster_settings() | cluster,
         )
@@ -180,7 +182,6 @@ class Scenario:
         *,
         size: int = 10,
         apart: float | None = None,
-        topic: str = TOPIC,
     ) -> list[Entry]:
         """Send numbered records; what is not `apart` goes into one batch, as far as it fits.
 
@@ -189,20 +190,19 @@ class Scenario:
             count: How many.
             size: Bytes of each value.
             apart: Seconds between two of them.
-            topic: Where to.
         """
         entries = []
         for number in range(count):
             entry = self.ledger.offer(partition, size)
             entries.append(entry)
-            await self._send(entry, topic)
+            await self._send(entry)
             if apart is not None and number < count - 1:
                 await self.sleep(apart)
         return entries
 
-    async def _send(self, entry: Entry, topic: str) -> None:
+    async def _send(self, entry: Entry) -> None:
         try:
-            delivery = await self.side.send(topic, entry.value, entry.writer, entry.timestamp)
+            delivery = await self.side.send(TOPIC, entry.value, entry.writer, entry.timestamp)
         except ProducerError as error:
             self.ledger.refuse(entry, error)
             return
