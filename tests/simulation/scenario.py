@@ -211,13 +211,14 @@ class Scenario:
 
     async def send_in_flight(self, count: int = 5, partition: int = 0, *, records: int = 1) -> list[Entry]:
         """Have so many requests with batches of one partition on their way; the link must be slow enough."""
+        connection = self.sender.connections.connection(self.leader(partition))
+        assert connection is not None
+        before = len(connection.in_flight)
         entries = []
         for _ in range(count):
             entries += await self.send(partition, records)
             await self.sleep(0.02)
-        connection = self.sender.connections.connection(self.leader(partition))
-        assert connection is not None
-        assert len(connection.in_flight) == count
+        assert len(connection.in_flight) == before + count
         return entries
 
     # -- what became of it ---
