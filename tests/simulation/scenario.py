@@ -241,6 +241,11 @@ class Scenario:
         """What the brokers were asked."""
         return [request for request in self.cluster.model.requests.entries(api) if request.at >= since]
 
+    def has_reconnected(self, partition: int = 0) -> bool:
+        """Whether the last two Produce requests to a partition's leader came over two connections."""
+        first, second = [r for r in self.requests() if r.broker_id == self.leader(partition)][-2:]
+        return first.connection_id != second.connection_id
+
     def assert_acknowledged(self, entries: Iterable[Entry], *copies: int) -> None:
         """All of them; and each is so often in the log: with idempotence once, else as given, or once."""
         entries = list(entries)
