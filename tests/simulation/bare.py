@@ -112,14 +112,16 @@ class BareLoop:
         """Run a coroutine to its end, and whatever else is there meanwhile."""
         main = self.spawn(coroutine, "main")
         while not main.is_done:
-            self._turn()
+            self._turn(main)
         if main.error is not None:
             raise main.error
         return main.result
 
-    def _turn(self) -> None:
+    def _turn(self, main: BareTask) -> None:
         for _ in range(len(self.ready)):
             self.ready.popleft()()
+        if main.is_done:
+            return  # nothing else need ever happen
         if self.ready:
             until = self._clock.now
         elif self._timers:

@@ -255,12 +255,16 @@ class Scenario:
 
     # -- playing ---
 
-    def play(self, story: Coroutine[Any, Any, None], *, is_closed: bool = False) -> None:
+    def play(
+        self, story: Coroutine[Any, Any, None], *, is_closed: bool = False, death: str | None = None
+    ) -> None:
         """Play the story, heal, send again, close, and judge.
 
         Args:
             story: What happens.
             is_closed: The story itself closes the producer: nothing follows but the verdict.
+            death: The story kills the sender, and this is what is logged. A core that is not trusted any more gives
+                its memory back with itself.
         """
         log = Listener()
         logger = logging.getLogger("aioproduce")
@@ -270,19 +274,25 @@ class Scenario:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                self.side.run(self._main(story, is_closed))
+                self.side.run(self._main(story, is_closed, death is not None))
         finally:
             logger.removeHandler(log)
             logger.propagate = former
-        for trouble in (*self.side.troubles, *log.troubles):
+        troubles = [*self.side.troubles, *log.troubles]
+        if death is not None:
+            assert any(death in trouble for trouble in troubles)
+            troubles = [trouble for trouble in troubles if death not in trouble]
+        for trouble in troubles:
             self.ledger.accuse("L", trouble)
         self.ledger.check()
         assert not self.ledger.violations, "\n".join((*self.ledger.violations, *self.simulation.trace.lines))
 
-    async def _main(self, story: Coroutine[Any, Any, None], is_closed: bool) -> None:
+    async def _main(self, story: Coroutine[Any, Any, None], is_closed: bool, is_dead: bool) -> None:
         self.simulation.plan(self.case.faults)
         await self.side.start()
         await story
+        if is_dead:
+            return
         if not is_closed:
             self.simulation.heal()
             await self._run.recover()

@@ -52,7 +52,7 @@ class Side(Protocol):
     async def flush(self) -> None:
         """As `Producer.flush()`."""
 
-    async def close(self) -> None:
+    async def close(self, timeout: float | None = None) -> None:
         """As `Producer.close()`."""
 
     @property
@@ -106,8 +106,8 @@ class AsyncioSide:
     async def flush(self) -> None:
         await self.producer.flush()
 
-    async def close(self) -> None:
-        await self.producer.close()
+    async def close(self, timeout: float | None = None) -> None:
+        await self.producer.close(timeout)
 
     @property
     def sender(self) -> Sender:
@@ -172,7 +172,13 @@ class BareSide:
         await waiter.wait(float("inf"))
         self.driver.run_callbacks()
 
-    async def close(self) -> None:
+    async def close(self, timeout: float | None = None) -> None:
         self.sender.begin_close(self.driver.now())
         self.driver.wake()
+        if timeout is not None:
+            self._loop.call_at(self.driver.now() + timeout, self._abort)
         await self.driver.ended
+
+    def _abort(self) -> None:
+        self.sender.abort(self.driver.now())
+        self.driver.wake()
