@@ -274,7 +274,7 @@ class Producer(SendPath, BulkCalls):
     @property
     def outstanding_bytes(self) -> int:
         """Bytes of `buffer.memory` in use: open batches, queued, in flight and awaiting a retry."""
-        return 0 if self._life.state is ProducerState.NEW else self._life.sender.pool.outstanding
+        return self._life.sender.pool.outstanding if self._life.was_started else 0
 
     # -- records as objects: interceptors, try_send ---
 

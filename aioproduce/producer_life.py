@@ -121,6 +121,11 @@ class ProducerLife:
         self._move_to(ProducerState.RUNNING)
         driver.start(self.sender, on_death=self._sender_died, on_settled=self.reports.run_callbacks)
 
+    @property
+    def was_started(self) -> bool:
+        """Whether there is a core, dead or alive: one can be closed without ever having been started."""
+        return self._pid != 0
+
     def _make_codec(self) -> Codec | None:
         config = self._config
         return codec_for(

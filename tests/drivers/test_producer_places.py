@@ -101,6 +101,7 @@ async def test_closing_what_was_never_started(nothing_left: None) -> None:
         await producer.send("t", b"v")
     with pytest.raises(ProducerStateError, match="closed"):
         await producer.start()
+    assert producer.outstanding_bytes == 0
 
 
 # Start
