@@ -258,6 +258,17 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
         )
         self.accept(self.join_open(partition, size) or self.open(partition, size), delivery)
 
+    @precondition(lambda self: not self.waiters)
+    @rule(partition=st.integers(0, PARTITIONS - 1), node=st.sampled_from(NODES))
+    def wait_for_memory_in_vain(self, partition: int, node: int) -> None:
+        """What lingered was hurried, and may linger again when the request is made."""
+        while self.harness.pool.available >= BATCH:
+            self.append(partition, 40, 1, None)
+        self.wait_for_memory()
+        self.was_exhausted = True
+        self.harness.pool.abandon(self.waiters.pop())
+        self.drain(node)
+
     # -- drain ---
 
     @rule(number=st.integers(0, 100))

@@ -65,6 +65,7 @@ AFTER_APPEND = [
     codes.NOT_LEADER_OR_FOLLOWER,
     codes.KAFKA_STORAGE_ERROR,
     codes.UNKNOWN_SERVER_ERROR,
+    codes.DUPLICATE_SEQUENCE_NUMBER,
     999,
 ]
 WELL, REFUSE, AFTERWARDS = "appended", "refused", "appended, and an error"
@@ -103,12 +104,12 @@ class SenderMachine(RuleBasedStateMachine):
     @initialize(
         in_flight=st.sampled_from([1, 2, 5, 5]),
         retries=st.sampled_from([1, 3, 2**31 - 1]),
-        linger_ms=st.sampled_from([0, 0, 0, 20]),
+        linger_ms=st.sampled_from([0, 0, 20]),
         max_message_bytes=st.sampled_from([1_000_000, 220]),
         epoch=st.sampled_from([0, 0, 32766]),
         is_warm=st.sampled_from([False, False, True]),
         compression=st.sampled_from([None, None, SHORT, 0.4e-3, LONG, LONG]),
-        batches_in_memory=st.sampled_from([3, 2000, 2000]),
+        batches_in_memory=st.sampled_from([3, 2000]),
         produce_version=st.sampled_from([13, 12, 8]),
     )
     def start(
@@ -150,6 +151,8 @@ class SenderMachine(RuleBasedStateMachine):
         self.is_closing = False
         self.is_aborted = False
         self.overslept = 0.0
+        self.silent_until: dict[int, float] = {}
+        self.looked_at = 0
         self.h.holds_compression = True
         if is_warm:
             self.recover()
@@ -283,6 +286,8 @@ class SenderMachine(RuleBasedStateMachine):
         if request is not None:
             self.forget_stragglers(request.node_id)
             answered, offsets = self.process(request, fates)
+            if throttle and request.version >= 6:  # since then the client keeps the silence (KIP-219)
+                self.silent_until[request.connection_id] = self.h.now + throttle
             leaders = {
                 place.partition: self.h.topics[place.topic].leaders[place.partition]
                 for place in request.batches
@@ -298,24 +303,31 @@ class SenderMachine(RuleBasedStateMachine):
                 endpoints=[node for node, _ in leaders.values()],
             )
 
+    @precondition(lambda self: self.next_request(0) is not None)
     @rule(choice=st.integers(0, 3), fates=any_fates)
     def answer(self, choice: int, fates: list[tuple[str, int]]) -> None:
         self.answer_with(choice, fates)
 
+    @precondition(lambda self: self.next_request(0) is not None)
     @rule(choice=st.integers(0, 3), code=st.sampled_from([*BEFORE_APPEND, codes.NOT_ENOUGH_REPLICAS]))
     def refuse(self, choice: int, code: int) -> None:
         self.answer_with(choice, [(REFUSE, code)] * len(PLACES))
 
+    @precondition(lambda self: self.next_request(0) is not None)
     @rule(choice=st.integers(0, 3), throttle=st.sampled_from([0.0, 0.0, 0.1]))
     def acknowledge(self, choice: int, throttle: float) -> None:
         self.answer_with(choice, ALL_WELL, throttle)
 
-    @rule(choice=st.integers(0, 3))
-    def append_and_reset(self, choice: int) -> None:
+    @precondition(lambda self: self.next_request(0) is not None)
+    @rule(choice=st.integers(0, 3), is_limit_lowered=st.sampled_from([False, False, True]))
+    def append_and_reset(self, choice: int, is_limit_lowered: bool = False) -> None:
+        """The broker has it and the client does not know; what it has may be too large when it comes again."""
         request = self.next_request(choice)
         if request is not None:
             self.forget_stragglers(request.node_id)
             self.process(request, ALL_WELL)
+            if is_limit_lowered:
+                self.limit_batches(220)
             self.h.lose(request.node_id)
             self.h.unanswered.remove(request)
 
@@ -340,7 +352,19 @@ class SenderMachine(RuleBasedStateMachine):
                 self.answer_with(0, [fate] * len(PLACES))
         self.h.advance(seconds)
 
-    @precondition(lambda self: self.has_stragglers)
+    @precondition(lambda self: not self.is_closing)
+    @rule(place=any_place, choice=st.integers(0, 3))
+    def lose_the_answer_to_a_large_batch(self, place: TopicPartition, choice: int) -> None:
+        self.limit_batches(1_000_000)
+        for _ in range(3):
+            self.app.send(place, b"." * 90)
+        self.h.run()
+        if self.next_request(0) is not None:
+            self.append_and_reset(choice, is_limit_lowered=True)
+
+    @precondition(
+        lambda self: self.has_stragglers and any(request.api == PRODUCE for request in self.h.unanswered)
+    )
     @rule(choice=st.integers(0, 3))
     def process_a_straggler(self, choice: int) -> None:
         """A request of a connection that is gone was in the broker's queue; each connection's in their order."""
@@ -352,6 +376,10 @@ class SenderMachine(RuleBasedStateMachine):
             request = list(firsts.values())[choice % len(firsts)]
             self.h.unanswered.remove(request)
             self.process(request, ALL_WELL)
+
+    def limit_batches(self, size: int) -> None:
+        for log in self.logs.values():
+            log.config = TopicConfig(max_message_bytes=size)
 
     def forget_stragglers(self, node: int) -> None:
         """A broker's queue is first in, first out: what came before the request at hand is done with.
@@ -399,26 +427,8 @@ class SenderMachine(RuleBasedStateMachine):
                 h.sender.connection_lost(choice, ConnectionResetError("late"), h.now)
         h.run()
 
-    @rule(
-        trouble=st.sampled_from(
-            [
-                "stop 0",
-                "stop 1",
-                "start",
-                "reset 0",
-                "slow closing",
-                "slow writing",
-                "end of slow writing",
-                "no producer ids",
-                "slow metadata",
-                "topic unavailable",
-                "0.3 s",
-                "1 s",
-            ]
-        ),
-        is_closing=st.integers(0, 9),
-    )
-    def make_trouble(self, trouble: str, is_closing: int) -> None:
+    @rule(trouble=st.sampled_from(["stop 0", "stop 1", "start", "reset 0", "0.3 s", "1 s"]))
+    def make_trouble(self, trouble: str) -> None:
         h = self.h
         if trouble.startswith("stop"):
             node = int(trouble[-1])
@@ -428,9 +438,26 @@ class SenderMachine(RuleBasedStateMachine):
             h.lose(0)
         elif trouble.endswith(" s"):
             h.advance(float(trouble[:-2]))
-        elif trouble == "start":
+        else:
             h.down.clear()
-        elif trouble == "slow closing":
+        h.run()
+
+    @rule(
+        trouble=st.sampled_from(
+            [
+                "slow closing",
+                "slow writing",
+                "end of slow writing",
+                "no producer ids",
+                "slow metadata",
+                "topic unavailable",
+            ]
+        )
+    )
+    def change_the_brokers(self, trouble: str) -> None:
+        """What shows later: in what they answer, or when."""
+        h = self.h
+        if trouble == "slow closing":
             h.holds_closes = True
         elif trouble == "no producer ids":
             h.held.add(INIT_PRODUCER_ID)
@@ -442,12 +469,15 @@ class SenderMachine(RuleBasedStateMachine):
             h.holds_writable = True
         else:
             h.finish_writes()
-        if is_closing == 9:
+
+    @rule(chance=st.integers(0, 20))
+    def close_or_abort(self, chance: int) -> None:
+        if chance == 19:
             self.is_closing = True
-            h.sender.begin_close(h.now)
-        elif is_closing == 8:
+            self.h.sender.begin_close(self.h.now)
+        elif chance == 20:
             self.abort()
-        h.run()
+        self.h.run()
 
     def abort(self) -> None:
         self.is_closing = self.is_aborted = True
@@ -491,12 +521,28 @@ class SenderMachine(RuleBasedStateMachine):
         if hasattr(self, "h"):
             self.app.check_flushes()
 
+    @invariant()
+    def one_request_at_a_time_and_none_while_throttled(self) -> None:
+        if hasattr(self, "h"):
+            assert len(set(self.h.unwritten)) == len(self.h.unwritten)
+            for request in self.h.history[self.looked_at :]:
+                assert request.sent_at >= self.silent_until.get(request.connection_id, 0.0)
+            self.looked_at = len(self.h.history)
+
+    @invariant()
+    def nothing_lingers_while_somebody_waits_for_memory(self) -> None:
+        if hasattr(self, "h") and self.h.sender.pool.waiting and self.h.sender.is_accepting:
+            accumulator = self.h.sender.accumulator
+            if all(batch.attempts == 0 for batch in accumulator.incomplete):
+                assert accumulator.readiness.next_timer() is None
+
     def teardown(self) -> None:
         if not hasattr(self, "h"):
             return
         h = self.h
         records = list(h.records)
         h.advance(DELIVERY_TIMEOUT)
+        self.app.check_flushes()
         for record in records:
             assert len(record.outcomes) == 1
             assert record.settled_at <= record.accepted_at + DELIVERY_TIMEOUT + self.overslept + 1e-9
@@ -552,7 +598,7 @@ class AcksOneSenderMachine(SenderMachine):
     )
 
 
-_settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+_settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 TestIdempotent = pytest.mark.timeout(300)(SenderMachine.TestCase)
 TestIdempotent.settings = _settings
