@@ -184,6 +184,7 @@ def seeds() -> Iterator[bytes]:
             asked = bytes([SEND, place, 2, WRITABLE])
             answer = bytes([ANSWER, min(len(body), 255)]) + body[:255]
             yield ready + 2 * asked + 2 * answer + bytes([TIME, 200, CLOSE, 7])
+            yield ready + asked + bytes([CLOSE, 7]) + answer
     yield ready + bytes([SEND, 0, 4, TIME, 10, WRITABLE, SEND, 0, 0, TIME, 255])
     yield ready + bytes([RAW, 20]) + bytes(20)
 
