@@ -207,6 +207,7 @@ def run_mutants(arguments: argparse.Namespace) -> int:
         survivors += not caught
         by = ", ".join(f"{letter} {count}" for letter, count in letters.most_common())
         first = caught[0].case.seed if caught else None
+        _console.print(f"{name}: {len(caught)} of {len(seeds)}", markup=False, highlight=False)
         table.add_row(name, f"{len(caught)} of {len(seeds)}", str(first), by)
         rows.append(
             {"mutant": name, "caught": len(caught), "seeds": len(seeds), "first": first, "by": letters}

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tests.simulation.sides import Side
 
 
-_STEPS = 3_000_000
-"""Ten times what the longest case takes."""
+_STEPS = 300_000
+"""Many times what a case takes."""
 
 _RECOVERY = 60.0
 """Seconds after which everything goes again."""
