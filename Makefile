@@ -4,6 +4,7 @@
 #   make test    what CI runs: format, lint, import floors, types, tests with the interpreted and the compiled hot path
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
 #   make bench   the benchmarks: tables, build/benchmarks.json and .svg; options: make bench BENCH='--quick'
+#   make soak    10,000 simulated lives of a producer, with a table; options: make soak SOAK='--seeds 1000 --first 50000'
 #   make fuzz    everything that reads foreign bytes, a minute each; options: make fuzz FUZZ='--seconds 600 sender'
 #   make native  only rebuild the compiled hot path in place
 #   make budget  what one record costs in instructions, frames and objects, beside the recorded budget
@@ -22,7 +23,7 @@ BENCHED := $(VENV)/.stamp-bench
 CHECKED := aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
-.PHONY: test demo bench budget fuzz native wheel lint types unit-interpreted unit clean
+.PHONY: test demo bench budget soak fuzz native wheel lint types unit-interpreted unit clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
 .NOTPARALLEL:
@@ -39,6 +40,9 @@ bench: $(NATIVE) $(BENCHED)
 
 budget: $(NATIVE)
 	$(PY) -m tests.budget
+
+soak: $(NATIVE)
+	$(PY) -m tests.simulation --seeds 10000 $(SOAK)
 
 fuzz: $(NATIVE)
 	$(PY) -m tests.fuzz $(FUZZ)
