@@ -392,7 +392,7 @@ def test_a_service_over_an_outage_of_a_minute() -> None:
             return offsets
 
     assert simulation.run(service()) == list(range(90))
-    values = simulation.cluster.values("orders", 0)
+    values = simulation.cluster.values("orders")
     assert values == {b"%d" % number: 1 for number in range(90)}
     assert 140 < simulation.clock.now < 165
 

@@ -72,9 +72,15 @@ class SimulatedCluster:
         """The batches of one partition."""
         return list(self.state.require_partition(topic, partition).log.batches)
 
-    def values(self, topic: str, partition: int) -> Counter[bytes | None]:
-        """How often each value is in the log of one partition."""
-        return Counter(record.value for batch in self.log(topic, partition) for record in batch.records())
+    def values(self, topic: str, partition: int | None = None) -> Counter[bytes | None]:
+        """How often each value is in the log of one partition, or of all of a topic's."""
+        partitions = range(len(self.state.topics[topic].partitions)) if partition is None else (partition,)
+        return Counter(
+            record.value
+            for number in partitions
+            for batch in self.log(topic, number)
+            for record in batch.records()
+        )
 
     def stop_broker(self, broker_id: int) -> None:
         """As SIGKILL does: connections are reset, new ones refused, others lead its partitions."""
