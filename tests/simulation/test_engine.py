@@ -262,6 +262,16 @@ def test_half_a_frame() -> None:
     ]
 
 
+def test_half_a_frame_with_more_waiting_behind_it() -> None:
+    wire = Wire()
+    client = wire.connect()
+    client.write([bytes(CAPACITY), b"behind"])
+    client.cut(CAPACITY)  # what is read makes room for what waits, which is lost with the connection
+    wire.let_pass(5)
+    assert [event.split(" ", 1)[1][:11] for event in wire.events] == ["server gets", "client lost", "server lost"]
+    assert client.unsent == 0
+
+
 def test_a_peer_that_does_not_read_makes_the_sender_keep_its_bytes() -> None:
     wire = Wire()
     client = wire.connect()
