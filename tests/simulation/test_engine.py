@@ -268,7 +268,11 @@ def test_half_a_frame_with_more_waiting_behind_it() -> None:
     client.write([bytes(CAPACITY), b"behind"])
     client.cut(CAPACITY)  # what is read makes room for what waits, which is lost with the connection
     wire.let_pass(5)
-    assert [event.split(" ", 1)[1][:11] for event in wire.events] == ["server gets", "client lost", "server lost"]
+    assert [event.split(" ", 1)[1][:11] for event in wire.events] == [
+        "server gets",
+        "client lost",
+        "server lost",
+    ]
     assert client.unsent == 0
 
 

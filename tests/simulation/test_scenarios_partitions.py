@@ -112,6 +112,33 @@ def test_the_leader_moves_with_five_requests_in_flight(mode: str, side: str) -> 
     scene.play(story())
 
 
+@pytest.mark.scenario(19, "S")
+@pytest.mark.scenario(20, "S")
+@in_modes()
+def test_one_request_at_a_time_keeps_the_order_over_refusals_and_a_move(mode: str, side: str) -> None:
+    settings = {"linger_ms": 0, "max_in_flight_requests_per_connection": 1, "metadata_max_age_ms": 100}
+    scene = Scenario(mode, side, settings)
+
+    async def story() -> None:
+        await scene.warm_up()
+        scene.faults.fail_produce(codes.NOT_ENOUGH_REPLICAS, partition=0, times=3)
+        entries = await scene.send(count=30, apart=0.01)
+        await scene.side.flush()
+        # One is on its way to a leader that is far away, and will be refused; the new leader is near.
+        old, new = scene.leader(0), scene.leader(1)
+        scene.network.set_latency(host_of(old), 2.0, 0.0)
+        entries += await scene.send()
+        await scene.sleep(0.01)
+        scene.cluster.state.move_leader(TOPIC, 0, new)
+        entries += await scene.send(count=30, apart=0.1)
+        assert scene.sender.metadata.leader_of(TOPIC, 0) == new
+        await scene.side.flush()
+        scene.assert_acknowledged(entries, 1)
+        assert offsets_of(entries) == list(range(1, 62))
+
+    scene.play(story())
+
+
 @pytest.mark.scenario(21, "S")
 @in_modes()
 def test_metadata_with_an_older_leader_epoch(mode: str, side: str) -> None:

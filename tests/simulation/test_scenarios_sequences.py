@@ -114,6 +114,31 @@ def test_one_record_that_is_too_large_fails_alone(mode: str, side: str) -> None:
     scene.play(story())
 
 
+@pytest.mark.scenario(41, "S")
+@in_modes("idempotent")
+def test_a_batch_that_may_be_written_is_not_split(mode: str, side: str) -> None:
+    scene = Scenario(mode, side)
+
+    async def story() -> None:
+        await scene.warm_up()
+        scene.faults.reset_connections_on()  # written, and the answer lost
+        entries = await scene.send(count=10, size=200)
+        await scene.until(lambda: any(scene.copies(entries)), 1.0)
+        # The limit is lowered meanwhile. A broker knows a repetition by the whole batch: halves would be new to it.
+        scene.cluster.state.configure_topic(TOPIC, max_message_bytes=1500)
+        await scene.side.flush()
+        for entry in entries:
+            error = rejection_of(entry)
+            assert error.name == "MESSAGE_TOO_LARGE"
+            assert error.possibly_written
+        assert scene.copies(entries) == [1] * 10
+        later = await scene.send(count=3)
+        await scene.side.flush()
+        scene.assert_acknowledged(later)
+
+    scene.play(story())
+
+
 @pytest.mark.scenario(43, "S")
 @in_modes()
 def test_a_batch_with_one_invalid_record(mode: str, side: str) -> None:
