@@ -273,7 +273,7 @@ class Producer(SendPath, BulkCalls):
 
     @property
     def outstanding_bytes(self) -> int:
-        """Bytes of `buffer.memory` in use: open batches, queued, in flight and awaiting a retry."""
+        """Bytes of `buffer.memory` in use: open batches, queued, in flight and awaiting a retry; 0 once it died."""
         return self._life.sender.pool.outstanding if self._life.was_started else 0
 
     # -- records as objects: interceptors, try_send ---

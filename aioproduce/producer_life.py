@@ -180,6 +180,7 @@ class ProducerLife:
     def _sender_died(self, error: BaseException) -> None:
         if self.state is ProducerState.CLOSED:
             # Cancelled together with the close() that had settled everything: the callbacks are still due.
+            self.sender.die(error)
             self.run_callbacks()
             return
         self._move_to(ProducerState.DIED)

@@ -20,7 +20,8 @@ Invariants:
    gathered goes to the next, exactly once.
 6. `notify` is called at most once per waiter, and exactly once unless the waiter is abandoned first. One that
    raises costs only its own waiter its turn; the error goes on to whoever's call woke it.
-7. Each call costs O(1), plus O(1) per waiter it grants and per pooled buffer it breaks up, each of which was
+7. After `write_off()` nothing is out, whatever its holders still do.
+8. Each call costs O(1), plus O(1) per waiter it grants and per pooled buffer it breaks up, each of which was
    paid for by one earlier call. Nothing scans the queue but `close()`.
 """
 
@@ -160,6 +161,7 @@ class BufferPool:
         "_granted",
         "_is_closed",
         "_is_serving",
+        "_is_written_off",
         "_reserved",
         "_unallocated",
         "_waiters",
@@ -184,6 +186,7 @@ class BufferPool:
         self._granted: set[BufferWaiter] = set()
         self._is_closed = False
         self._is_serving = False
+        self._is_written_off = False
 
     @property
     def available(self) -> int:
@@ -326,8 +329,22 @@ class BufferPool:
         self._free.clear()
         _raise_all([error for waiter in woken if (error := _notify(waiter)) is not None])
 
+    def write_off(self) -> None:
+        """Close, and expect nothing back: those who hold the leases died, and what they held goes with them.
+
+        Raises:
+            BaseException: As `close()`.
+        """
+        self._is_written_off = True
+        try:
+            self.close()
+        finally:
+            self._unallocated = self.total
+
     def _take_back(self, buffer: bytearray, size: int) -> None:
         """Ends a lease. Called by `BufferLease.release()` only, once per lease."""
+        if self._is_written_off:
+            return
         # A holder may have resized its buffer; what is charged is the lease's size all the same.
         if size == self.poolable_size == len(buffer) and not self._is_closed:
             self._free.append(buffer)

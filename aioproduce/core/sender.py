@@ -248,7 +248,7 @@ class Sender:
         flushes, self._flushes = self._flushes, deque()
         for _, notify in flushes:
             notify()
-        self.pool.close()
+        self.pool.write_off()
 
     # -- facts ---
 

@@ -8,10 +8,12 @@ Invariants, beyond those of `drivers.base`:
 1. `pause_writing` is told at the first byte that stays in the transport's buffer (high-water mark 0), and
    `resume_writing` at none: "writable" therefore means that the transport holds nothing of ours.
 2. The sleeper is a bare future, made per sleep; `wake()` is one attribute test when the task is awake.
-3. A compression worker reports within the loop, as everything does (`CompressionWorkers`); what it reports to a
-   core that died is dropped, and to one that was closed it is reported: memory comes back by that.
+3. A compression worker reports within the loop, as everything does (`CompressionWorkers`), to a core that was
+   closed, too: memory comes back by that.
 4. Waiters' conditions are never contended: `notify()` takes the lock without suspending, since nobody holds
    it across a suspension.
+5. A bug in a fact, which some callback of the loop's reports, is the sender's death as one in its task is: what is
+   torn is not gone on with. A core that died is told nothing more.
 """
 
 from __future__ import annotations
@@ -191,6 +193,8 @@ class AsyncioDriver:
         self._alarm_at = _FOREVER
         self._is_woken = False
         self._is_killed = False
+        self._is_dead = False
+        self._failure: BaseException | None = None
 
     # -- the seam ---
 
@@ -254,23 +258,29 @@ class AsyncioDriver:
     async def _run(self) -> None:
         sender = self._sender
         timer_at: float | None = None
-        while True:
-            self._is_woken = False
-            now = self._loop.time()
-            if timer_at is not None and timer_at <= now:
-                sender.handle_timer(now)
-            while (effect := sender.next_effect(now)) is not None:
-                self._carry_out(effect)
-            while sender.settled:
-                self._on_settled(sender.settled.popleft())
-            if sender.is_closed:
-                break
-            timer_at = sender.next_timer()
-            if sender.has_work:
-                # A callback sent again, say. The loop gets its turn all the same.
-                await asyncio.sleep(0)
-            elif not self._is_woken:
-                await self._sleep(timer_at)
+        try:
+            while True:
+                self._is_woken = False
+                if self._failure is not None:
+                    raise self._failure
+                now = self._loop.time()
+                if timer_at is not None and timer_at <= now:
+                    sender.handle_timer(now)
+                while (effect := sender.next_effect(now)) is not None:
+                    self._carry_out(effect)
+                while sender.settled:
+                    self._on_settled(sender.settled.popleft())
+                if sender.is_closed:
+                    break
+                timer_at = sender.next_timer()
+                if sender.has_work:
+                    # A callback sent again, say. The loop gets its turn all the same.
+                    await asyncio.sleep(0)
+                elif not self._is_woken:
+                    await self._sleep(timer_at)
+        except BaseException:
+            self._is_dead = not self._is_killed
+            raise
 
     async def _sleep(self, until: float | None) -> None:
         self._set_alarm(until)
@@ -300,6 +310,8 @@ class AsyncioDriver:
             self._alarm.cancel()
         if task.cancelled() and self._is_killed:
             return
+        # Also of a task that was cancelled before its first line.
+        self._is_dead = self._is_dead or task.cancelled()
         if task.cancelled():
             on_death(asyncio.CancelledError("the sender task was cancelled"))
         elif (error := task.exception()) is not None:
@@ -358,8 +370,7 @@ class AsyncioDriver:
             return
         error = BrokerConnectionError(_reason(failure), host=effect.host, port=effect.port)
         error.__cause__ = failure
-        self._sender.connection_lost(effect.connection_id, error, self._loop.time())
-        self.wake()
+        self._report(self._sender.connection_lost, effect.connection_id, error)
 
     def _set_options(self, transport: asyncio.Transport) -> None:
         sock = transport.get_extra_info("socket")
@@ -372,18 +383,36 @@ class AsyncioDriver:
 
     # -- facts, reported by the protocols ---
 
+    def _report(self, fact: Callable[..., None], *what: Any) -> None:
+        """Tell the core, and have the task look at it (invariant 5)."""
+        if self._is_dead:
+            return
+        try:
+            fact(*what, self._loop.time())
+        except Exception as error:
+            self._failure = error
+        self.wake()
+
     def connected(self, connection_id: int, connection: _Connection) -> None:
         """A transport is there."""
         assert connection.transport is not None
         self._set_options(connection.transport)
         self._connections[connection_id] = connection
-        self._sender.connection_made(connection_id, self._loop.time())
-        self.wake()
+        if self._is_dead:
+            connection.abort()
+        self._report(self._sender.connection_made, connection_id)
 
     def received(self, connection_id: int, data: bytes) -> None:
         """Bytes came."""
+        if self._is_dead:
+            return
         sender = self._sender
-        sender.receive_data(connection_id, data, self._loop.time())
+        try:
+            sender.receive_data(connection_id, data, self._loop.time())
+        except Exception as error:
+            self._failure = error
+            self.wake()
+            return
         if sender.has_work or sender.settled:
             self.wake()
         else:
@@ -392,8 +421,7 @@ class AsyncioDriver:
 
     def written(self, connection_id: int) -> None:
         """The transport holds nothing of ours."""
-        self._sender.writable(connection_id, self._loop.time())
-        self.wake()
+        self._report(self._sender.writable, connection_id)
 
     def written_at_once(self, connection_id: int) -> None:
         """Likewise, told by the task itself, which looks at the core again anyway."""
@@ -402,20 +430,15 @@ class AsyncioDriver:
     def disconnected(self, connection_id: int, error: Exception | None) -> None:
         """A transport is gone."""
         self._connections.pop(connection_id, None)
-        self._sender.connection_lost(connection_id, error, self._loop.time())
-        self.wake()
+        self._report(self._sender.connection_lost, connection_id, error)
 
     def compressed(self, finished: Iterable[Finished]) -> None:
         """Compression workers are done with these batches."""
-        if self._task is None or (self._task.done() and not self._is_killed):
-            return
-        now = self._loop.time()
         for batch, outcome in finished:
             if isinstance(outcome, bytes):
-                self._sender.compressed(batch, outcome, now)
+                self._report(self._sender.compressed, batch, outcome)
             else:
-                self._sender.compression_failed(batch, outcome, now)
-        self.wake()
+                self._report(self._sender.compression_failed, batch, outcome)
 
 
 def _reason(failure: BaseException) -> str:

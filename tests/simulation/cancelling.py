@@ -49,7 +49,7 @@ LATE = "late"
 """A topic that is created while somebody waits for it."""
 
 HOST = "broker-0"
-VALUE_SIZE = 300
+VALUE_SIZE = 250
 """One such record fills a batch."""
 
 SETTINGS: dict[str, Any] = {

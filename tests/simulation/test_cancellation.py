@@ -160,8 +160,13 @@ async def _full(scene: Scene) -> None:
     await _known(scene)
     scene.simulation.network.hold(HOST)
     scene.plan(2.0, scene.simulation.network.release, HOST)
+    await _fill(scene)
+
+
+async def _fill(scene: Scene) -> None:
     for _ in range(4):
         await scene.send("filler", TOPIC)
+    assert scene.producer.outstanding_bytes == scene.producer.config.buffer_memory
 
 
 async def _room_for_one(scene: Scene) -> None:
@@ -178,8 +183,7 @@ async def _unknown_and_full(scene: Scene) -> None:
     stuck = faults.drop_answers(api=ApiKey.PRODUCE, times=None)
     scene.plan(2.0, stuck.cancel)
     scene.plan(2.0, scene.simulation.network.reset, HOST)
-    for _ in range(4):
-        await scene.send("filler", TOPIC)
+    await _fill(scene)
     await _unknown_topic(scene)
 
 

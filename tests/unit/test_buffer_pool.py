@@ -277,6 +277,22 @@ def test_close_refuses_and_still_takes_back() -> None:
     assert pool.unallocated == 10  # a closed pool keeps no buffers
 
 
+def test_what_is_written_off_is_out_no_more() -> None:
+    pool = BufferPool(10, 5)
+    held, pooled, granted_to = lease_of(pool, 5), lease_of(pool, 5), Caller(pool, 5)
+    waiting = Caller(pool, 7)
+    pooled.release()
+    assert granted_to.waiter.is_granted
+    pool.write_off()
+    assert waiting.calls == 1
+    assert granted_to.waiter.is_closed
+    assert sums(pool) == (10, 0, 0)
+    held.release()  # by whoever still lives
+    assert sums(pool) == (10, 0, 0)
+    with pytest.raises(ProducerClosedError):
+        pool.try_allocate(1)
+
+
 def test_close_wakes_every_waiter() -> None:
     pool = BufferPool(10, 5)
     held = lease_of(pool, 5)

@@ -299,6 +299,7 @@ def test_when_the_senders_task_dies_every_waiter_is_told() -> None:
         assert type(record.error) is DeliveryError
         assert record.error.__cause__ is cause
         assert record.error.possibly_written is possibly_written
+    assert h.outstanding == 0
 
 
 def test_memory_that_is_waited_for_ends_lingering() -> None:
