@@ -208,13 +208,13 @@ class Coverage:
         return "\n".join(lines)
 
 
-def collect(*, is_run: bool, paths: list[str] | None = None) -> tuple[Coverage, int]:
+def collect(*, is_run: bool, marks: str = "") -> tuple[Coverage, int]:
     """Collect the marked tests, and run them if asked."""
     coverage = Coverage()
     options = (
         ["-q", "-p", "no:cacheprovider"] if is_run else ["--collect-only", "-qq", "-p", "no:cacheprovider"]
     )
-    code = pytest.main([*options, *(paths or ["tests"])], plugins=[coverage])
+    code = pytest.main([*options, "-m", marks, "tests"], plugins=[coverage])
     return coverage, int(code)
 
 
@@ -223,8 +223,9 @@ def main() -> int:
     parser.add_argument(
         "--run", action="store_true", help="run the tests and write the table of README.md anew"
     )
+    parser.add_argument("--marks", default="", help="with --run: only tests of these marks, as pytest's -m")
     arguments = parser.parse_args()
-    coverage, code = collect(is_run=arguments.run)
+    coverage, code = collect(is_run=arguments.run, marks=arguments.marks)
     missing = coverage.missing()
     if arguments.run:
         text = README.read_text()

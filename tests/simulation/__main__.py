@@ -27,7 +27,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.simulation.case import WEATHERS, Case, make_case
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants import MUTANTS, WHERE
 from tests.simulation.run import Outcome, run_case
 from tests.simulation.shrink import describe, kinds_of, shrink
 
@@ -45,7 +45,7 @@ def run_seed(seed: int, weather: str | None = None) -> Outcome:
 def run_mutant(seed: int, name: str) -> Outcome:
     """One seed with one bug on purpose."""
     with MUTANTS[name]():
-        return run_case(make_case(seed))
+        return run_case(make_case(seed, **WHERE.get(name, {})))
 
 
 def in_processes(
@@ -196,7 +196,7 @@ def run_mutants(arguments: argparse.Namespace) -> int:
     """Say for each mutant how many seeds notice it, and by which letters."""
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     table = Table(title=f"Bugs on purpose, {len(seeds)} seeds each")
-    for column in ("mutant", "caught in", "first seed", "by"):
+    for column in ("mutant", "only in", "caught in", "first seed", "by"):
         table.add_column(column)
     survivors = 0
     rows: list[dict[str, Any]] = []
@@ -208,7 +208,8 @@ def run_mutants(arguments: argparse.Namespace) -> int:
         by = ", ".join(f"{letter} {count}" for letter, count in letters.most_common())
         first = caught[0].case.seed if caught else None
         _console.print(f"{name}: {len(caught)} of {len(seeds)}", markup=False, highlight=False)
-        table.add_row(name, f"{len(caught)} of {len(seeds)}", str(first), by)
+        where = ", ".join(str(value) for value in WHERE.get(name, {}).values())
+        table.add_row(name, where, f"{len(caught)} of {len(seeds)}", str(first), by)
         rows.append(
             {"mutant": name, "caught": len(caught), "seeds": len(seeds), "first": first, "by": letters}
         )

@@ -84,6 +84,8 @@ class Case:
         settings: Of the producer.
         lag: Seconds by which followers are behind; `None` without replication.
         min_insync: `min.insync.replicas`.
+        buffer: Bytes of a connection that the kernels hold: with few of them the producer's own memory is on its
+            way for long.
         seconds: How long it goes on until everything is healed.
     """
 
@@ -96,6 +98,7 @@ class Case:
     seconds: float
     lag: float | None = None
     min_insync: int = 1
+    buffer: int = 131_072
     partitions: int = 3
     brokers: int = 3
 
@@ -145,7 +148,8 @@ class Case:
     def __str__(self) -> str:
         lines = [
             f"seed {self.seed}, {self.weather}, {self.mode}: {self.seconds:.0f} s, {self.records} records in "
-            f"{len(self.bursts)} bursts, {len(self.faults)} faults, lag {self.lag}, min.insync {self.min_insync}",
+            f"{len(self.bursts)} bursts, {len(self.faults)} faults, lag {self.lag}, "
+            f"min.insync {self.min_insync}, buffer {self.buffer}",
             "  " + ", ".join(f"{name}={value}" for name, value in self.settings.items()),
         ]
         lines += [f"  fault {fault}" for fault in self.faults]
@@ -160,7 +164,12 @@ MODES: dict[str, dict[str, Any]] = {
 
 
 def make_case(
-    seed: int, *, mode: str | None = None, is_bare: bool | None = None, weather: str | None = None
+    seed: int,
+    *,
+    mode: str | None = None,
+    is_bare: bool | None = None,
+    weather: str | None = None,
+    in_flight: int | None = None,
 ) -> Case:
     """Draw a case from a seed; what is given is not drawn."""
     random = Random(seed)
@@ -169,6 +178,8 @@ def make_case(
     is_bare = random.random() < 0.5 if is_bare is None else is_bare
     seconds, records, faults = WEATHERS[weather]
     settings = _settings(random, mode, weather)
+    if in_flight is not None:
+        settings["max_in_flight_requests_per_connection"] = in_flight
     has_replication = random.random() < 0.5
     min_insync = random.choice([1, 2])
     partitions = 3
@@ -197,6 +208,7 @@ def make_case(
         seconds=seconds,
         lag=random.choice([0.001, 0.05, 0.5]) if has_replication else None,
         min_insync=min_insync,
+        buffer=random.choice([131_072, 131_072, 5_000]),
         partitions=partitions,
     )
 

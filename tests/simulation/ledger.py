@@ -11,6 +11,7 @@ X  what was refused, or failed with `possibly_written=False`, is not in the log
 S  in fair weather every record is acknowledged
 T  each record in the log has the timestamp that it was sent with, and so has its metadata
 B  a client that meets errors backs off: it neither reconnects nor asks for metadata in a storm
+C  what a broker reads is what was sealed: no buffer is written to while its bytes may be on the way
 M  all memory is back
 """
 
@@ -117,6 +118,9 @@ class Ledger:
         """Hold everything against the logs."""
         self._check_outcomes()
         self._check_back_off()
+        for state in self._simulation.cluster.state.partitions():
+            if state.log.corrupt:
+                self.accuse("C", f"{state.log.corrupt} batches for partition {state.partition} were broken")
         places = self._read_logs()
         self._lost = self._read_losses()
         for value, entry in self.entries.items():

@@ -1,7 +1,7 @@
 """Bugs on purpose: each changes one thing in the producer that a simulation must notice.
 
-A mutant is a context manager that patches the producer while cases run. `CAUGHT_BY` in the table that
-`python -m tests.simulation --mutants` prints is which letter of the oracle (`ledger`) objected, in how many seeds.
+A mutant is a context manager that patches the producer while cases run. `python -m tests.simulation
+--mutants` tells in how many seeds which letter of the oracle (`ledger`) objected.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from unittest.mock import patch
 
 from aioproduce.core.broker_connection import BrokerConnection
 from aioproduce.core.buffer_pool import BufferPool
+from aioproduce.core.cluster_metadata import ClusterMetadata
 from aioproduce.core.produce_completion import ProduceCompletion
 from aioproduce.core.producer_batch import NO_PRODUCER_ID, BatchState, ProducerBatch
 from aioproduce.core.record_accumulator import RecordAccumulator
@@ -190,16 +191,17 @@ def _loss_not_told() -> AbstractContextManager[None]:
 
 
 def _no_refresh() -> AbstractContextManager[None]:
-    """Metadata is asked for when it is old, and for no other reason."""
+    """Metadata is asked for when it is old, and for no other reason; hints are not heeded either."""
 
-    def make(answered: Any) -> Any:
-        def quietly(completion: ProduceCompletion, *arguments: Any) -> Any:
-            with patch.object(type(completion._metadata), "request_update", lambda *_: None):
-                return answered(completion, *arguments)
+    @contextmanager
+    def both() -> Iterator[None]:
+        with (
+            _patched(ClusterMetadata, "request_update", lambda _: lambda *_: None),
+            _patched(ClusterMetadata, "update_leaders", lambda _: lambda *_: []),
+        ):
+            yield
 
-        return quietly
-
-    return _patched(ProduceCompletion, "answered", make)
+    return both()
 
 
 def _wrong_offset() -> AbstractContextManager[None]:
@@ -321,3 +323,15 @@ MUTANTS: dict[str, Mutant] = {
     "flush too early": _flush_too_early,
 }
 """By name."""
+
+WHERE: dict[str, dict[str, Any]] = {
+    "no muting": {"mode": "plain", "in_flight": 1, "weather": "storm"},
+}
+"""Where a bug can show at all, if that is a small part of all cases: what `make_case` shall not draw."""
+
+SCENARIOS: dict[str, str] = {
+    "buffer released on time-out": (
+        "test_scenarios_peers.py::test_no_buffer_is_used_again_while_a_request_is_on_the_wire"
+    ),
+}
+"""The scenario that notices a bug for which chance needs thousands of seeds."""

@@ -67,6 +67,8 @@ def run_case(case: Case, *, trace: int | None = 0) -> Outcome:
         trace=trace,
         **case.cluster_settings(),
     )
+    for link in simulation.network.links.values():
+        link.buffer = case.buffer
     ledger = Ledger(simulation, case)
     side: Side = (BareSide if case.is_bare else AsyncioSide)(simulation, case.settings)
     log = Listener()

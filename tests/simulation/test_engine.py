@@ -17,7 +17,7 @@ from aioproduce.testing.simulation import (
     Trace,
     VirtualClock,
 )
-from aioproduce.testing.simulation.network import CAPACITY
+from aioproduce.testing.simulation.endpoint import CAPACITY
 
 if TYPE_CHECKING:
     from aioproduce.testing.simulation import Endpoint

@@ -11,17 +11,27 @@ import pytest
 
 from aioproduce.testing.simulation import KINDS
 from tests.simulation.case import FAIR, MODES, Case, make_case
-from tests.simulation.mutants import MUTANTS
+from tests.simulation.mutants import MUTANTS, SCENARIOS, WHERE
 from tests.simulation.run import run_case
 from tests.simulation.shrink import describe, kinds_of, shrink
 
 SEEDS = 200
 """What CI runs of them; `make soak` runs 10,000."""
 
-REGRESSIONS = sorted((Path(__file__).parent / "regressions").glob("*.json"))
+HERE = Path(__file__).parent
+REGRESSIONS = sorted((HERE / "regressions").glob("*.json"))
+"""Bugs that were there once, each in the smallest case that shows it; those that are mutants now have their name."""
 
 HUNTING = 60
 """In how many seeds a bug has to show once; `python -m tests.simulation --mutants` tells in how many it does."""
+
+ONE_SCENARIO = """
+import sys
+import pytest
+from tests.simulation.mutants import MUTANTS
+with MUTANTS[sys.argv[1]]():
+    sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", sys.argv[2]]))
+"""
 
 HASHES = """
 from tests.simulation.case import make_case
@@ -59,9 +69,19 @@ def test_the_same_seed_is_the_same_run_in_another_process_with_another_hash_seed
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_bug_on_purpose_is_noticed(name: str) -> None:
+    regression = HERE / "regressions" / f"{name.replace(' ', '-')}.json"
+    if regression.exists():
+        with MUTANTS[name]():
+            assert run_case(Case.from_json(regression.read_text())).violations
+        return
+    if name in SCENARIOS:
+        arguments = [sys.executable, "-c", ONE_SCENARIO, name, str(HERE / SCENARIOS[name])]
+        finished = subprocess.run(arguments, capture_output=True, text=True, check=False)
+        assert finished.returncode == pytest.ExitCode.TESTS_FAILED, finished.stdout
+        return
     with MUTANTS[name]():
         for seed in range(HUNTING):
-            if run_case(make_case(seed)).violations:
+            if run_case(make_case(seed, **WHERE.get(name, {}))).violations:
                 return
     pytest.fail(f"no seed below {HUNTING} notices that {name}")
 

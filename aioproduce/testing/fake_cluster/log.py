@@ -142,6 +142,7 @@ class PartitionLog:
         "_batches",
         "_size",
         "config",
+        "corrupt",
         "end_offset",
         "lost",
         "producers",
@@ -155,6 +156,8 @@ class PartitionLog:
         self.producers = ProducerState()
         self.lost: list[StoredBatch] = []
         """What elections took away, for whoever accounts for every record."""
+        self.corrupt = 0
+        """Batches that came in no order, or with another checksum than their bytes have."""
         self._batches: deque[StoredBatch] = deque()
         self._base_offsets: list[int] = []
         self._size = 0
@@ -183,14 +186,13 @@ class PartitionLog:
         Raises:
             RefusedError: With the error code that the partition's answer has to carry.
         """
-        header = parse_single_batch(records, produce_version)
-        if len(records) > self.config.max_message_bytes:
-            raise InvalidBatchError(
-                ErrorCode.message_too_large,
-                f"The record batch size is {len(records)} bytes, above max.message.bytes "
-                f"{self.config.max_message_bytes}",
-            )
-        check_crc(header, records)
+        try:
+            header = parse_single_batch(records, produce_version)
+            self._check_size(len(records))
+            check_crc(header, records)
+        except InvalidBatchError as error:
+            self.corrupt += error.code != ErrorCode.message_too_large
+            raise
         check_client_batch(header)
         self._check_records(header, records, wall_ms)
         if header.producer_id != NO_PRODUCER_ID:
@@ -287,6 +289,14 @@ class PartitionLog:
         if end <= committed:
             self.delete_before(end)
         return end <= committed
+
+    def _check_size(self, size: int) -> None:
+        limit = self.config.max_message_bytes
+        if size > limit:
+            raise InvalidBatchError(
+                ErrorCode.message_too_large,
+                f"The record batch size is {size} bytes, above max.message.bytes {limit}",
+            )
 
     def _check_records(self, header: BatchHeader, records: bytes | memoryview, wall_ms: int) -> None:
         latest = wall_ms + MAX_TIMESTAMP_AHEAD_MS

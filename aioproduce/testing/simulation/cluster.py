@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from aioproduce.testing.fake_cluster.log import StoredBatch
     from aioproduce.testing.simulation.clock import Event
-    from aioproduce.testing.simulation.network import Address, Endpoint, Network
+    from aioproduce.testing.simulation.endpoint import Address, Endpoint
+    from aioproduce.testing.simulation.network import Network
 
 PORT: Final = 9092
 EPOCH_MS: Final = 1_700_000_000_000

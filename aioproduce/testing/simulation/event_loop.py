@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from aioproduce.testing.simulation.clock import VirtualClock
-    from aioproduce.testing.simulation.network import Buffer, Endpoint, Network
+    from aioproduce.testing.simulation.endpoint import Buffer, Endpoint
+    from aioproduce.testing.simulation.network import Network
 
 _JOB_SECONDS: Final = 0.002
 """How long a job in an executor takes on average."""

@@ -1,0 +1,368 @@
+"""One connection of a simulated network: its two sides, and the way between them.
+
+Made by `network`; whoever connects or accepts is given an `Endpoint`, and tells it whom to call.
+
+Invariants:
+1. Bytes of a connection arrive whole and in order, or the connection is lost; nothing is duplicated.
+2. The way to a host, and the way back, are first in, first out over all connections: what a client sent on a
+   connection that it gave up arrives before what it sends on the next one, or never.
+3. A connection takes `Link.capacity` bytes on the way, as the buffers of two kernels do; what is beyond that stays
+   with the sender, as views of the sender's own memory.
+4. After `on_lost` an endpoint is silent. Whoever aborts is told as well, at a later instant.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import ceil
+from typing import TYPE_CHECKING, Final, TypeAlias, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aioproduce.testing.simulation.clock import Event
+    from aioproduce.testing.simulation.network import Network
+
+Address: TypeAlias = tuple[str, int]
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+CAPACITY: Final = 128 * 1024
+_QUEUE_SECONDS: Final = 2.0
+"""What a kernel and the routers behind it hold of a narrow connection, in seconds of its bandwidth."""
+
+
+@final
+class Link:
+    """The way to one host and back.
+
+    Attributes:
+        latency: Seconds one way, at least.
+        jitter: Seconds that come on top on average.
+        bandwidth: Bytes per second, each way; `None` without limit.
+        buffer: Bytes of a connection that both kernels together hold.
+        piece: The most bytes that arrive at once; `None` as they were sent.
+        gather: Seconds: what arrives within them arrives at their end, in one piece; 0 as it comes.
+        refuses: Connections are refused, whether somebody listens or not.
+        holds_out: Nothing reaches the host: SYNs included; it waits until the link is whole again.
+        holds_in: Nothing comes back from it.
+    """
+
+    __slots__ = (
+        "arrives_in",
+        "arrives_out",
+        "bandwidth",
+        "buffer",
+        "gather",
+        "holds_in",
+        "holds_out",
+        "jitter",
+        "latency",
+        "piece",
+        "refuses",
+    )
+
+    def __init__(self, latency: float, jitter: float) -> None:
+        self.latency = latency
+        self.jitter = jitter
+        self.bandwidth: float | None = None
+        self.buffer = CAPACITY
+        self.piece: int | None = None
+        self.gather = 0.0
+        self.refuses = False
+        self.holds_out = False
+        self.holds_in = False
+        # When the last thing that is on its way arrives: nothing overtakes it.
+        self.arrives_out = 0.0
+        self.arrives_in = 0.0
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of a connection that are on the way at most; a narrow way is not stuffed for minutes."""
+        bandwidth = self.bandwidth
+        return self.buffer if bandwidth is None else max(1, min(self.buffer, int(bandwidth * _QUEUE_SECONDS)))
+
+
+@final
+class Endpoint:
+    """One side of a connection. Its owner sets the callbacks before it lets the clock go on.
+
+    Attributes:
+        number: The connection's number; both sides have it.
+        on_data: Bytes came.
+        on_eof: The peer sends no more.
+        on_drained: What `write()` could not pass on at once is on its way now.
+        on_lost: The connection is gone; the error, or `None` if this side closed it.
+    """
+
+    __slots__ = (
+        "_arrived",
+        "_has_ended",
+        "_in_transit",
+        "_is_closing",
+        "_is_gone",
+        "_is_reading",
+        "_is_told",
+        "_network",
+        "_on_way",
+        "_unsent",
+        "_unsent_size",
+        "is_client",
+        "link",
+        "number",
+        "on_data",
+        "on_drained",
+        "on_eof",
+        "on_lost",
+        "peer",
+        "peer_address",
+    )
+
+    peer: Endpoint
+
+    def __init__(
+        self, network: Network, number: int, link: Link, peer_address: Address, *, is_client: bool
+    ) -> None:
+        self._network = network
+        self.number = number
+        self.link = link
+        self.peer_address = peer_address
+        self.is_client = is_client
+        self.on_data: Callable[[bytes], object] = _ignore
+        self.on_eof: Callable[[], object] = _ignore
+        self.on_drained: Callable[[], object] = _ignore
+        self.on_lost: Callable[[Exception | None], object] = _ignore
+        self._is_reading = True
+        self._is_closing = False
+        self._has_ended = False
+        self._is_gone = False
+        self._is_told = False
+        self._unsent: deque[memoryview] = deque()
+        self._unsent_size = 0
+        self._on_way = 0  # bytes that this side sent and the other has not read
+        self._in_transit: deque[_Item] = deque()  # what this side sent and did not arrive
+        self._arrived: deque[_Item] = deque()  # what arrived here and was not read
+
+    # -- the owner's side ---
+
+    @property
+    def unsent(self) -> int:
+        """Bytes of the owner's memory that are still needed."""
+        return self._unsent_size
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing more can be written."""
+        return self._is_closing or self._is_gone
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether `on_lost` was called, or is about to be."""
+        return self._is_gone
+
+    @property
+    def is_told(self) -> bool:
+        """Whether `on_lost` was called."""
+        return self._is_told
+
+    def write(self, buffers: Iterable[Buffer]) -> None:
+        """Send; what finds no room on the way is kept as views, and `unsent` says how much."""
+        if self.is_closing:
+            return
+        for buffer in buffers:
+            view = memoryview(buffer).cast("B")
+            if len(view):
+                self._unsent.append(view)
+                self._unsent_size += len(view)
+        self._pump()
+
+    def pause_reading(self) -> None:
+        """Leave what comes, the end of the connection included, where it is."""
+        self._is_reading = False
+
+    def resume_reading(self) -> None:
+        """Read what came meanwhile."""
+        if not self._is_reading:
+            self._is_reading = True
+            self._network.clock.call_later(0, self._read)
+
+    def close(self) -> None:
+        """Send what is unsent, then no more; the connection is gone when the peer has closed its side."""
+        if not self.is_closing:
+            self._is_closing = True
+            self._pump()
+
+    def abort(self) -> None:
+        """Reset: what is not yet on its way is thrown away; what is may still arrive."""
+        if self._is_gone:
+            return
+        self._give_up()
+        if self._holds_out() or self._network.random.random() < 0.5:
+            # Lost packets of a connection that is gone are not sent again.
+            self._drop_transit()
+        self._post(_Item(_RESET, b""))
+        self._network.clock.call_later(0, self._tell_lost, None)
+
+    # -- on the way ---
+
+    def _pump(self) -> None:
+        capacity = self.link.capacity
+        while self._unsent and self._on_way < capacity:
+            view = self._unsent[0]
+            count = min(len(view), capacity - self._on_way)
+            if self.link.piece is not None:
+                count = min(count, self.link.piece)
+            self._post(_Item(_DATA, bytes(view[:count])))
+            self._on_way += count
+            self._unsent_size -= count
+            if count == len(view):
+                self._unsent.popleft()
+            else:
+                self._unsent[0] = view[count:]
+        if self._is_closing and not self._unsent and not self._has_ended:
+            self._has_ended = True
+            self._post(_Item(_END, b""))
+
+    def _holds_out(self) -> bool:
+        return self.link.holds_out if self.is_client else self.link.holds_in
+
+    def _post(self, item: _Item) -> None:
+        self._in_transit.append(item)
+        if not self._holds_out():
+            self._schedule(item, 0.0)
+
+    def _schedule(self, item: _Item, delay: float) -> None:
+        network, link = self._network, self.link
+        before = link.arrives_out if self.is_client else link.arrives_in
+        at = max(network.clock.now + delay + network.latency_of(link), before)
+        if link.bandwidth is not None:
+            at += len(item.data) / link.bandwidth
+        if link.gather:
+            at = max(ceil(at / link.gather) * link.gather, before)
+        if self.is_client:
+            link.arrives_out = at
+        else:
+            link.arrives_in = at
+        item.event = network.clock.call_at(at, self._arrive)
+
+    def _arrive(self) -> None:
+        # If the link began to hold while something was on its way, `release()` sends it again.
+        if not self._holds_out():
+            item = self._in_transit.popleft()
+            if self.link.gather:
+                self._gather(item)
+            self.peer._take(item)
+
+    def _gather(self, item: _Item) -> None:
+        """Add what arrives at the same instant."""
+        while item.kind is _DATA and self._in_transit and self._in_transit[0].kind is _DATA:
+            event = self._in_transit[0].event
+            if event is None or event.at > self._network.clock.now:
+                break
+            event.cancel()
+            item.data += self._in_transit.popleft().data
+
+    def _drop_transit(self) -> None:
+        for item in self._in_transit:
+            if item.event is not None:
+                item.event.cancel()
+        self._in_transit.clear()
+
+    def release(self) -> None:
+        """The link is whole again: what it held is sent again."""
+        for item in self._in_transit:
+            if item.event is not None:
+                item.event.cancel()
+            self._schedule(item, self._network.random.random())
+
+    def cut(self, length: int) -> None:
+        """Let `length` more bytes through to the peer, and then reset both sides."""
+        left = length
+        for item in tuple(self._in_transit):  # what is read makes room for more
+            if item.kind is _DATA and left > 0:
+                self.peer._take(_Item(_DATA, item.data[:left]))
+                left -= len(item.data)
+        self.reset()
+
+    def reset(self) -> None:
+        """The network ends the connection: both sides are told."""
+        for side in (self, self.peer):
+            if not side._is_gone:
+                side._give_up()
+                side._drop_transit()
+                side._network.clock.call_later(0, side._tell_lost, ConnectionResetError("connection reset"))
+
+    # -- the peer's side ---
+
+    def _take(self, item: _Item) -> None:
+        if not self._is_gone:
+            self._arrived.append(item)
+            self._read()
+        elif item.kind is _DATA and not self.peer._is_gone:
+            self._post(_Item(_RESET, b""))  # as a kernel answers to what no socket waits for
+
+    def _read(self) -> None:
+        while self._arrived and self._is_reading and not self._is_gone:
+            item = self._arrived.popleft()
+            if item.kind is _DATA:
+                self.peer._was_read(len(item.data))
+                self.on_data(item.data)
+            elif item.kind is _END:
+                self.on_eof()
+                if not self._is_gone:
+                    self._end_both()
+            else:
+                self._give_up()
+                self._tell_lost(ConnectionResetError("connection reset by peer"))
+
+    def _end_both(self) -> None:
+        """The peer closed: neither of our users goes on with a connection that is half open."""
+        self._give_up()
+        self._tell_lost(None)
+        if not self.peer._is_gone:
+            self.peer._give_up()
+            self._network.clock.call_later(self._network.latency_of(self.link), self.peer._tell_lost, None)
+
+    def _was_read(self, count: int) -> None:
+        was_waiting = bool(self._unsent)
+        self._on_way -= count
+        if was_waiting:
+            self._pump()
+            if not self._unsent and not self.is_closing:
+                self._network.clock.call_later(0, self._drained)
+
+    def _drained(self) -> None:
+        if not self._unsent and not self._is_gone:
+            self.on_drained()
+
+    def _give_up(self) -> None:
+        self._is_gone = True
+        self._unsent.clear()
+        self._unsent_size = 0
+        self._arrived.clear()
+
+    def _tell_lost(self, error: Exception | None) -> None:
+        self._is_told = True
+        self._network.forget(self)
+        on_lost, self.on_lost = self.on_lost, _ignore
+        self.on_data = self.on_eof = self.on_drained = _ignore
+        on_lost(error)
+
+
+class _Item:
+    """Something on its way: bytes, the end, or a reset."""
+
+    __slots__ = ("data", "event", "kind")
+
+    def __init__(self, kind: str, data: bytes) -> None:
+        self.kind = kind
+        self.data = data
+        self.event: Event | None = None
+
+
+_DATA: Final = "data"
+_END: Final = "end"
+_RESET: Final = "reset"
+
+
+def _ignore(*_: object) -> None:
+    """For whoever does not want to know."""
