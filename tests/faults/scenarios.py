@@ -129,7 +129,7 @@ EXCEPTIONS: dict[tuple[int, str], str] = {
 """Rows that a layer cannot prove, and why."""
 
 
-@dataclass
+@dataclass(eq=False)
 class Coverage:
     """The pytest plugin that collects marks and results."""
 
@@ -208,14 +208,18 @@ class Coverage:
         return "\n".join(lines)
 
 
-def collect(*, is_run: bool, marks: str = "") -> tuple[Coverage, int]:
-    """Collect the marked tests, and run them if asked."""
+def collect() -> tuple[Coverage, int]:
+    """Find the marked tests."""
     coverage = Coverage()
-    options = (
-        ["-q", "-p", "no:cacheprovider"] if is_run else ["--collect-only", "-qq", "-p", "no:cacheprovider"]
-    )
-    code = pytest.main([*options, "-m", marks, "tests"], plugins=[coverage])
+    code = pytest.main(["--collect-only", "-qq", "-p", "no:cacheprovider", "tests"], plugins=[coverage])
     return coverage, int(code)
+
+
+def run(marks: str) -> tuple[dict[str, str], int]:
+    """Run them, or those of certain marks; node id -> result."""
+    coverage = Coverage()
+    code = pytest.main(["-q", "-p", "no:cacheprovider", "-m", marks, "tests"], plugins=[coverage])
+    return coverage.results, int(code)
 
 
 def main() -> int:
@@ -225,9 +229,10 @@ def main() -> int:
     )
     parser.add_argument("--marks", default="", help="with --run: only tests of these marks, as pytest's -m")
     arguments = parser.parse_args()
-    coverage, code = collect(is_run=arguments.run, marks=arguments.marks)
+    coverage, code = collect()
     missing = coverage.missing()
     if arguments.run:
+        coverage.results, code = run(arguments.marks)
         text = README.read_text()
         before, after = text.split(BEGIN)[0], text.split(END)[1]
         README.write_text(f"{before}{BEGIN}\n{coverage.table()}\n{END}{after}")

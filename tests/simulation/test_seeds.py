@@ -20,7 +20,7 @@ SEEDS = 200
 
 HERE = Path(__file__).parent
 REGRESSIONS = sorted((HERE / "regressions").glob("*.json"))
-"""Bugs that were there once, each in the smallest case that shows it; those that are mutants now have their name."""
+"""Bugs that were there once, each in the smallest case that shows it; a mutant's is called like the mutant."""
 
 HUNTING = 60
 """In how many seeds a bug has to show once; `python -m tests.simulation --mutants` tells in how many it does."""
