@@ -13,7 +13,6 @@ from __future__ import annotations
 import socket
 import struct
 from dataclasses import dataclass
-from io import BytesIO
 from typing import TypeAlias, TypeVar
 
 from kio.schema.describe_producers.v0.request import DescribeProducersRequest
@@ -28,11 +27,11 @@ from kio.schema.list_offsets.v1.request import ListOffsetsPartition, ListOffsets
 from kio.schema.list_offsets.v1.response import ListOffsetsResponse
 from kio.schema.metadata.v4.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v4.response import MetadataResponse
-from kio.schema.request_header.v1.header import RequestHeader
-from kio.schema.request_header.v2.header import RequestHeader as FlexibleRequestHeader
 from kio.schema.types import BrokerId, TopicName
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 from kio.static.primitive import i32, i64
+
+from tests.wire_oracle import request_frame
 
 Response = TypeVar(
     "Response", DescribeProducersResponse, DescribeQuorumResponse, ListOffsetsResponse, MetadataResponse
@@ -122,47 +121,16 @@ def _ask(
     request: Request,
     response_type: type[Response],
 ) -> Response:
-    frame = _exchange(port, _encoded(request))
+    frame = _exchange(port, request_frame(request))
     # Four bytes of correlation id come first, and no tagged fields in a flexible answer; a connection with one
     # request needs not compare it.
     response, _ = entity_reader(response_type)(frame, 5 if request.__flexible__ else 4)
     return response
 
 
-def _encoded(request: Request) -> bytes:
-    payload = BytesIO()
-    header: RequestHeader | FlexibleRequestHeader
-    # One writer per type: the unions have none.
-    if isinstance(request, DescribeProducersRequest | DescribeQuorumRequest):
-        header = FlexibleRequestHeader(
-            request_api_key=request.__api_key__,
-            request_api_version=request.__version__,
-            correlation_id=i32(1),
-            client_id="harness",
-        )
-        entity_writer(FlexibleRequestHeader)(payload, header)
-        if isinstance(request, DescribeQuorumRequest):
-            entity_writer(DescribeQuorumRequest)(payload, request)
-        else:
-            entity_writer(DescribeProducersRequest)(payload, request)
-        return payload.getvalue()
-    header = RequestHeader(
-        request_api_key=request.__api_key__,
-        request_api_version=request.__version__,
-        correlation_id=i32(1),
-        client_id="harness",
-    )
-    entity_writer(RequestHeader)(payload, header)
-    if isinstance(request, MetadataRequest):
-        entity_writer(MetadataRequest)(payload, request)
-    else:
-        entity_writer(ListOffsetsRequest)(payload, request)
-    return payload.getvalue()
-
-
-def _exchange(port: int, payload: bytes) -> bytes:
+def _exchange(port: int, frame: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as connection:
-        connection.sendall(struct.pack(">i", len(payload)) + payload)
+        connection.sendall(frame)
         (size,) = struct.unpack(">i", _receive(connection, 4))
         return _receive(connection, size)
 

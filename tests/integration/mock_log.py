@@ -19,7 +19,6 @@ import socket
 import struct
 from collections import deque
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import TYPE_CHECKING, TypeVar
 
 from kio.records.readers import read_batch
@@ -28,12 +27,12 @@ from kio.schema.fetch.v4.request import FetchPartition, FetchRequest, FetchTopic
 from kio.schema.fetch.v4.response import FetchResponse
 from kio.schema.metadata.v4.request import MetadataRequest, MetadataRequestTopic
 from kio.schema.metadata.v4.response import MetadataResponse
-from kio.schema.request_header.v1.header import RequestHeader
 from kio.schema.types import TopicName
-from kio.serial import entity_reader, entity_writer
+from kio.serial import entity_reader
 from kio.static.primitive import i32, i32Timedelta, i64
 
 from tests.kafka_tools import ConsumedRecord
+from tests.wire_oracle import request_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -187,20 +186,7 @@ class _Connection:
         self._socket.close()
 
     def ask(self, request: FetchRequest | MetadataRequest, answer: type[Answer]) -> Answer:
-        payload = BytesIO()
-        header = RequestHeader(
-            request_api_key=request.__api_key__,
-            request_api_version=request.__version__,
-            correlation_id=i32(1),
-            client_id="harness",
-        )
-        entity_writer(RequestHeader)(payload, header)
-        # One writer per type: the union has none.
-        if isinstance(request, MetadataRequest):
-            entity_writer(MetadataRequest)(payload, request)
-        else:
-            entity_writer(FetchRequest)(payload, request)
-        self._socket.sendall(struct.pack(">i", payload.tell()) + payload.getvalue())
+        self._socket.sendall(request_frame(request))
         (size,) = struct.unpack(">i", self._receive(4))
         # Four bytes of correlation id come first; a connection with one request at a time needs not compare it.
         response, _ = entity_reader(answer)(self._receive(size), 4)

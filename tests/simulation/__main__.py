@@ -163,15 +163,20 @@ def run_many(arguments: argparse.Namespace) -> int:
             f"{time.monotonic() - began:.0f} s on {arguments.jobs} processors"
         )
     if failed and not arguments.json:
-        print(f"to see one: python -m tests.simulation --seed {failed[0].case.seed} --trace")
+        print(f"python -m tests.simulation --seed {failed[0].case.seed} --trace shows the first; what it takes of it:")
+        print(_shrunk(failed[0].case))
     return 1 if failed else 0
+
+
+def _shrunk(case: Case) -> Case:
+    with _console.status("shrinking") as status:
+        return shrink(case, run_case, tell=status.update)
 
 
 def run_one(case: Case, arguments: argparse.Namespace) -> int:
     """Run one case and say everything of it."""
     if arguments.shrink:
-        with _console.status("shrinking") as status:
-            case = shrink(case, run_case, tell=lambda text: status.update(text))
+        case = _shrunk(case)
     outcome = run_case(case, trace=None if arguments.trace else 0)
     if arguments.json:
         print(json.dumps({"case": asdict(case), "violations": outcome.violations, "trace": outcome.trace}))
