@@ -134,7 +134,7 @@ def table_of(sums: dict[str, Sum]) -> Table:
             f"{total.requests:,}",
             f"{total.cpu:,.0f}",
             f"{len(total.failed):,}",
-            end_section=name in ("fair",),
+            end_section=name == "fair",
         )
     return table
 
@@ -163,7 +163,9 @@ def run_many(arguments: argparse.Namespace) -> int:
             f"{time.monotonic() - began:.0f} s on {arguments.jobs} processors"
         )
     if failed and not arguments.json:
-        print(f"python -m tests.simulation --seed {failed[0].case.seed} --trace shows the first; what it takes of it:")
+        print(
+            f"to see the first: python -m tests.simulation --seed {failed[0].case.seed} --trace; what it takes:"
+        )
         print(_shrunk(failed[0].case))
     return 1 if failed else 0
 
