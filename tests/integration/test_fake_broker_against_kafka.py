@@ -16,12 +16,14 @@ from aioproduce.testing import FakeCluster
 from tests.kafka_ask import partition_states
 from tests.unit.fake_broker_peer import (
     ANSWERS_AFTER_TRUNCATION,
+    ANSWERS_TO_TWICE,
     REPLICATED_ANSWERS,
     REPLICATED_BEFORE_TRUNCATION,
     SCRIPTS,
     TRANSACTIONAL_ANSWERS,
     WRITTEN_BEFORE_TRUNCATION,
     Step,
+    answers_to_twice,
     batch,
     decoded,
     find_transaction_coordinator,
@@ -168,6 +170,16 @@ def _code_and_offset(peer: RealPeer, topic: str, sequence: int) -> tuple[int, in
     while (answer := peer.produce(topic, step)).error_code.value in (3, 6):
         pass
     return answer.error_code.value, answer.base_offset
+
+
+def test_of_two_batches_of_a_partition_in_a_request_the_last_is_kept(
+    kafka1: KafkaCluster, kafka_tools: KafkaTools, peer: RealPeer, topic_name: str
+) -> None:
+    kafka1.create_topic(topic_name, partitions=1)
+
+    assert answers_to_twice(peer.ask, topic_name) == ANSWERS_TO_TWICE
+    records = kafka_tools.console_consume(kafka1.bootstrap_servers, topic_name, max_messages=2)
+    assert [(record.offset, record.value) for record in records] == [(0, b"c"), (1, b"d")]
 
 
 def test_more_in_sync_replicas_than_there_are_cannot_be_demanded(

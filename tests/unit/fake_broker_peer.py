@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,7 +22,7 @@ from aioproduce.testing.fake_cluster.effects import Close, Send
 from tests.wire_oracle import request_frame, response_class
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable
     from uuid import UUID
 
 EPOCH_MS = 1_700_000_000_000
@@ -63,14 +64,15 @@ def tampered(content: bytes, layout: str, position: int, *values: int, fix_crc: 
 
 def produce_request(
     topic: str | UUID,
-    partitions: Mapping[int, bytes | None],
+    partitions: Mapping[int, bytes | None] | Iterable[tuple[int, bytes | None]],
     *,
     version: int = 8,
     acks: int = -1,
     timeout: float = 1.0,
     transactional_id: str | None = None,
 ) -> Any:
-    """A Produce request as kio's entity; v13 takes the topic's id."""
+    """A Produce request as kio's entity; v13 takes the topic's id. Pairs may name a partition twice."""
+    pairs = partitions.items() if isinstance(partitions, Mapping) else partitions
     schema: Any = importlib.import_module(f"kio.schema.produce.v{version}.request")
     named = {"name": topic} if version < 13 else {"topic_id": topic}
     return schema.ProduceRequest(
@@ -81,8 +83,7 @@ def produce_request(
             schema.TopicProduceData(
                 **named,
                 partition_data=tuple(
-                    schema.PartitionProduceData(index=index, records=records)
-                    for index, records in partitions.items()
+                    schema.PartitionProduceData(index=index, records=records) for index, records in pairs
                 ),
             ),
         ),
@@ -438,3 +439,19 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
         Step(batch(b"v", codec=4), _NONE, 0, version=7),
     ),
 }
+
+# Two batches of one partition in a request, then another request: the values that are written, and all answers.
+TWICE_IN_ONE_REQUEST = ((0, batch(b"a", b"b")), (0, batch(b"c")))
+ANSWERS_TO_TWICE = [[(0, 0, 0)], [(0, 0, 1)]]
+
+
+def answers_to_twice(ask: Callable[[Any], Any], topic: str) -> list[list[tuple[int, int, int]]]:
+    """Partition, code and base offset of each answer to the two requests; Kafka keeps the last batch alone."""
+    requests = produce_request(topic, TWICE_IN_ONE_REQUEST), produce_request(topic, {0: batch(b"d")})
+    return [
+        [
+            (answer.index, answer.error_code.value, answer.base_offset)
+            for answer in ask(request).responses[0].partition_responses
+        ]
+        for request in requests
+    ]

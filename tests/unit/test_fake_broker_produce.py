@@ -17,9 +17,11 @@ from aioproduce.testing import ClusterModel, TopicConfig
 from aioproduce.testing.fake_cluster.failures import RefusedError
 from aioproduce.wire.api import ApiKey
 from tests.unit.fake_broker_peer import (
+    ANSWERS_TO_TWICE,
     EPOCH_MS,
     TIMESTAMP,
     Peer,
+    answers_to_twice,
     batch,
     fetch_request,
     init_producer_id,
@@ -131,6 +133,13 @@ def test_a_refusal_of_one_partition_does_not_touch_the_others() -> None:
 
     assert [(entry.index, entry.error_code.value) for entry in partitions] == [(0, 0), (1, 87), (2, 0)]
     assert [stored(cluster, partition=index) for index in range(3)] == [[(0, b"a")], [], [(0, b"c")]]
+
+
+def test_of_two_batches_of_a_partition_in_a_request_the_last_is_kept() -> None:
+    cluster = model(topics={"t": 1})
+
+    assert answers_to_twice(Peer(cluster).ask, "t") == ANSWERS_TO_TWICE
+    assert stored(cluster) == [(0, b"c"), (1, b"d")]
 
 
 def test_acks_0_is_never_answered() -> None:

@@ -10,7 +10,8 @@ Invariants:
    beyond its batch, a duplicate included. What ends the wait earlier, per partition: another leader
    (NOT_LEADER_OR_FOLLOWER), the request's `timeout` (REQUEST_TIMED_OUT). Either way the batch is in the log,
    and its fate open.
-3. Transactional batches are refused (INVALID_TXN_STATE): transactions are not modelled.
+3. A partition that is named twice in a request keeps the last of its batches, and is answered once.
+4. Transactional batches are refused (INVALID_TXN_STATE): transactions are not modelled.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class ProduceHandler:
             name, unknown = self._resolve(exchange, topic)
             partitions = [
                 self._answer_partition(exchange, name, unknown, entry, unsettled, now)
-                for entry in topic["partition_data"]
+                for entry in {entry["index"]: entry for entry in topic["partition_data"]}.values()
             ]
             responses.append(
                 {
