@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproduce import Producer
+from aioproduce.testing import ReplicationConfig
 from aioproduce.testing.simulation import (
+    KINDS,
     Network,
     ScheduledFault,
     Simulation,
@@ -80,6 +82,29 @@ class Wire:
 
     def let_pass(self, seconds: float) -> None:
         self.clock.let_pass(seconds)
+
+
+# -- faults ---
+
+
+@pytest.mark.parametrize("stopped", [(0,), (0, 1), (0, 1, 2), (2, 1, 0)])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_fault_can_come_whichever_brokers_are_down(kind: str, stopped: tuple[int, ...]) -> None:
+    """The last replica in sync stays in sync when it stops: it is asked for, and cannot lead."""
+    simulation = Simulation(brokers=3, topics={"t": 1}, replication=ReplicationConfig())
+    for broker in stopped:
+        simulation.cluster.stop_broker(broker)
+
+    simulation.plan(
+        ScheduledFault(
+            at=0.001, kind=kind, seconds=1.0, broker=broker, topic="t", number=KINDS[kind].numbers[0]
+        )
+        for broker in range(3)
+    )
+    simulation.clock.let_pass(2.0)
+    simulation.heal()
+
+    assert simulation.cluster.state.require_partition("t", 0).leader_id in (0, 1, 2)
 
 
 # -- time ---

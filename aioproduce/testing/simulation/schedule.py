@@ -140,7 +140,10 @@ def _cut(s: Simulation, f: ScheduledFault) -> None:
 def _move(s: Simulation, f: ScheduledFault) -> None:
     state = s.cluster.state
     partition = state.partition(f.topic, f.partition)
-    if partition is not None and f.broker in state.isr(partition):
+    if partition is None or f.broker not in state.isr(partition):
+        return
+    # The last replica in sync is so even while it is down.
+    if state.brokers[f.broker].is_running:
         state.move_leader(f.topic, f.partition, f.broker)
 
 
