@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.core.record_input import RecordInput
     from aioproduce.deliveries import Deliveries
+    from aioproduce.producer_life import ProducerLife
     from aioproduce.records import Headers
 
 
@@ -29,6 +30,7 @@ class BulkCalls:
     config: ProducerConfig
     _bulk: Bulk
     _input: RecordInput
+    _life: ProducerLife
 
     async def send_many(
         self,
@@ -86,7 +88,8 @@ class BulkCalls:
             ValueError: `max_size` is too small for any record.
             RecordTooLargeError: `max_size` is above `max.request.size` or `buffer.memory`.
         """
-        return BatchBuilder(self._input, self.config, max_size)
+        clock = self._life.driver.wall_ms if self._life.was_started else None
+        return BatchBuilder(self._input, self.config, max_size, clock)
 
     async def send_batch(
         self,

@@ -445,7 +445,14 @@ def test_records_without_a_timestamp_get_the_simulations() -> None:
             before = simulation.wall_ms()
             [metadata] = await (await producer.send_many("orders", [b"one"]))
             again = await producer.send_and_wait("orders", b"two")
-            assert before <= metadata.timestamp <= again.timestamp <= simulation.wall_ms()
+            batch = producer.create_batch()
+            batch.append(b"three")
+            batch.append_many([b"four"])
+            whole = await (await producer.send_batch(batch, "orders"))
+            told = [metadata.timestamp, again.timestamp, *(each.timestamp for each in whole)]
+            assert before <= told[0]
+            assert told == sorted(told)
+            assert told[-1] <= simulation.wall_ms()
             return before
 
     assert simulation.run(main()) == simulation.cluster.model.epoch_ms + 1_000_000
