@@ -522,10 +522,11 @@ def _spawn_behind(scene: Scene, call: Call) -> None:
 def _judge_end(scene: Scene, call: Call, progress: Progress, outcome: Outcome, moment: Moment | None) -> None:
     if outcome.kind == "failed":
         scene.accuse("L", f"it ended with {outcome.error!r}")
-    if outcome.kind == "cancelled" and progress.fired_at is not None:
+    if progress.fired_at is not None:
         bound = (scene.delivery_timeout if call.finishes and not progress.repeats else 0) + TICK
         if outcome.at > progress.fired_at + bound:
-            scene.accuse("L", f"cancelled, and it took {outcome.at - progress.fired_at:.3f} s more")
+            took = outcome.at - progress.fired_at
+            scene.accuse("L", f"cancelled, and it {outcome.kind} {took:.3f} s later")
     if call.ends == "open":
         sender = scene.producer._life.sender
         standing = sender.pool.waiting + sum(map(len, sender.metadata_requests._waiters.values()))

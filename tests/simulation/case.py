@@ -120,6 +120,10 @@ class Case:
         return float(self.settings["delivery_timeout_ms"]) / 1000
 
     @property
+    def max_block(self) -> float:
+        return float(self.settings.get("max_block_ms", 60_000)) / 1000
+
+    @property
     def records(self) -> int:
         return sum(burst.records for burst in self.bursts)
 

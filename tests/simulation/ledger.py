@@ -2,9 +2,9 @@
 
 What must hold for every run (the letters are those of the scenarios' oracle):
 
-L  every accepted record is settled, once, by its deadline; nothing is awaited for ever
+L  every accepted record is settled, once, by its deadline; send(), flush() and close() come back in time
 A  every acknowledged record is in the log at the offset that was told, but for what a broker lost by an election
-   where it may (acks=1, unclean)
+   where it may (acks=1, unclean); only with idempotence an offset may be unknown
 D  with idempotence no record is in the log twice
 O  the records of a writer are in order in each partition, where the settings promise it
 X  what was refused, or failed with `possibly_written=False`, is not in the log
@@ -47,6 +47,7 @@ class Entry:
     value: bytes
     offered_at: float
     timestamp: int
+    answered_at: float | None = None
     accepted_at: float | None = None
     settled_at: float = 0.0
     refusal: BaseException | None = None
@@ -66,6 +67,7 @@ class Ledger:
         self.entries: dict[bytes, Entry] = {}
         self.violations: list[str] = []
         self._lost: set[bytes | None] = set()
+        self._newest: dict[tuple[int, int], int] = {}
 
     # -- what happens ---
 
@@ -80,10 +82,11 @@ class Ledger:
         return entry
 
     def accept(self, entry: Entry) -> None:
-        entry.accepted_at = self._simulation.clock.now
+        entry.accepted_at = entry.answered_at = self._simulation.clock.now
 
     def refuse(self, entry: Entry, error: BaseException) -> None:
         entry.refusal = error
+        entry.answered_at = self._simulation.clock.now
         self._simulation.trace.add(f"{entry.writer}:{entry.counter} refused: {type(error).__name__}")
 
     def settle(self, entry: Entry, metadata: RecordMetadata, error: BaseException | None) -> None:
@@ -130,10 +133,23 @@ class Ledger:
         if self._case.keeps_order:
             self._check_order()
 
+    def check_time(self, what: str, began_at: float, bound: float) -> None:
+        """Something that ends now has not taken longer than it may."""
+        took = self._simulation.clock.now - began_at
+        if took > bound + self._slack:
+            self.accuse("L", f"{what} took {took:.3f} s")
+
+    @property
+    def _slack(self) -> float:
+        blocked = (fault.seconds for fault in self._case.faults if fault.kind == "blocked")
+        return TICK + max(blocked, default=0.0)
+
     def _check_outcomes(self) -> None:
-        blocked = [fault.seconds for fault in self._case.faults if fault.kind == "blocked"]
-        slack = TICK + max(blocked, default=0.0)
+        slack = self._slack
         for entry in self.entries.values():
+            waited = (entry.answered_at or entry.offered_at) - entry.offered_at
+            if waited > self._case.max_block + slack:
+                self.accuse("L", f"{entry}: send() took {waited:.3f} s")
             if entry.accepted_at is None:
                 if entry.refusal is None:
                     self.accuse("L", f"{entry}: send() neither returned nor raised")
@@ -164,6 +180,7 @@ class Ledger:
             for batch in state.log.batches:
                 for record in batch.records():
                     assert record.value is not None
+                    self._newest[state.partition, record.offset] = batch.header.max_timestamp
                     entry = self.entries.get(record.value)
                     if entry is not None and record.timestamp != entry.timestamp:
                         self.accuse(
@@ -194,9 +211,12 @@ class Ledger:
             self.accuse("A", f"{entry}: acknowledged, and lost by an election that was clean")
         elif not places:
             self.accuse("A", f"{entry}: acknowledged at {metadata.offset}, and not in the log")
-        elif metadata.offset >= 0 and (metadata.partition, metadata.offset) not in places:
+        elif metadata.offset < 0:
+            if not self._case.is_idempotent:
+                self.accuse("A", f"{entry}: acknowledged without an offset")
+        elif (metadata.partition, metadata.offset) not in places:
             self.accuse("A", f"{entry}: acknowledged at {metadata.offset}, and in the log at {places}")
-        if metadata.timestamp != entry.timestamp and not self._is_repetition(metadata.timestamp):
+        if metadata.timestamp != entry.timestamp and not self._is_repetition(metadata, places):
             self.accuse("T", f"{entry}: sent with {entry.timestamp}, told {metadata.timestamp}")
 
     def _check_failed(self, entry: Entry, error: BaseException, places: list[tuple[int, int]]) -> None:
@@ -208,9 +228,11 @@ class Ledger:
         if is_certain and places:
             self.accuse("X", f"{entry}: certainly not written ({error}), and in the log at {places}")
 
-    def _is_repetition(self, timestamp: int) -> bool:
-        """Whether this may be a batch's largest timestamp, which Kafka tells for what it had before."""
-        return self._case.is_idempotent and any(e.timestamp == timestamp for e in self.entries.values())
+    def _is_repetition(self, metadata: RecordMetadata, places: list[tuple[int, int]]) -> bool:
+        """Whether this may be the largest timestamp of its batch, which Kafka tells for what it had before."""
+        place = (metadata.partition, metadata.offset)
+        is_elsewhere = place not in places  # which is not for T to judge
+        return self._case.is_idempotent and (is_elsewhere or metadata.timestamp == self._newest[place])
 
     def _check_back_off(self) -> None:
         requests = self._simulation.cluster.model.requests

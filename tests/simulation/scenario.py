@@ -182,6 +182,7 @@ class Scenario:
         *,
         size: int = 10,
         apart: float | None = None,
+        is_stamped: bool = True,
     ) -> list[Entry]:
         """Send numbered records; what is not `apart` goes into one batch, as far as it fits.
 
@@ -190,19 +191,23 @@ class Scenario:
             count: How many.
             size: Bytes of each value.
             apart: Seconds between two of them.
+            is_stamped: With timestamps; otherwise the producer asks the wall clock.
         """
         entries = []
         for number in range(count):
             entry = self.ledger.offer(partition, size)
             entries.append(entry)
-            await self._send(entry)
+            if not is_stamped:
+                entry.timestamp = self.simulation.wall_ms()
+            await self._send(entry, is_stamped=is_stamped)
             if apart is not None and number < count - 1:
                 await self.sleep(apart)
         return entries
 
-    async def _send(self, entry: Entry) -> None:
+    async def _send(self, entry: Entry, *, is_stamped: bool = True) -> None:
+        timestamp = entry.timestamp if is_stamped else None
         try:
-            delivery = await self.side.send(TOPIC, entry.value, entry.writer, entry.timestamp)
+            delivery = await self.side.send(TOPIC, entry.value, entry.writer, timestamp)
         except ProducerError as error:
             self.ledger.refuse(entry, error)
             return
@@ -296,9 +301,9 @@ class Scenario:
         if not is_closed:
             self.simulation.heal()
             await self._run.recover()
-            await self.side.flush()
-            await self.side.close()
-        self._run.check_memory()
+            await self._run.close()
+        else:
+            self._run.check_memory()
 
 
 def failure_of(entry: Entry) -> BaseException | None:

@@ -46,7 +46,9 @@ class Side(Protocol):
     async def start(self) -> None:
         """Start the producer."""
 
-    async def send(self, topic: str, value: bytes, partition: int | None, timestamp: int) -> DeliveryFuture:
+    async def send(
+        self, topic: str, value: bytes, partition: int | None, timestamp: int | None
+    ) -> DeliveryFuture:
         """As `Producer.send()`."""
 
     async def flush(self) -> None:
@@ -100,7 +102,9 @@ class AsyncioSide:
     async def start(self) -> None:
         await self.producer.start()
 
-    async def send(self, topic: str, value: bytes, partition: int | None, timestamp: int) -> DeliveryFuture:
+    async def send(
+        self, topic: str, value: bytes, partition: int | None, timestamp: int | None
+    ) -> DeliveryFuture:
         return await self.producer.send(topic, value, partition=partition, timestamp=timestamp)
 
     async def flush(self) -> None:
@@ -160,8 +164,11 @@ class BareSide:
         self._admission = Admission(config, self.driver, self.sender, lambda: None)  # type: ignore[arg-type]
         self.driver.start(self.sender)
 
-    async def send(self, topic: str, value: bytes, partition: int | None, timestamp: int) -> DeliveryFuture:
-        record = (topic, None, value, None, partition, timestamp)
+    async def send(
+        self, topic: str, value: bytes, partition: int | None, timestamp: int | None
+    ) -> DeliveryFuture:
+        at = self._simulation.wall_ms() if timestamp is None else timestamp
+        record = (topic, None, value, None, partition, at)
         delivery = self._admission.append_at_once(*record)
         return delivery if delivery is not None else await self._admission.append_waiting(*record, None)
 

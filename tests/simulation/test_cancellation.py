@@ -401,3 +401,15 @@ def test_cancelled_in_front_of_every_turn_of_the_loop(call: Call, condition: Con
     count = min(turns, MOST_TURNS)
     for index in range(count):
         run_well(call, condition, _by_cancel, Moment("turn", 1 + index * (turns - 1) // max(count - 1, 1)))
+
+
+def test_a_call_that_goes_on_when_it_is_cancelled_is_told() -> None:
+    async def deaf(_: Scene) -> None:
+        try:
+            await asyncio.sleep(1.0)
+        except asyncio.CancelledError:
+            await asyncio.sleep(5.0)
+
+    run = run_call(Call("deaf", deaf), AT_EASE, _by_cancel, Moment("suspension", 1))
+    assert run.outcome.kind == "finished"
+    assert run.violations == ["L: cancelled, and it finished 5.000 s later"]

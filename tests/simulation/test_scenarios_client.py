@@ -169,9 +169,9 @@ def test_the_wall_clock_jumps_back(mode: str, side: str) -> None:
     async def story() -> None:
         await scene.warm_up()
         began = scene.now
-        entries = await scene.send(count=50, apart=0.02)
+        entries = await scene.send(count=50, apart=0.02, is_stamped=False)
         scene.cluster.model.epoch_ms -= 3_600_000
-        entries += await scene.send(count=50, apart=0.02)
+        entries += await scene.send(count=50, apart=0.02, is_stamped=False)
         await scene.side.flush()
         assert scene.now - began < 3.0
         scene.assert_acknowledged(entries, 1)
