@@ -33,6 +33,13 @@ _JOB_SECONDS: Final = 0.002
 """How long a job in an executor takes on average."""
 
 
+def _refusal(what: str) -> Any:
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise NotImplementedError(f"a simulation has no {what}")
+
+    return refuse
+
+
 class SimulationDeadlockError(ProducerError):
     """Nothing can happen any more, and something is still awaited.
 
@@ -128,6 +135,14 @@ class SimulationLoop(asyncio.BaseEventLoop):
     async def getaddrinfo(self, *_: object, **__: object) -> NoReturn:
         """Not simulated: `create_connection()` knows its hosts."""
         raise NotImplementedError("a simulation resolves no names")
+
+    add_reader = add_writer = _refusal("sockets but those of create_connection()")
+    sock_accept = sock_connect = sock_recv = sock_recv_into = sock_sendall = add_reader
+    sock_recvfrom = sock_recvfrom_into = sock_sendto = add_reader
+    create_unix_connection = create_unix_server = add_reader
+    _make_read_pipe_transport = _make_write_pipe_transport = _refusal("pipes")
+    _make_subprocess_transport = _refusal("subprocesses")
+    add_signal_handler = _refusal("signals")
 
     # -- threads ---
 

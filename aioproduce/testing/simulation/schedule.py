@@ -8,6 +8,7 @@ run that fails can be read, shortened and replayed.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
 
 from aioproduce.testing.simulation.cluster import host_of
@@ -15,7 +16,7 @@ from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from aioproduce.testing.simulation.simulation import Simulation
 
@@ -277,6 +278,17 @@ KINDS: Final[Mapping[str, Kind]] = {
 """Every kind of fault by name."""
 
 
+def check_kinds(kinds: Iterable[str]) -> None:
+    """Raise ValueError for a kind that is none of `KINDS`."""
+    for kind in kinds:
+        if kind not in KINDS:
+            near = get_close_matches(kind, KINDS, 1)
+            raise ValueError(
+                f"there is no kind of fault {kind!r}; "
+                + (f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(KINDS)}")
+            )
+
+
 def random_faults(
     random: Random,
     *,
@@ -291,13 +303,27 @@ def random_faults(
 
     Args:
         random: The chance.
-        seconds: Faults begin before this instant.
+        seconds: Faults begin before this instant, in seconds since the simulation began.
         count: How many.
         brokers: How many brokers there are.
         topics: Name -> number of partitions.
         kinds: Which kinds may come, each as often as the others.
         scale: Makes faults last longer or shorter than their kinds have it.
+
+    Returns:
+        The faults, by the time at which they begin; the same from the same source of chance.
+
+    Raises:
+        ValueError: there is no broker, topic or kind to choose from, or one of the kinds is none of `KINDS`.
+
+    Example:
+        >>> faults = random_faults(
+        ...     simulation.random, seconds=600, count=20, brokers=3, topics={"orders": 3}, kinds=["kill", "move"]
+        ... )
     """
+    if brokers < 1 or not topics or not kinds:
+        raise ValueError("faults need a broker, a topic and a kind at least")
+    check_kinds(kinds)
     names = list(topics)
     faults = []
     for _ in range(count):

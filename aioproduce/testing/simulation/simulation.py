@@ -15,7 +15,7 @@ from aioproduce.testing.simulation.clock import VirtualClock
 from aioproduce.testing.simulation.cluster import SimulatedCluster
 from aioproduce.testing.simulation.event_loop import SimulationLoop
 from aioproduce.testing.simulation.network import Network
-from aioproduce.testing.simulation.schedule import KINDS
+from aioproduce.testing.simulation.schedule import KINDS, check_kinds
 from aioproduce.testing.simulation.trace import Trace
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ class Simulation:
         topics: Name -> number of partitions.
         trace: How many lines of the trace to keep; `None` keeps all.
         **settings: As those of `ClusterState`: `auto_create_topics`, `replication_factor`, ...
+
+    Raises:
+        ValueError: there is not one broker, or a topic has no partition.
 
     Attributes:
         clock: `clock.now`, `clock.call_at(...)`: the time, and what shall happen when.
@@ -79,6 +82,8 @@ class Simulation:
         trace: int | None = 0,
         **settings: object,
     ) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._seed = seed
         self.random = Random(seed)
         self.clock = VirtualClock()
@@ -96,8 +101,23 @@ class Simulation:
         return self.cluster.model.epoch_ms + int(self.clock.now * 1000)
 
     def plan(self, faults: Iterable[ScheduledFault]) -> None:
-        """Have these faults happen (`random_faults()`, or your own)."""
-        for fault in faults:
+        """Have these faults happen (`random_faults()`, or your own).
+
+        Args:
+            faults: In any order; those of the past begin at once.
+
+        Raises:
+            ValueError: a fault is of no kind of `KINDS`, or of a broker that is not here; none is planned.
+
+        Example:
+            >>> simulation.plan([ScheduledFault(at=60.0, kind="black hole", seconds=45.0, broker=1)])
+        """
+        planned = list(faults)
+        check_kinds(fault.kind for fault in planned)
+        for fault in planned:
+            if fault.broker not in self.cluster.state.brokers:
+                raise ValueError(f"there is no broker {fault.broker}: {fault}")
+        for fault in planned:
             self.clock.call_at(fault.at, self._begin, fault)
 
     def heal(self) -> None:
@@ -131,8 +151,13 @@ class Simulation:
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end in virtual time, as `asyncio.run()` does.
 
+        A producer that is open has always something to come (its metadata is asked for again every five minutes),
+        so that a wait for what never happens is no deadlock beside it, and would go on for ever: put
+        `asyncio.timeout()` around it, which is virtual as well, or set `clock.limit`.
+
         Raises:
             SimulationDeadlockError: it waits for something that cannot happen any more.
+            SimulationLivelockError: more steps were taken than `clock.limit`.
         """
         former = random.getstate()
         random.seed(self._seed)
