@@ -18,6 +18,7 @@ import pytest
 from aioproduce.errors import DeliveryError
 from aioproduce.records import TopicPartition
 from aioproduce.testing.fake_cluster.connections import RequestLog
+from aioproduce.testing.simulation import ScheduledFault, Simulation
 from tests.simulation.case import TOPIC, Burst, Case, make_case
 from tests.simulation.ledger import Entry, Ledger
 from tests.simulation.run import Run, run_case
@@ -230,3 +231,23 @@ def test_without_idempotence_an_offset_is_known() -> None:
     with told(lambda _, metadata, __: (metadata._replace(offset=-1), None))():
         assert not run_case(case("idempotent")).violations
         assert kinds_of(run_case(case("plain"))) == {"A"}
+
+
+@pytest.mark.parametrize(
+    ("due", "latest"),
+    [(5.0, 5.05), (8.96, 14.05), (9.5, 14.05), (11.9, 14.05), (14.0, 14.05), (14.1, 14.15)],
+)
+def test_what_is_due_while_the_loop_is_blocked_happens_after_it(due: float, latest: float) -> None:
+    """Seed 3467: a second fault of this kind began while the first lasted."""
+    blocked = [
+        ScheduledFault(at=at, kind="blocked", seconds=seconds, broker=0, topic=TOPIC)
+        for at, seconds in ((10.0, 4.0), (9.0, 2.0))
+    ]
+    for passed, is_accused in ((latest - 0.01, False), (latest + 0.01, True)):
+        simulation = Simulation()
+        ledger = Ledger(simulation, replace(case("plain"), faults=tuple(blocked)))
+        simulation.clock.let_pass(passed)
+
+        ledger.check_time("flush()", 0.0, due)
+
+        assert bool(ledger.violations) is is_accused
