@@ -10,16 +10,20 @@ O  the records of a writer are in order in each partition, where the settings pr
 X  what was refused, or failed with `possibly_written=False`, is not in the log
 S  in fair weather every record is acknowledged
 T  each record in the log has the timestamp that it was sent with, and so has its metadata
-B  a client that meets errors backs off: it neither reconnects nor asks for metadata in a storm
+B  a client that meets errors backs off: it neither reconnects, nor asks for metadata, nor sends a batch again in a
+   storm
 C  what a broker reads is what was sealed: no buffer is written to while its bytes may be on the way
 M  all memory is back
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
+from aioproduce.core.producer_batch import ProducerBatch
 from aioproduce.errors import DeliveryError, ProducerError
 from aioproduce.wire.api import ApiKey
 
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 # retry.backoff.ms is 100 and reconnect.backoff.ms 50, less a fifth by jitter; now and then one comes at once.
 _METADATA_A_SECOND = 16
 _CONNECTIONS_A_SECOND = 26
+# 0, 80, 240 and 560 ms by the same settings; a new leader is tried without delay.
+_ATTEMPTS_IN_HALF_A_SECOND = 6
 
 TICK = 0.05
 """How much later than its deadline a record may be told: the loop's turns, and a codec's time."""
@@ -69,6 +75,7 @@ class Ledger:
         self._lost: set[bytes | None] = set()
         self._newest: dict[tuple[int, int], int] = {}
         self._blocked = sorted((f.at, f.at + f.seconds) for f in case.faults if f.kind == "blocked")
+        self._attempts: list[list[float]] = []
 
     # -- what happens ---
 
@@ -95,6 +102,22 @@ class Ledger:
         entry.settled_at = self._simulation.clock.now
         outcome = f"offset {metadata.offset}" if error is None else _kind_of(error)
         self._simulation.trace.add(f"{entry.writer}:{entry.counter} {metadata.partition} {outcome}")
+
+    @contextmanager
+    def watching_attempts(self) -> Iterator[None]:
+        """See when each batch is sent."""
+        begin = ProducerBatch.begin_attempt
+        of_batch: dict[int, list[float]] = {}  # by an id, which may be another's later
+
+        def begin_seen(batch: ProducerBatch, **options: Any) -> None:
+            if batch.attempts == 0 or id(batch) not in of_batch:
+                of_batch[id(batch)] = []
+                self._attempts.append(of_batch[id(batch)])
+            of_batch[id(batch)].append(self._simulation.clock.now)
+            begin(batch, **options)
+
+        with patch.object(ProducerBatch, "begin_attempt", begin_seen):
+            yield
 
     def accuse(self, letter: str, what: str) -> None:
         """Something does not hold."""
@@ -242,6 +265,9 @@ class Ledger:
         self._check_rate("requests for metadata", requests.times(ApiKey.METADATA), 1.0, _METADATA_A_SECOND)
         for host, times in self._simulation.network.attempts.items():
             self._check_rate(f"connections to {host}", times, 1.0, _CONNECTIONS_A_SECOND)
+
+        for times in self._attempts:
+            self._check_rate("attempts at a batch", times, 0.5, _ATTEMPTS_IN_HALF_A_SECOND)
 
     def _check_rate(self, what: str, times: Sequence[float], seconds: float, limit: int) -> None:
         for first, last in zip(times, times[limit:], strict=False):

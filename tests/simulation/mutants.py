@@ -105,6 +105,11 @@ def _no_back_off() -> AbstractContextManager[None]:
     return _patched(ExponentialBackoff, "backoff", lambda _: lambda *_: 0.0)
 
 
+def _retried_at_once() -> AbstractContextManager[None]:
+    """A batch is sent again without a pause, while all else backs off."""
+    return _patched(ProducerBatch, "requeue", lambda requeue: lambda batch, _: requeue(batch, 0.0))
+
+
 def _retry_goes_last() -> AbstractContextManager[None]:
     """A batch that is retried goes behind those that came after it."""
 
@@ -306,6 +311,7 @@ MUTANTS: dict[str, Mutant] = {
     "never a new epoch": _never_a_new_epoch,
     "no retry": _no_retry,
     "no back-off": _no_back_off,
+    "retried at once": _retried_at_once,
     "retry goes last": _retry_goes_last,
     "no muting": _no_muting,
     "ambiguity forgotten": _ambiguity_forgotten,

@@ -79,7 +79,7 @@ def run_case(case: Case, *, trace: int | None = 0) -> Outcome:
     logger.addHandler(log)
     former, logger.propagate = logger.propagate, False
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), ledger.watching_attempts():
             warnings.simplefilter("error")
             simulation.clock.limit = _STEPS
             side.run(Run(simulation, side, ledger, case).main())

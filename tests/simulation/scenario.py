@@ -277,7 +277,7 @@ class Scenario:
         former, logger.propagate = logger.propagate, False
         self.simulation.clock.limit = _STEPS
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), self.ledger.watching_attempts():
                 warnings.simplefilter("error")
                 self.side.run(self._main(story, is_closed, death is not None))
         finally:
