@@ -6,7 +6,8 @@ Called by ``python -m tests.chaos --soak``.
 2. The topic keeps its last hundreds of megabytes only: at 50,000 records a second half an hour is 30 GB otherwise.
 3. Nothing lost, nothing twice, by count: the end offsets of all partitions add up to what was acknowledged (and to
    no more than that with what failed ambiguously).
-4. Whether memory is flat is said by the slope of a line through the last two thirds of the samples.
+4. Whether memory is flat is said by the slope of a line through the last two thirds of the samples; tasks, sockets
+   and handles have grown if there are always more of them in the last third than ever in the first.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ TOPIC_CONFIGS = {
 BROKER_PROPERTIES = {"log.retention.check.interval.ms": "10000"}
 
 # Growth over the last two thirds of a run, in parts of its memory, up to which it counts as flat; a run shorter
-# than this many minutes says nothing about that.
+# than this many minutes says nothing about that, nor about tasks, sockets and handles.
 FLAT = 0.05
 FLAT_MINUTES = 10.0
 
@@ -112,12 +113,28 @@ class SoakReport:
             found.append(f"failed: {last['failed']}")
         if (last["outstanding"], last["tasks"]) != (0, 1):
             found.append(f"after close {last['outstanding']} bytes and {last['tasks']} tasks are left")
-        if last["sockets"] > first["sockets"]:
-            found.append(f"after close {last['sockets']} sockets are open, {first['sockets']} at the start")
+        found += [
+            f"after close {last[kind]} {kind} are open, {first[kind]} at the start"
+            for kind in ("sockets", "handles")
+            if last[kind] > first[kind]
+        ]
         found += last["unhandled"]
-        if last["at"] >= FLAT_MINUTES * 60 and self.growth > FLAT:
-            found.append(f"memory grew by {self.growth:.1%} over the last two thirds")
+        if last["at"] >= FLAT_MINUTES * 60:
+            if self.growth > FLAT:
+                found.append(f"memory grew by {self.growth:.1%} over the last two thirds")
+            found += self._grown()
         return found
+
+    def _grown(self) -> list[str]:
+        """What there is more of in the last third of the run, at its least, than there ever was in the first."""
+        running = self.running
+        third = max(len(running) // 3, 1)
+        return [
+            f"{kind} grew from {most} at most to {least} at least"
+            for kind in ("tasks", "sockets", "handles")
+            if (least := min(sample[kind] for sample in running[-third:]))
+            > (most := max(sample[kind] for sample in running[:third]))
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Every figure and sample."""

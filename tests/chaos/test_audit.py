@@ -213,9 +213,12 @@ def sample(at: float, **fields: Any) -> dict[str, Any]:
     return {"at": at, **usual, **fields}
 
 
-def report_of(*, growth_kib: float = 0.0, in_log: int = 100, **last: Any) -> SoakReport:
-    """Half an hour, a sample a minute."""
+def report_of(*, growth_kib: float = 0.0, in_log: int = 100, leak: str = "", **last: Any) -> SoakReport:
+    """Half an hour, a sample a minute; with a leak there is one more of something every five minutes."""
     samples = [sample(60 * minute, rss_kib=50_000 + growth_kib * minute) for minute in range(30)]
+    for minute, each in enumerate(samples):
+        if leak:
+            each[leak] += minute // 5
     closed = {"tasks": 1, "is_last": True, **last}
     return SoakReport(samples=[*samples, sample(1800, **closed)], in_log=in_log)
 
@@ -247,6 +250,10 @@ def test_the_slope_is_that_of_the_last_two_thirds() -> None:
         (report_of(tasks=2), "2 tasks are left"),
         (report_of(outstanding=7), "7 bytes"),
         (report_of(sockets=5), "5 sockets are open"),
+        (report_of(handles=10), "10 handles are open"),
+        (report_of(leak="tasks"), "tasks grew from 4 at most to 7 at least"),
+        (report_of(leak="sockets"), "sockets grew"),
+        (report_of(leak="handles"), "handles grew"),
         (report_of(unhandled=["Task exception was never retrieved"]), "never retrieved"),
         (report_of(is_last=False), "did not come to its end"),
     ],
