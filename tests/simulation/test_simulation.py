@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,3 +178,17 @@ def test_a_schedule_that_cannot_be_is_refused_before_anything_is_planned() -> No
     for nothing in nothings:
         with pytest.raises(ValueError, match="at least"):
             draw(**nothing)
+
+
+def test_the_example_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    [example] = [
+        block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "Simulation(" in block
+    ]
+    told = []
+    for _ in range(2):
+        exec(example, {"asyncio": asyncio, "Producer": Producer})
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1]
+    # Of 3,600 records some are refused for good, and some are in doubt.
+    assert 3500 < int(told[0].split()[1]) <= 3600
