@@ -22,10 +22,6 @@ M  all memory is back, and nobody waits for any
 from __future__ import annotations
 
 import asyncio
-import gc
-import logging
-import sys
-import warnings
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +34,7 @@ from aioproduce.errors import DeliveryError, ProducerStateError
 from aioproduce.testing.fake_cluster.log import TopicConfig
 from aioproduce.testing.simulation import Simulation, VirtualClock
 from tests.simulation.ledger import TICK
+from tests.simulation.watching import note_exception, watching
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
@@ -238,44 +235,6 @@ class Scene:
             self.accuse("M", f"{sender.pool.total - sender.pool.available} bytes did not come back")
         if sender.pool.waiting or sender.metadata_requests._waiters:
             self.accuse("M", "somebody still stands in a line")
-
-
-@contextmanager
-def watching(troubles: list[str]) -> Iterator[None]:
-    """Warnings, what destructors raise and what is logged as an error become troubles."""
-    listener = _Listener(troubles)
-    loggers = [logging.getLogger("aioproduce"), logging.getLogger("asyncio")]
-    for logger in loggers:
-        logger.addHandler(listener)
-        logger.propagate = False
-    former, sys.unraisablehook = (
-        sys.unraisablehook,
-        lambda unraisable: troubles.append(f"unraisable: {unraisable.exc_value!r} in {unraisable.object!r}"),
-    )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            yield
-            gc.collect()
-    finally:
-        sys.unraisablehook = former
-        for logger in loggers:
-            logger.removeHandler(listener)
-            logger.propagate = True
-
-
-def note_exception(troubles: list[str], _loop: object, context: dict[str, Any]) -> None:
-    """As an exception handler of the loop."""
-    troubles.append(f"{context['message']}: {context.get('exception')!r}")
-
-
-class _Listener(logging.Handler):
-    def __init__(self, troubles: list[str]) -> None:
-        super().__init__(logging.ERROR)
-        self._troubles = troubles
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._troubles.append(f"logged: {record.getMessage()} {record.exc_info}")
 
 
 # -- the moments of a call ---

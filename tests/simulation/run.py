@@ -8,9 +8,7 @@ the producer is flushed and closed, and the ledger is held against the logs.
 
 from __future__ import annotations
 
-import logging
 import time
-import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +17,7 @@ from aioproduce.testing.simulation import Simulation, SimulationDeadlockError
 from tests.simulation.case import KEYLESS, TOPIC, Case
 from tests.simulation.ledger import Ledger
 from tests.simulation.sides import AsyncioSide, BareSide
+from tests.simulation.watching import watching
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -74,23 +73,16 @@ def run_case(case: Case, *, trace: int | None = 0) -> Outcome:
         link.buffer = case.buffer
     ledger = Ledger(simulation, case)
     side: Side = (BareSide if case.is_bare else AsyncioSide)(simulation, case.settings)
-    log = Listener()
-    logger = logging.getLogger("aioproduce")
-    logger.addHandler(log)
-    former, logger.propagate = logger.propagate, False
+    troubles: list[str] = []
+    simulation.clock.limit = _STEPS
     try:
-        with warnings.catch_warnings(), ledger.watching_attempts():
-            warnings.simplefilter("error")
-            simulation.clock.limit = _STEPS
+        with watching(troubles), ledger.watching_attempts():
             side.run(Run(simulation, side, ledger, case).main())
     except SimulationDeadlockError as error:
         ledger.accuse("L", str(error))
     except Exception as error:
         ledger.accuse("L", f"the run ended with {error!r}")
-    finally:
-        logger.removeHandler(log)
-        logger.propagate = former
-    for trouble in (*side.troubles, *log.troubles):
+    for trouble in (*side.troubles, *troubles):
         ledger.accuse("L", trouble)
     ledger.check()
     return Outcome(
@@ -202,14 +194,3 @@ class Run:
             self.ledger.accuse("M", f"{pool.total - pool.available} bytes did not come back")
         if self.simulation.network.connections:
             self.ledger.accuse("M", f"connections are left: {list(self.simulation.network.connections)}")
-
-
-class Listener(logging.Handler):
-    """Hears what the producer logs: errors are violations."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.troubles: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.troubles.append(f"logged: {record.getMessage()} {record.exc_info}")

@@ -19,8 +19,6 @@ is held against the logs. Times are virtual: the time-outs are the real defaults
 
 from __future__ import annotations
 
-import logging
-import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +30,9 @@ from aioproduce.testing.simulation.cluster import host_of
 from aioproduce.wire.api import ApiKey
 from tests.simulation.case import MODES, TOPIC, Case
 from tests.simulation.ledger import Ledger
-from tests.simulation.run import Listener, Run
+from tests.simulation.run import Run
 from tests.simulation.sides import AsyncioSide, BareSide
+from tests.simulation.watching import watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -271,19 +270,11 @@ class Scenario:
             death: The story kills the sender, and this is what is logged. A core that is not trusted any more gives
                 its memory back with itself.
         """
-        log = Listener()
-        logger = logging.getLogger("aioproduce")
-        logger.addHandler(log)
-        former, logger.propagate = logger.propagate, False
+        heard: list[str] = []
         self.simulation.clock.limit = _STEPS
-        try:
-            with warnings.catch_warnings(), self.ledger.watching_attempts():
-                warnings.simplefilter("error")
-                self.side.run(self._main(story, is_closed, death is not None))
-        finally:
-            logger.removeHandler(log)
-            logger.propagate = former
-        troubles = [*self.side.troubles, *log.troubles]
+        with watching(heard), self.ledger.watching_attempts():
+            self.side.run(self._main(story, is_closed, death is not None))
+        troubles = [*self.side.troubles, *heard]
         if death is not None:
             assert any(death in trouble for trouble in troubles)
             troubles = [trouble for trouble in troubles if death not in trouble]

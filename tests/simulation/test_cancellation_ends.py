@@ -28,7 +28,8 @@ from aioproduce.errors import (
     WrongEventLoopError,
 )
 from aioproduce.testing.simulation import VirtualClock
-from tests.simulation.cancelling import HOST, LATE, TOPIC, Scene, note_exception, watching
+from tests.simulation.cancelling import HOST, LATE, TOPIC, Scene
+from tests.simulation.watching import note_exception, watching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
