@@ -31,12 +31,15 @@ def test_an_unknown_producer_id(mode: str, side: str) -> None:
 
     async def story() -> None:
         await scene.warm_up()
-        scene.faults.fail_produce(codes.UNKNOWN_PRODUCER_ID, times=2)
+        assert [(b.producer_epoch, b.base_sequence) for b in scene.log()] == [(0, 0)]
+        scene.faults.fail_produce(codes.UNKNOWN_PRODUCER_ID)
         began = scene.now
         entries = await scene.send(count=3)
         await scene.side.flush()
         assert scene.now - began < 1.0
         scene.assert_acknowledged(entries)
+        # The broker tells where its log begins: nothing of this producer is there, so it starts anew.
+        assert [(b.producer_epoch, b.base_sequence) for b in scene.log()] == [(0, 0), (1, 0)]
 
     scene.play(story())
 
@@ -55,6 +58,8 @@ def test_a_producer_id_that_expired_on_the_broker(mode: str, side: str) -> None:
         await scene.side.flush()
         scene.assert_acknowledged(entries)
         assert offsets_of(entries) == [1, 2, 3]
+        # A broker that does not know a producer takes any first sequence (KIP-360): there is nothing to start anew.
+        assert [(b.producer_epoch, b.base_sequence) for b in scene.log()] == [(0, 0), (0, 1)]
 
     scene.play(story())
 

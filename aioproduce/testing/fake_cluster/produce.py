@@ -37,6 +37,14 @@ if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.views import MetadataViews
 
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+_CODES_WITH_LOG_START: Final = (
+    ErrorCode.invalid_timestamp,
+    ErrorCode.out_of_order_sequence_number,
+    ErrorCode.invalid_producer_epoch,
+    ErrorCode.unknown_producer_id,
+)
+"""With them a broker says where its log begins: a client learns from that whether it was forgotten."""
+
 _LEADER_CODES: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
 
@@ -284,6 +292,8 @@ class ProduceHandler:
             "log_start_offset": -1,
             **_error_fields(refusal),
         }
+        if partition is not None and refusal.code in _CODES_WITH_LOG_START:
+            answer["log_start_offset"] = partition.log.start_offset
         if partition is not None and refusal.code in _LEADER_CODES:
             answer["current_leader"] = self._views.leader(exchange.broker_id, partition, now)
         return answer
