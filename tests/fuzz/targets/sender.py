@@ -13,6 +13,7 @@ field from the schema, from values that are likely to hurt.
 from __future__ import annotations
 
 import logging
+import sys
 import random
 import uuid
 from collections.abc import Iterator
@@ -71,7 +72,9 @@ CODES = (
 TEXTS = ("t", "u", "broker", "", "x" * 40, "é")
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 17, "uint32": 33}
 
-logging.getLogger("aioproduce").setLevel(logging.CRITICAL)
+# Nobody reads what is logged of a million lives; in the tests, others do, of their own.
+if "pytest" not in sys.modules:
+    logging.getLogger("aioproduce").setLevel(logging.CRITICAL)
 
 
 @cache
