@@ -13,8 +13,8 @@ field from the schema, from values that are likely to hurt.
 from __future__ import annotations
 
 import logging
-import sys
 import random
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
