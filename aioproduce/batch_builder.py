@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -72,8 +71,8 @@ class BatchBuilder:
         self,
         record_input: RecordInput,
         config: ProducerConfig,
+        wall_ms: Callable[[], int],
         max_size: int | None = None,
-        wall_ms: Callable[[], int] | None = None,
     ) -> None:
         limit, limited_by = min(
             (config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")
@@ -90,7 +89,7 @@ class BatchBuilder:
         if max_size > limit:
             raise _too_large("the batch", max_size, limit, limited_by)
         self._input = record_input
-        self._wall_ms = wall_ms  # where time is simulated
+        self._wall_ms = wall_ms
         self._max_size = max_size
         self._limit = limit, limited_by
         self._records = RecordBatchBuffer(bytearray(max_size))
@@ -124,7 +123,7 @@ class BatchBuilder:
         key = None if key is None else self._input.key(_ITS_TOPIC, key)
         value = None if value is None else self._input.value(_ITS_TOPIC, value)
         listed = None if headers is None else header_list(headers)
-        at = self._now_ms() if timestamp is None else timestamp_ms(timestamp)
+        at = self._wall_ms() if timestamp is None else timestamp_ms(timestamp)
         index = self._records.try_append(at, key, value, listed)
         if index >= 0:
             return index
@@ -174,7 +173,7 @@ class BatchBuilder:
         listed = None if headers is None else header_list(headers)
         bulk = BulkAppender(_only(self._records), 0, encode_headers(listed))
         columns = ByteColumn(list(values)), None if keys is None else ByteColumn(list(keys))
-        at = self._now_ms() if timestamp is None else timestamp_ms(timestamp)
+        at = self._wall_ms() if timestamp is None else timestamp_ms(timestamp)
         first = start
         while start < len(values):
             if not self._input.has_serializers:
@@ -226,9 +225,6 @@ class BatchBuilder:
             raise
         self._state = _State.SENT
         self._records.release()
-
-    def _now_ms(self) -> int:
-        return time.time_ns() // 1_000_000 if self._wall_ms is None else self._wall_ms()
 
     def _check_open(self) -> None:
         if self._state is not _State.OPEN:

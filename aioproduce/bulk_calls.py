@@ -88,8 +88,7 @@ class BulkCalls:
             ValueError: `max_size` is too small for any record.
             RecordTooLargeError: `max_size` is above `max.request.size` or `buffer.memory`.
         """
-        clock = self._life.driver.wall_ms if self._life.was_started else None
-        return BatchBuilder(self._input, self.config, max_size, clock)
+        return BatchBuilder(self._input, self.config, self._life.wall_ms, max_size)
 
     async def send_batch(
         self,

@@ -201,8 +201,8 @@ class ProducerLife:
     # -- where and when a call is allowed ---
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch: the timestamp of a record that has none."""
-        clock = self.driver.wall_ms
+        """Milliseconds since the epoch: the timestamp of a record that has none (before `start()`, too)."""
+        clock = self.driver.wall_ms if self.was_started else None
         return time.time_ns() // 1_000_000 if clock is None else clock()
 
     def check_callable(self) -> None:

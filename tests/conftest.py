@@ -4,15 +4,19 @@ Loaded by pytest before any test module, and it must stay the first to import an
 
 1. With ``AIOPRODUCE_PURE=1`` no compiled module of ``aioproduce._native`` is ever loaded: the same ``.py``
    files run interpreted, so one command tests both builds (``make test`` does).
-2. A test that uses a real Kafka carries the ``kafka`` marker, whether its author thought of it or not.
-3. With ``AIOPRODUCE_REQUIRE_KAFKA=1`` (set by ``.ci/run`` in CI) a skip of such a test is a failure that says
+2. No test leaves a switch of the interpreter thrown that slows or silences those after it.
+3. A test that uses a real Kafka carries the ``kafka`` marker, whether its author thought of it or not.
+4. With ``AIOPRODUCE_REQUIRE_KAFKA=1`` (set by ``.ci/run`` in CI) a skip of such a test is a failure that says
    why.
 """
 
 from __future__ import annotations
 
+import gc
+import logging
 import os
 import sys
+import tracemalloc
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +24,7 @@ import pytest
 from tests.interpreted_finder import InterpretedNative
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Iterator
 
 IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
 REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"
@@ -35,6 +39,25 @@ if IS_PURE:
             f"AIOPRODUCE_PURE=1 comes too late: {', '.join(already_loaded)} is imported already"
         )
     sys.meta_path.insert(0, InterpretedNative())
+
+
+def _switches() -> dict[str, object]:
+    return {
+        "tracemalloc is tracing": tracemalloc.is_tracing(),
+        "trace function": sys.gettrace(),
+        "recursion limit": sys.getrecursionlimit(),
+        "garbage collection": gc.isenabled(),
+        "level of the logger": logging.getLogger("aioproduce").level,
+        "logging disabled below": logging.root.manager.disable,
+    }
+
+
+@pytest.fixture(autouse=True)
+def left_as_found() -> Iterator[None]:
+    """Fail the test that leaves the process otherwise than it found it, not the one that meets it thus."""
+    before = _switches()
+    yield
+    assert _switches() == before
 
 
 def pytest_report_header() -> str:

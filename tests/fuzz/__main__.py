@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import logging
 import sys
 import tempfile
 import time
@@ -85,6 +86,8 @@ def _fuzz(options: argparse.Namespace, folder: Path) -> list[campaign.Report]:
             if options.keep and report.is_well:
                 from tests.fuzz import distil
 
+                # Nobody reads what is logged of so many lives; a child has silenced its own.
+                logging.getLogger("aioproduce").setLevel(logging.CRITICAL)
                 kept = distil.keep(name, place / "found", most=options.keep, largest=options.largest)
                 print(f"{name}: {len(kept)} inputs kept", file=sys.stderr)
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ Started by `campaign`. Only `aioproduce` is instrumented: its modules as they ar
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 def main() -> None:
     """Load the target, instrumented, and hand over to libFuzzer, which ends the process."""
     name, *arguments = sys.argv[1:]
+    # Nobody reads what is logged of a million lives.
+    logging.getLogger("aioproduce").setLevel(logging.CRITICAL)
     with redirect_stderr(StringIO()) as told, atheris.instrument_imports(include=["aioproduce"]):
         _instrument_compiled_readers()
         from tests.fuzz.target import load

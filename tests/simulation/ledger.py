@@ -173,9 +173,9 @@ class Ledger:
 
     def _check_outcomes(self) -> None:
         for entry in self.entries.values():
-            waited = (entry.answered_at or entry.offered_at) - entry.offered_at
-            if entry.offered_at + waited > self._latest(entry.offered_at + self._case.max_block):
-                self.accuse("L", f"{entry}: send() took {waited:.3f} s")
+            answered_at = entry.answered_at or entry.offered_at
+            if answered_at > self._latest(entry.offered_at + self._case.max_block):
+                self.accuse("L", f"{entry}: send() took {answered_at - entry.offered_at:.3f} s")
             if entry.accepted_at is None:
                 if entry.refusal is None:
                     self.accuse("L", f"{entry}: send() neither returned nor raised")

@@ -23,10 +23,12 @@ def watching(troubles: list[str]) -> Iterator[None]:
     """
     listener = _Listener(troubles)
     loggers = [logging.getLogger(name) for name in _LOGGERS]
-    formerly = [logger.propagate for logger in loggers]
+    formerly = [(logger.propagate, logger.level) for logger in loggers]
     for logger in loggers:
         logger.addHandler(listener)
         logger.propagate = False
+        # Whatever others have set: what is not made is not heard.
+        logger.setLevel(logging.ERROR)
     former, sys.unraisablehook = (
         sys.unraisablehook,
         lambda unraisable: troubles.append(f"unraisable: {unraisable.exc_value!r} in {unraisable.object!r}"),
@@ -38,9 +40,10 @@ def watching(troubles: list[str]) -> Iterator[None]:
             gc.collect()
     finally:
         sys.unraisablehook = former
-        for logger, propagate in zip(loggers, formerly, strict=True):
+        for logger, (propagate, level) in zip(loggers, formerly, strict=True):
             logger.removeHandler(listener)
             logger.propagate = propagate
+            logger.setLevel(level)
 
 
 def note_exception(troubles: list[str], _loop: object, context: dict[str, Any]) -> None:

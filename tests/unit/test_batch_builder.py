@@ -19,13 +19,14 @@ from aioproduce.errors import (
 )
 
 OVERHEAD = 61
+NOW_MS = 1_700_000_000_000
 RECORD = 12
 """A null key and a value of 5 bytes: length, attributes, timestamp, offset, null key, 1 + 5, headers."""
 
 
 def builder(max_size: int | None = None, **settings: Any) -> BatchBuilder:
     config = ProducerConfig.from_keywords(bootstrap_servers="localhost:9092", **settings)
-    return BatchBuilder(RecordInput(config), config, max_size)
+    return BatchBuilder(RecordInput(config), config, lambda: NOW_MS, max_size)
 
 
 def contents(batch: BatchBuilder) -> list[Any]:
@@ -49,6 +50,13 @@ def test_records_in_their_order_with_all_that_they_have() -> None:
         (1000, b"key", None, (("h", b"1"),)),
         (6, b"k", b"2", (("h", None),)),
     ]
+
+
+def test_a_record_without_a_timestamp_gets_the_time_of_its_append() -> None:
+    batch = builder()
+    batch.append(b"one")
+    batch.append_many([b"two", b"three"])
+    assert [at for at, *_ in contents(batch)] == [NOW_MS] * 3
 
 
 def test_a_full_batch_says_so_and_stays_as_it_was() -> None:

@@ -12,9 +12,7 @@ field from the schema, from values that are likely to hurt.
 
 from __future__ import annotations
 
-import logging
 import random
-import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
@@ -71,10 +69,6 @@ CODES = (
 )
 TEXTS = ("t", "u", "broker", "", "x" * 40, "é")
 BITS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "uint16": 17, "uint32": 33}
-
-# Nobody reads what is logged of a million lives; in the tests, others do, of their own.
-if "pytest" not in sys.modules:
-    logging.getLogger("aioproduce").setLevel(logging.CRITICAL)
 
 
 @cache
