@@ -20,6 +20,8 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.stamp-installed
 NATIVE := $(VENV)/.stamp-native
 BENCHED := $(VENV)/.stamp-bench
+# Two processes: one of them waits for real brokers most of the time. PARALLEL= for one.
+PARALLEL := -n 2 --dist loadgroup
 CHECKED := aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
@@ -74,11 +76,11 @@ types: $(NATIVE)
 
 # tests/conftest.py keeps the .so files out of sight when AIOPRODUCE_PURE is set: the same modules, interpreted.
 unit-interpreted: $(NATIVE)
-	AIOPRODUCE_PURE=1 $(PY) -m pytest tests/unit tests/property tests/package/test_native_build.py
+	AIOPRODUCE_PURE=1 $(PY) -m pytest $(PARALLEL) tests/unit tests/property tests/package/test_native_build.py
 
 unit: $(NATIVE)
 	$(PY) -m tests.kafka_install
-	$(PY) -m pytest
+	$(PY) -m pytest $(PARALLEL)
 
 # The second try at a venv is for distributions that ship pip but split ensurepip off into a package of its own.
 # Without build isolation the extensions are compiled once, by the Cython that rebuilds them later: an isolated one

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
 REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"
 
+TOGETHER = frozenset({"benchmarks", "budget", "faults", "integration", "package"})
 KAFKA_FIXTURES = frozenset({"kafka1", "kafka3", "kafka_tools"})
 
 
@@ -66,10 +67,18 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for a real-Kafka fixture, so that ``-m 'not kafka'`` can be relied on."""
+    """Mark every test that asks for a real-Kafka fixture, so that ``-m 'not kafka'`` can be relied on.
+
+    And say which tests run in one process where there are several (``pytest -n 2 --dist loadgroup``): those with a
+    real Kafka, which share its brokers; those of one file where they share a cluster or a network.
+    """
     for item in items:
+        folder = item.path.parent.name
         if KAFKA_FIXTURES.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("kafka")
+            item.add_marker(pytest.mark.xdist_group("kafka"))
+        elif folder in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(f"{folder}/{item.path.stem}"))
 
 
 @pytest.hookimpl(wrapper=True)

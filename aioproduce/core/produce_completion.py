@@ -183,6 +183,9 @@ class ProduceCompletion:
                 (batch.topic_partition, code), now, "retrying %s: %s", batch.topic_partition, batch.last_error
             )
             self._accumulator.reenqueue(batch, now)
+        elif now >= batch.deadline and codes.is_retriable(code):
+            # Whichever is handled first, this or `expire()`: out of time is what it is.
+            self._fail(batch, self._timeout(batch, now, is_unanswered=False), answer_came=True)
         else:
             error = self._rejection(batch, answer) if was_answered else self._disconnection(batch, answer)
             self._fail(batch, error, self._record_errors(batch, answer), answer_came=True)
@@ -239,7 +242,8 @@ class ProduceCompletion:
     def expire(self, now: float) -> None:
         """Fail what has reached its delivery time-out, queued or in flight."""
         for batch in self._accumulator.expired(now):
-            self._give_up(batch, self._timeout(batch, now), now)
+            is_unanswered = batch.state is BatchState.IN_FLIGHT
+            self._give_up(batch, self._timeout(batch, now, is_unanswered=is_unanswered), now)
 
     def fail_all(self, make_error: Callable[[ProducerBatch], DeliveryError], now: float) -> None:
         """Fail every pending batch: a forced close, or a producer that can never send."""
@@ -269,8 +273,8 @@ class ProduceCompletion:
 
     # -- errors ---
 
-    def _timeout(self, batch: ProducerBatch, now: float) -> DeliveryTimeoutError:
-        if batch.state is BatchState.IN_FLIGHT:
+    def _timeout(self, batch: ProducerBatch, now: float, *, is_unanswered: bool) -> DeliveryTimeoutError:
+        if is_unanswered:
             batch.possibly_written = True
             where = "the latest attempt is not answered"
             if batch.last_error is not None:

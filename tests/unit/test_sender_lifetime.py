@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproduce.errors import (
+    BrokerRejectedError,
     DeliveryError,
     DeliveryTimeoutError,
     ForcedCloseError,
@@ -114,9 +115,33 @@ def test_a_retriable_error_that_comes_with_the_deadline_is_not_retried() -> None
     record = h.send()
     h.jump(1.5)
     h.answer(code=codes.NOT_ENOUGH_REPLICAS)
-    assert isinstance(record.error, DeliveryError)
+    assert isinstance(record.error, DeliveryTimeoutError)
+    assert "NOT_ENOUGH_REPLICAS" in str(record.error)
+    assert not record.error.possibly_written  # the broker said so
     h.advance(2)
     assert h.count(PRODUCE) == 1
+    assert h.outstanding == 0
+
+
+def test_a_connection_lost_with_the_deadline_is_out_of_time_too() -> None:
+    """Or the error would depend on which of the two is heard of first."""
+    h = plain(request_timeout_ms=1500)
+    record = h.send()
+    h.jump(1.5)
+    h.lose()
+    assert isinstance(record.error, DeliveryTimeoutError)
+    assert "connection" in str(record.error)
+    assert record.error.possibly_written
+    assert h.outstanding == 0
+
+
+def test_a_refusal_that_comes_with_the_deadline_is_what_it_is() -> None:
+    h = plain(request_timeout_ms=1500)
+    record = h.send()
+    h.jump(1.5)
+    h.answer(code=codes.INVALID_RECORD)
+    assert isinstance(record.error, BrokerRejectedError)
+    assert record.error.code == codes.INVALID_RECORD
 
 
 def test_batches_of_several_partitions_expire_together() -> None:
