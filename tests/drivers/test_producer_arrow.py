@@ -144,7 +144,7 @@ async def test_what_is_refused_before_anything_is_sent(cluster: FakeCluster) -> 
         ({"partition": pa.array([0, 0, -1])}, ValueError),
         ({"timestamp": pa.array([0, 0, -1])}, ValueError),
     ],
-    ids=repr,
+    ids=["too high a partition", "a negative one", "a negative timestamp"],
 )
 async def test_a_row_that_cannot_be_sent_ends_it_there(
     cluster: FakeCluster, column: dict[str, Any], error: type[Exception]

@@ -172,7 +172,7 @@ def test_it_stops_where_there_is_no_open_batch(build: str, partition: int) -> No
     assert batches.buffers[1].record_count == 0
 
 
-@pytest.mark.parametrize("wrong", ["text", bytearray(b"b"), 5, object()], ids=repr)
+@pytest.mark.parametrize("wrong", ["text", bytearray(b"b"), 5, object], ids=repr)
 def test_it_stops_at_what_is_no_bytes(build: str, wrong: Any) -> None:
     batches = OpenBatches(build)
     batches.open(0)
