@@ -180,11 +180,20 @@ class Coverage:
 
     def stale(self) -> list[str]:
         """What the README's table names and is no test, or the reverse."""
-        named = set(re.findall(r"`([\w/]+\.py::\w+)`", README.read_text()))
+        table = README.read_text().partition(BEGIN)[2]
+        named = set(re.findall(r"`([\w/]+\.py::\w+)`", table))
+        results = {
+            result.partition(" (")[0]
+            for row in table.splitlines()
+            for cell in row.split("|")[-2:-1]
+            for result in re.split("<br>|; ", cell.strip())
+        }
         marked = {name for tests in self.tests.values() for name in tests}
-        return sorted(f"{name} is in the table only" for name in named - marked) + sorted(
-            f"{name} is not in the table" for name in marked - named
-        )
+        return [
+            *sorted(f"{name} is in the table only" for name in named - marked),
+            *sorted(f"{name} is not in the table" for name in marked - named),
+            *(f"there is a result {word!r} in the table" for word in ("failed", "not run") if word in results),
+        ]
 
     def table(self) -> str:
         """The table of the README."""

@@ -3,7 +3,8 @@
 Used by every test that sends through a fault on sockets, whoever plays the broker. The letters are those of the
 table of scenarios:
 
-L  every record gets one outcome, `flush()` ends, and the same producer sends again: `Trial`, at its end.
+L  every record gets one outcome, `flush()` ends, and the same producer sends again: `Trial`, at its end. That each
+   has it by its own deadline is for the simulation to show: here the machine's clock runs.
 M  all memory comes back: `Traffic.settle()`.
 A  what was acknowledged is in the log, at the reported offset: `Trial.judge()`, as all below.
 D  nothing is in the log twice, where the promise is `ONCE`.
