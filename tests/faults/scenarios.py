@@ -192,7 +192,11 @@ class Coverage:
         return [
             *sorted(f"{name} is in the table only" for name in named - marked),
             *sorted(f"{name} is not in the table" for name in marked - named),
-            *(f"there is a result {word!r} in the table" for word in ("failed", "not run") if word in results),
+            *(
+                f"there is a result {word!r} in the table"
+                for word in ("failed", "not run")
+                if word in results
+            ),
         ]
 
     def table(self) -> str:
