@@ -352,9 +352,15 @@ class KafkaCluster:
 
     def dump_log(self, topic: str, partition: int, node_id: int | None = None) -> list[DumpedBatch]:
         """Decode a replica of a partition (the leader's by default) with Kafka's DumpLogSegments."""
-        replica = self.leader_of(topic, partition) if node_id is None else node_id
-        folder = self.nodes[replica].data / f"{topic}-{partition}"
-        return self.tools.dump_log(sorted(folder.glob("*.log")))
+        node = self.nodes[self.leader_of(topic, partition) if node_id is None else node_id]
+        # A broker with two log directories puts a partition where it has fewer.
+        places = [node.data] if node.spare_data is None else [node.data, node.spare_data]
+        segments = sorted(
+            segment for place in places for segment in (place / f"{topic}-{partition}").glob("*.log")
+        )
+        if not segments:
+            raise FileNotFoundError(f"node {node.node_id} has no log of {topic}-{partition} in {places}")
+        return self.tools.dump_log(segments)
 
     def wait_until_ready(self) -> None:
         """Wait until every running node lists every running node."""
