@@ -30,6 +30,7 @@ IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
 REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"
 
 TOGETHER = frozenset({"benchmarks", "budget", "faults", "integration", "package"})
+"""Folders whose files are each run by one process: their tests share clusters, networks or builds."""
 KAFKA_FIXTURES = frozenset({"kafka1", "kafka3", "kafka_tools"})
 
 
@@ -70,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that asks for a real-Kafka fixture, so that ``-m 'not kafka'`` can be relied on.
 
     And say which tests run in one process where there are several (``pytest -n 2 --dist loadgroup``): those with a
-    real Kafka, which share its brokers; those of one file where they share a cluster or a network.
+    real Kafka, which share its brokers, and those of each file in ``TOGETHER``.
     """
     for item in items:
         folder = item.path.parent.name

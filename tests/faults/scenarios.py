@@ -179,7 +179,7 @@ class Coverage:
         ]
 
     def stale(self) -> list[str]:
-        """What the README's table names and is no test, or the reverse."""
+        """What the README's table names and is no test, or the reverse; and results it may not rest with."""
         table = README.read_text().partition(BEGIN)[2]
         named = set(re.findall(r"`([\w/]+\.py::\w+)`", table))
         results = {
