@@ -80,6 +80,7 @@ unit-interpreted: $(NATIVE)
 
 unit: $(NATIVE)
 	$(PY) -m tests.kafka_install
+	$(PY) -m tests.browser_install
 	$(PY) -m pytest $(PARALLEL)
 
 # The second try at a venv is for distributions that ship pip but split ensurepip off into a package of its own.

@@ -15,6 +15,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
+from aioproduce.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from aioproduce import errors as errors
     from aioproduce._native.delivery import DeliveryFuture as DeliveryFuture
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from aioproduce.records import RecordMetadata as RecordMetadata
     from aioproduce.records import TopicPartition as TopicPartition
 
-__version__ = "0.1.0"
 
 _HOMES: Final = {
     "BatchBuilder": "aioproduce.batch_builder",

@@ -14,8 +14,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn, final
 
 from aioproduce.core.record_input import check_partition, check_topic
+from aioproduce.core.telemetry import TelemetryState
 from aioproduce.errors import (
     BufferExhaustedError,
+    ClientInstanceIdError,
     InvalidTopicError,
     MetadataTimeoutError,
     NoBrokerAvailableError,
@@ -24,11 +26,13 @@ from aioproduce.errors import (
     RecordTooLargeError,
     TopicAuthorizationError,
 )
+from aioproduce.partitioners import ForeignPartitioner
 from aioproduce.records import ClusterInfo
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from uuid import UUID
 
     from aioproduce._native.delivery import BatchResult, DeliveryFuture
     from aioproduce._native.record_batch import RecordBatchBuffer
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from aioproduce.core.cluster_metadata import TopicView
     from aioproduce.core.sender import Sender
     from aioproduce.drivers.base import Driver
+    from aioproduce.metrics import ProducerMetrics
     from aioproduce.records import Header
 
 
@@ -44,22 +49,35 @@ if TYPE_CHECKING:
 class Admission:
     """Appends records to the core, waiting where that is needed and allowed.
 
+    A partitioner of the user's own is asked here, once for a record, when the topic is known; but again if the
+    topic is another after a wait.
+
     Args:
         config: The settings.
         driver: The event loop's side.
         sender: The core.
         check_running: Raises if the producer is closed or dead; called after every wait.
+        metrics: Waits are recorded there.
     """
 
-    __slots__ = ("_check_running", "_config", "_driver", "_sender")
+    __slots__ = ("_check_running", "_config", "_driver", "_metrics", "_partitioner", "_sender")
 
     def __init__(
-        self, config: ProducerConfig, driver: Driver, sender: Sender, check_running: Callable[[], None]
+        self,
+        config: ProducerConfig,
+        driver: Driver,
+        sender: Sender,
+        check_running: Callable[[], None],
+        metrics: ProducerMetrics,
     ) -> None:
         self._config = config
+        self._metrics = metrics
         self._driver = driver
         self._sender = sender
         self._check_running = check_running
+        self._partitioner = (
+            None if isinstance(config.partitioner, str) else ForeignPartitioner(config.partitioner)
+        )
 
     def append_at_once(
         self,
@@ -70,27 +88,75 @@ class Admission:
         partition: int | None,
         timestamp: int,
     ) -> DeliveryFuture | None:
-        """Append without waiting, if the topic is known and there is an open batch or memory for one."""
+        """Append without waiting, if the topic is known and there is an open batch or memory for one.
+
+        Not where the user's partitioner is to be asked: that is for `append_waiting()` and `append_now()`.
+        """
         sender = self._sender
         view = sender.metadata.topic(topic)
         if view is None:
             return None
-        if partition is not None and (
-            type(partition) is not int or not 0 <= partition < view.partition_count
-        ):
+        if partition is None:
+            if self._partitioner is not None:
+                return None
+        elif type(partition) is not int or not 0 <= partition < view.partition_count:
             return None
-        accumulator = sender.accumulator
-        delivery = accumulator.append(view, partition, timestamp, key, value, headers)
+        accumulator, now = sender.accumulator, self._driver.now()
+        delivery = accumulator.append(view, partition, timestamp, key, value, headers, now)
         if delivery is None:
             lease = sender.pool.try_allocate(accumulator.size_of(key, value, headers))
             if lease is not None:
                 delivery = accumulator.append_new_batch(
-                    lease, view, partition, timestamp, key, value, headers, self._driver.now()
+                    lease, view, partition, timestamp, key, value, headers, now
                 )
         if sender.has_work:
             # Also when an open batch took the record: another, left because it is full, may go now.
             self._driver.wake()
         return delivery
+
+    def append_now(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+        timestamp: int,
+    ) -> DeliveryFuture:
+        """Append without waiting, or say why not."""
+        target, delivery = partition, None
+        view = self._sender.metadata.topic(topic)
+        if partition is None and self._partitioner is not None and view is not None:
+            target, delivery = self._choose(view, key, value, headers, timestamp)
+        if delivery is None:
+            delivery = self.append_at_once(topic, key, value, headers, target, timestamp)
+        if delivery is None:
+            self._refuse(topic, key, value, headers, partition)
+        return delivery
+
+    def _choose(
+        self,
+        view: TopicView,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        timestamp: int,
+    ) -> tuple[int, DeliveryFuture | None]:
+        """The partition that the user's partitioner chooses; with one that hears of new batches, perhaps done."""
+        partitioner, sender = self._partitioner, self._sender
+        assert partitioner is not None
+        partition = partitioner.partition(view.name, key, value, view)
+        if not partitioner.hears_of_new_batches:
+            return partition, None
+        delivery = sender.accumulator.append(
+            view, partition, timestamp, key, value, headers, self._driver.now()
+        )
+        if sender.has_work:
+            self._driver.wake()
+        if delivery is None:
+            partitioner.on_new_batch(view.name, view, partition)
+            partition = partitioner.partition(view.name, key, value, view)
+        return partition, delivery
 
     async def append_waiting(
         self,
@@ -111,15 +177,19 @@ class Admission:
         deadline = self.deadline(started_at, timeout)
         while True:
             view = await self.topic(topic, partition, started_at, deadline)
-            delivery = self.append_at_once(topic, key, value, headers, partition, timestamp)
+            target, delivery = partition, None
+            if partition is None and self._partitioner is not None:
+                target, delivery = self._choose(view, key, value, headers, timestamp)
+            if delivery is None:
+                delivery = self.append_at_once(topic, key, value, headers, target, timestamp)
             if delivery is not None:
                 return delivery
             lease = await self._memory(size, started_at, deadline)
-            if not self._still_has(view, partition):
+            if not self._still_has(view, target):
                 lease.release()
                 continue
             delivery = self._sender.accumulator.append_with(
-                lease, view, partition, timestamp, key, value, headers, self._driver.now()
+                lease, view, target, timestamp, key, value, headers, self._driver.now()
             )
             self._driver.wake()
             return delivery
@@ -152,7 +222,7 @@ class Admission:
             view = await self.topic(topic, partition, started_at, deadline)
             lease = sender.pool.try_allocate(charge)
             if lease is None:
-                lease = await self._memory(charge, started_at, deadline)
+                lease = await self._memory(charge, started_at, deadline, records.record_count)
                 if not self._still_has(view, partition):
                     lease.release()
                     continue
@@ -166,14 +236,13 @@ class Admission:
             partition is None or partition < view.partition_count
         )
 
-    def refuse(
+    def _refuse(
         self,
         topic: str,
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[Header] | None,
         partition: int | None,
-        _timestamp: int,
     ) -> NoReturn:
         """Say why `append_at_once()` could not append."""
         check_topic(topic)
@@ -195,6 +264,7 @@ class Admission:
             )
         if partition is not None and partition >= view.partition_count:
             raise _out_of_range(topic, partition, view)
+        self._metrics.buffer_exhausted.record(1, now)
         raise BufferExhaustedError(
             f"buffer.memory={self._config.buffer_memory} has no room for {size} bytes now: try again later, use "
             "send(), or raise buffer.memory",
@@ -203,11 +273,14 @@ class Admission:
             available=sender.pool.available,
         )
 
-    async def _memory(self, size: int, started_at: float, deadline: float) -> BufferLease:
-        """Wait in line for memory."""
+    async def _memory(
+        self, size: int, started_at: float, deadline: float, record_count: int = 1
+    ) -> BufferLease:
+        """Wait in line for memory, for so many records."""
         driver, pool = self._driver, self._sender.pool
         waiter = driver.make_waiter()
         ticket = pool.enqueue(size, waiter.notify)
+        waits_since = driver.now()
         try:
             if pool.waiting == 1:
                 self._sender.memory_exhausted(driver.now())
@@ -219,7 +292,10 @@ class Admission:
             raise
         finally:
             pool.abandon(ticket)  # without effect once claimed
-        waited = driver.now() - started_at
+            now = driver.now()
+            self._metrics.waited_for_memory(now - waits_since, now)
+        waited = now - started_at
+        self._metrics.buffer_exhausted.record(record_count, now)
         raise BufferExhaustedError(
             f"no room for {size} bytes came free within {waited:.3f} s (max.block.ms, or timeout=): "
             f"buffer.memory={self._config.buffer_memory} is held by records that are not acknowledged yet"
@@ -241,6 +317,7 @@ class Admission:
                 assert partition is not None
                 raise _out_of_range(topic, partition, view)
             waiter = driver.make_waiter()
+            waits_since = driver.now()
             ticket = sender.metadata_requests.await_topic(topic, waiter.notify, driver.now())
             if view is not None:
                 asked_again = True  # it may have grown since
@@ -250,6 +327,7 @@ class Admission:
                 was_notified = await waiter.wait(deadline)
             finally:
                 sender.metadata_requests.forget(ticket)
+                self._metrics.spent("metadata-wait", driver.now() - waits_since)
             self._check_running()
             if sender.connections.fatal_error is not None and sender.metadata.version == 0:
                 raise sender.connections.fatal_error
@@ -319,12 +397,14 @@ class Admission:
         version = sender.metadata.version
         while sender.metadata.version == version:
             waiter = driver.make_waiter()
+            waits_since = driver.now()
             ticket = sender.metadata_requests.await_any(waiter.notify, driver.now())
             driver.wake()
             try:
                 was_notified = await waiter.wait(deadline)
             finally:
                 sender.metadata_requests.forget(ticket)
+                self._metrics.spent("metadata-wait", driver.now() - waits_since)
             self._check_running()
             if sender.connections.fatal_error is not None:
                 raise sender.connections.fatal_error
@@ -334,6 +414,29 @@ class Admission:
             sender.metadata.cluster_id,
             {broker.node_id: f"{broker.host}:{broker.port}" for broker in sender.metadata.brokers},
         )
+
+    async def client_instance_id(self, timeout: float) -> UUID:
+        """Wait for the id that a broker gives this client."""
+        telemetry = self._sender.telemetry
+        if telemetry is None:
+            raise ClientInstanceIdError(
+                "without enable.metrics.push=true the cluster is not asked for an id of this client"
+            )
+        waiter = self._driver.make_waiter()
+        if telemetry.client_instance_id is None and telemetry.state is not TelemetryState.TERMINATED:
+            telemetry.await_id(waiter.notify)
+            try:
+                await waiter.wait(self._driver.now() + timeout)
+            finally:
+                telemetry.forget(waiter.notify)
+            self._check_running()
+        if telemetry.client_instance_id is None:
+            when = "will" if telemetry.state is TelemetryState.TERMINATED else f"did within {timeout} s"
+            raise ClientInstanceIdError(
+                f"no broker {when} give this client an id{self._causes()}. Brokers give them since Kafka 3.7, if "
+                "metric.reporters has a plugin there that collects the metrics of clients (KIP-714)"
+            )
+        return telemetry.client_instance_id
 
 
 def _out_of_range(topic: str, partition: int, view: TopicView) -> PartitionOutOfRangeError:

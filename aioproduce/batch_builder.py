@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from aioproduce._native.bulk_append import BulkAppender
 from aioproduce._native.columns import ByteColumn
 from aioproduce._native.delivery import BatchResult
+from aioproduce._native.key_hash import NO_HASH
 from aioproduce._native.record_batch import (
     RECORD_BATCH_OVERHEAD,
     RecordBatchBuffer,
@@ -29,7 +30,7 @@ from aioproduce._native.record_batch import (
 from aioproduce._native.topic_appender import TopicAppender
 from aioproduce.core.record_input import header_list, timestamp_ms
 from aioproduce.errors import BatchClosedError, RecordTooLargeError
-from aioproduce.partitioners import BuiltInPartitioner
+from aioproduce.partitioners import UniformSticky
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,7 +243,7 @@ class BatchBuilder:
 
 @final
 class BatchPartitions:
-    """Where batches go that are sent without a partition: the built-in sticky choice, by topic.
+    """Where batches go that are sent without a partition: `uniform_sticky`, by topic.
 
     It is their own, and not that of keyless records, which would lie in the open batch of just the partition whose
     open batch each of these closes.
@@ -257,13 +258,13 @@ class BatchPartitions:
     def __init__(self, sticky_batch_size: int, random: Callable[[int], int]) -> None:
         self._sticky_batch_size = sticky_batch_size
         self._random = random
-        self._partitioners: dict[str, BuiltInPartitioner] = {}
+        self._partitioners: dict[str, UniformSticky] = {}
 
     def choose(self, topic: str, view: TopicView, size: int) -> int:
         """The partition of a batch of so many bytes, which count at once: so those that wait for memory spread."""
         partitioner = self._partitioners.get(topic)
         if partitioner is None:
-            partitioner = BuiltInPartitioner(topic, self._sticky_batch_size, self._random)
+            partitioner = UniformSticky(self._sticky_batch_size, self._random)
             self._partitioners[topic] = partitioner
         partition = partitioner.peek(view)
         partitioner.on_appended(partition, size, view)
@@ -272,7 +273,7 @@ class BatchPartitions:
 
 def _only(records: RecordBatchBuffer) -> TopicAppender:
     """What appends to open batches, with this one open."""
-    appender = TopicAppender(ignore_keys=True)
+    appender = TopicAppender(NO_HASH)
     appender.set_partition_count(1)
     # Nobody waits for the result: the batch's own is made when it is queued.
     appender.open(0, records, BatchResult("", 0, None))  # type: ignore[arg-type]

@@ -28,7 +28,8 @@ from aioproduce.arrow_columns import Columns, arrow_pieces
 from aioproduce.batch_builder import BatchBuilder, BatchPartitions
 from aioproduce.core.record_input import RecordInput, check_topic, header_list, serialize, timestamp_ms
 from aioproduce.deliveries import Deliveries
-from aioproduce.errors import PartialSendError, ProducerError, SerializationError
+from aioproduce.errors import PartialSendError, SerializationError
+from aioproduce.interceptors import tell_refused
 from aioproduce.records import ProducerRecord
 
 if TYPE_CHECKING:
@@ -153,18 +154,19 @@ class Bulk:
                     on_delivery=on_delivery,
                 )
             else:
-                await self._send_rows(
-                    deliveries,
-                    rows,
-                    topic,
-                    lambda: Defaults(
-                        partition=partition,
-                        timestamp=timestamp,
-                        headers=listed,
-                        timeout=timeout,
-                        on_delivery=on_delivery,
-                    ),
-                )
+                with self._life.counting_refusals():
+                    await self._send_rows(
+                        deliveries,
+                        rows,
+                        topic,
+                        lambda: Defaults(
+                            partition=partition,
+                            timestamp=timestamp,
+                            headers=listed,
+                            timeout=timeout,
+                            on_delivery=on_delivery,
+                        ),
+                    )
         except Exception as error:
             raise partial_send("send_many", deliveries, error) from error
         return deliveries
@@ -173,7 +175,8 @@ class Bulk:
         while True:
             values, keys, failure = rows.take(1)
             if values:
-                check_topic(topic)  # a whole ProducerRecord would go through
+                with self._life.counting_refusals():
+                    check_topic(topic)  # a whole ProducerRecord would go through
                 key = None if keys is None else keys[0]
                 deliveries.add_future(await self._send(topic, values[0], key, **settings))
             elif failure is not None:
@@ -293,7 +296,8 @@ class Bulk:
         deliveries = Deliveries()
         with batch.being_sent() as records:
             if records.record_count:
-                result = await self._append_batch(topic, partition, records, timeout)
+                with self._life.counting_refusals(records.record_count):
+                    result = await self._append_batch(topic, partition, records, timeout)
                 # Nothing suspends from here on: the batch is queued.
                 deliveries.add_span(span_of_batch(records, result))
         callbacks: list[DeliveryCallback] = []
@@ -349,12 +353,14 @@ class Bulk:
             for columns, topics in pieces:
                 await self._heed_turn()
                 for each, start, stop in [(topic, 0, len(columns))] if topics is None else topics:
-                    check_topic(each)
+                    with self._life.counting_refusals():
+                        check_topic(each)
                     assert each is not None
-                    if self._interceptors is None:
-                        await self.append(deliveries, each, columns, defaults, start, stop)
-                    else:
-                        await self._send_rows_each(deliveries, each, columns, defaults, start, stop)
+                    with self._life.counting_refusals():
+                        if self._interceptors is None:
+                            await self.append(deliveries, each, columns, defaults, start, stop)
+                        else:
+                            await self._send_rows_each(deliveries, each, columns, defaults, start, stop)
         except Exception as error:
             raise partial_send("send_arrow", deliveries, error) from error
         return deliveries
@@ -374,7 +380,7 @@ class Bulk:
         for row in range(start, stop):
             await self._heed_turn()
             key, value, headers, partition, timestamp = _row(topic, columns, row, defaults)
-            record = interceptors.on_send(
+            record, on_outcome = interceptors.intercept(
                 ProducerRecord(
                     topic=topic,
                     value=value,
@@ -390,10 +396,10 @@ class Bulk:
                 delivery = admission.append_at_once(*serialized)
                 if delivery is None:
                     delivery = await admission.append_waiting(*serialized, defaults.timeout)
-            except ProducerError as error:
-                interceptors.on_refused(record, error)
+            except BaseException as error:
+                tell_refused(record, on_outcome, error)
                 raise
-            delivery.add_delivery_callback(interceptors.on_acknowledgement)
+            delivery.add_delivery_callback(on_outcome)
             if defaults.on_delivery is not None:
                 delivery.add_delivery_callback(defaults.on_delivery)
             deliveries.add_future(delivery)

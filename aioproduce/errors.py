@@ -14,19 +14,25 @@
     │   ├── InvalidTimestampError            neither milliseconds nor an aware datetime
     │   ├── InvalidTopicError                a name that Kafka refuses
     │   ├── PartitionOutOfRangeError         the topic has no such partition
+    │   ├── PartitionerError                 a partitioner of one's own raised, or named no partition of the topic
     │   ├── ArrowColumnError                 a column that send_arrow() cannot take
     │   └── RecordTooLargeError              above max.request.size or buffer.memory
     ├── MaxBlockTimeoutError (TimeoutError)  send() waited as long as it may; nothing was queued
     │   ├── MetadataTimeoutError             the topic's partitions did not become known in time
     │   └── BufferExhaustedError             the buffer had no room in time
     ├── FlushTimeoutError (TimeoutError)     flush() waited as long as it may; the records go on
+    ├── ClientInstanceIdError (TimeoutError) no broker gave this client an id, in time or ever
     ├── PartialSendError                     send_many() or send_arrow() stopped half-way; what it had sent goes on
     ├── BatchClosedError (RuntimeError)      a ready-made batch that was closed, or sent before
     ├── TopicAuthorizationError              the cluster denies this topic
     ├── BrokerConnectionError (ConnectionError)  no connection to a broker
     │   └── NoBrokerAvailableError           none of the bootstrap servers can be reached
+    ├── ListenError (OSError)                what serves metrics cannot listen at that address
+    │   └── PortInUseError                   another one listens there
     ├── ProtocolError                        bytes that are not Kafka's protocol
     │   └── UnsupportedVersionError          the broker and this client share no version
+    ├── MissingExtraError (ImportError)      a part of aioproduce needs a library that is not installed
+    ├── WorkerSlotError (RuntimeError)       a worker's metrics have no place in the shared directory
     └── DeliveryError                        an accepted record was not acknowledged
         ├── DeliveryTimeoutError (TimeoutError)  delivery.timeout.ms passed
         ├── BrokerRejectedError              the broker answered with an error code
@@ -161,6 +167,20 @@ class RecordTooLargeError(InvalidRecordError):
         self.limited_by = limited_by
 
 
+class PartitionerError(InvalidRecordError):
+    """A partitioner of the user's own raised (`__cause__`), or answered with what is no partition of the topic.
+
+    Attributes:
+        topic: The topic.
+        answer: What it answered; `None` where it raised.
+    """
+
+    def __init__(self, message: str, *, topic: str, answer: object) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.answer = answer
+
+
 class ArrowColumnError(InvalidRecordError):
     """A column of Arrow data is missing, or is of a type that `send_arrow()` cannot take. Nothing was queued.
 
@@ -213,6 +233,10 @@ class BufferExhaustedError(MaxBlockTimeoutError):
 
 class FlushTimeoutError(ProducerError, TimeoutError):
     """Not all records were settled within the time-out of `flush()`. They go on."""
+
+
+class ClientInstanceIdError(ProducerError, TimeoutError):
+    """No broker gave this client an id (KIP-714): not in time, or it never will."""
 
 
 class PartialSendError(ProducerError):
@@ -271,6 +295,24 @@ class NoBrokerAvailableError(BrokerConnectionError):
         self.causes = dict(causes)
 
 
+class ListenError(ProducerError, OSError):
+    """What serves the dashboard or the metrics cannot listen where it was told to.
+
+    Attributes:
+        host: The address.
+        port: The port.
+    """
+
+    def __init__(self, message: str, *, host: str, port: int) -> None:
+        super().__init__(message)
+        self.host = host
+        self.port = port
+
+
+class PortInUseError(ListenError):
+    """Another one listens on that port."""
+
+
 class ProtocolError(ProducerError):
     """Bytes that are not a message of Kafka's protocol. The connection they came from is dropped."""
 
@@ -296,6 +338,32 @@ class UnsupportedVersionError(ProtocolError):
         self.api = api
         self.broker_versions = broker_versions
         self.client_versions = client_versions
+
+
+class MissingExtraError(ProducerError, ImportError):
+    """A part of aioproduce needs a library that is not installed.
+
+    Attributes:
+        extra: What to install: `pip install 'aioproduce[extra]'`.
+        name: The module that is missing.
+    """
+
+    def __init__(self, what: str, *, extra: str, name: str | None) -> None:
+        super().__init__(f"{what} needs {name}, which is not installed: pip install 'aioproduce[{extra}]'")
+        self.extra = extra
+        self.name = name
+
+
+class WorkerSlotError(ProducerError, RuntimeError):
+    """The directory that workers share for their metrics cannot be used.
+
+    Attributes:
+        directory: Where it is.
+    """
+
+    def __init__(self, message: str, *, directory: str) -> None:
+        super().__init__(message)
+        self.directory = directory
 
 
 class DeliveryError(ProducerError):

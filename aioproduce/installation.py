@@ -26,6 +26,7 @@ from pkgutil import iter_modules
 from typing import Any, Final, final
 
 from aioproduce import _native
+from aioproduce.version import VERSION
 
 _log = logging.getLogger("aioproduce")
 
@@ -130,8 +131,7 @@ def build_info() -> BuildInfo:
     from crc32c import hardware_based
 
     return BuildInfo(
-        # Floors: nothing below the package's own front imports it.
-        version=sys.modules["aioproduce"].__version__,
+        version=VERSION,
         modules=tuple(_module(name) for name in _module_names()),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         is_free_threaded=bool(sysconfig.get_config_var("Py_GIL_DISABLED")),

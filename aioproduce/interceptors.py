@@ -1,63 +1,114 @@
 """The chain of interceptors around a producer (KIP-42): they see each record before and after, and cannot break it.
 
-Called by the Producer. An interceptor is any object with `on_send(record) -> record`, or
-`on_acknowledgement(metadata, error)`, or both. What one raises is logged; the record goes on as it was.
+Called by the Producer. An interceptor is any object with
+
+- `on_send(record) -> record`, or `on_acknowledgement(metadata, error)`, or both, as in Kafka;
+- or `intercept(record) -> (record, on_outcome)`, where it must know whose outcome is told, as one that measures or
+  traces must: `on_outcome(metadata, error)` is called for this record. Kafka tells records apart by their headers
+  (KIP-512).
+
+What one raises is logged; the record goes on as it was.
+
+Invariants:
+
+1. Each record that an interceptor saw has one outcome: acknowledged, failed, or never queued. Refused and cancelled
+   sends are told as the last, with partition -1 unless it was chosen.
+2. A batch made with `create_batch()` is seen by no `on_send` or `intercept`: its records are written already.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from aioproduce.records import ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproduce.errors import ProducerError
-
 _log = logging.getLogger("aioproduce")
+
+OnOutcome: TypeAlias = Callable[[RecordMetadata, BaseException | None], object]
 
 
 @final
 class Interceptors:
     """Calls each interceptor in order."""
 
-    __slots__ = ("_on_acknowledgement", "_on_send")
+    __slots__ = ("_has_intercept", "_interceptors", "_on_acknowledgement")
 
     def __init__(self, interceptors: Sequence[Any]) -> None:
-        self._on_send = [each.on_send for each in interceptors if hasattr(each, "on_send")]
-        self._on_acknowledgement = [
+        self._interceptors = tuple(interceptors)
+        self._has_intercept = any(hasattr(each, "intercept") for each in interceptors)
+        self._on_acknowledgement: list[OnOutcome] = [
             each.on_acknowledgement for each in interceptors if hasattr(each, "on_acknowledgement")
         ]
 
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """What each made of the record that the one before it gave."""
-        for intercept in self._on_send:
-            try:
-                changed = intercept(record)
-            except Exception:
-                _log.exception("an interceptor's on_send failed; the record goes on without it")
+    def intercept(self, record: ProducerRecord) -> tuple[ProducerRecord, OnOutcome]:
+        """What each made of the record that the one before it gave, and whom to tell what became of it."""
+        told: list[OnOutcome] = []
+        for each in self._interceptors:
+            if hasattr(each, "intercept"):
+                record = _intercept(each.intercept, record, told)
                 continue
-            if isinstance(changed, ProducerRecord):
-                record = changed
-            else:
-                _log.error(
-                    "an interceptor's on_send gave %s, not a ProducerRecord; the record goes on without it",
-                    type(changed).__name__,
-                )
-        return record
+            if hasattr(each, "on_send"):
+                record = _on_send(each.on_send, record)
+            if hasattr(each, "on_acknowledgement"):
+                told.append(each.on_acknowledgement)
+        return record, partial(_tell, told) if self._has_intercept else self.on_acknowledgement
 
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        """Tell each what became of a record."""
-        for intercept in self._on_acknowledgement:
-            try:
-                intercept(metadata, error)
-            except Exception:
-                _log.exception("an interceptor's on_acknowledgement failed")
+        """Tell each what became of a record that none of them saw before."""
+        _tell(self._on_acknowledgement, metadata, error)
 
-    def on_refused(self, record: ProducerRecord, error: ProducerError) -> None:
-        """Tell each of a record that was never queued: its partition is -1 unless it was chosen."""
-        partition = record.partition if isinstance(record.partition, int) else -1
-        topic = record.topic if isinstance(record.topic, str) else str(record.topic)
-        self.on_acknowledgement(RecordMetadata(topic, partition, -1, -1, -1, -1), error)
+
+def tell_refused(record: ProducerRecord, on_outcome: OnOutcome, error: BaseException) -> None:
+    """Tell of a record that was never queued."""
+    partition = record.partition if isinstance(record.partition, int) else -1
+    topic = record.topic if isinstance(record.topic, str) else str(record.topic)
+    on_outcome(RecordMetadata(topic, partition, -1, -1, -1, -1), error)
+
+
+def _on_send(on_send: Callable[[ProducerRecord], Any], record: ProducerRecord) -> ProducerRecord:
+    try:
+        changed = on_send(record)
+    except Exception:
+        _log.exception("an interceptor's on_send failed; the record goes on without it")
+        return record
+    if isinstance(changed, ProducerRecord):
+        return changed
+    _log.error(
+        "an interceptor's on_send gave %s, not a ProducerRecord; the record goes on without it",
+        type(changed).__name__,
+    )
+    return record
+
+
+def _intercept(
+    intercept: Callable[[ProducerRecord], Any], record: ProducerRecord, told: list[OnOutcome]
+) -> ProducerRecord:
+    try:
+        given = intercept(record)
+    except Exception:
+        _log.exception("an interceptor's intercept failed; the record goes on without it")
+        return record
+    match given:
+        case (ProducerRecord() as changed, on_outcome) if callable(on_outcome):
+            told.append(on_outcome)
+            return changed
+    _log.error(
+        "an interceptor's intercept gave %s, not a ProducerRecord and whom to tell its outcome; the record goes on "
+        "without it",
+        type(given).__name__,
+    )
+    return record
+
+
+def _tell(told: Sequence[OnOutcome], metadata: RecordMetadata, error: BaseException | None) -> None:
+    for tell in told:
+        try:
+            tell(metadata, error)
+        except Exception:
+            _log.exception("an interceptor's on_acknowledgement failed")

@@ -29,7 +29,7 @@ from aioproduce.errors import (
     FlushTimeoutError,
     ProducerError,
 )
-from aioproduce.interceptors import Interceptors
+from aioproduce.interceptors import Interceptors, tell_refused
 from aioproduce.producer_life import ProducerLife, ProducerState
 from aioproduce.records import ClusterInfo, PartitionInfo, ProducerRecord, RecordMetadata
 
@@ -37,8 +37,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
     from types import TracebackType
+    from uuid import UUID
 
     from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.interceptors import OnOutcome
+    from aioproduce.metrics import MetricsSnapshot
     from aioproduce.records import Headers
 
 _log = logging.getLogger("aioproduce")
@@ -190,16 +193,14 @@ class Producer(SendPath, BulkCalls):
             ProducerStateError: as in `send()`.
         """
         self._life.check_callable()
-        record = self._as_record(topic, value, key, partition, timestamp, headers)
+        record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
         try:
             serialized = self._input.read_record(record, self._life.wall_ms())
-            delivery = self._life.admission.append_at_once(*serialized)
-            if delivery is None:
-                self._life.admission.refuse(*serialized)
-        except ProducerError as error:
-            self._tell_refused(record, error)
+            delivery = self._life.admission.append_now(*serialized)
+        except BaseException as error:
+            self._refused(record, on_outcome, error)
             raise
-        self._add_callbacks(delivery, on_delivery)
+        _add_callbacks(delivery, on_outcome, on_delivery)
         return delivery
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -220,7 +221,11 @@ class Producer(SendPath, BulkCalls):
         waiter = driver.make_waiter()
         self._life.sender.begin_flush(waiter.notify, now)
         driver.wake()
-        if not await waiter.wait(inf if timeout is None else now + timeout):
+        try:
+            is_done = await waiter.wait(inf if timeout is None else now + timeout)
+        finally:
+            self._life.metrics.spent("flush", driver.now() - now)
+        if not is_done:
             raise FlushTimeoutError(
                 f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
                 "their futures"
@@ -266,6 +271,27 @@ class Producer(SendPath, BulkCalls):
         _check_timeout(timeout)
         return await self._life.admission.check(timeout)
 
+    async def client_instance_id(self, timeout: float = 10.0) -> UUID:
+        """The id under which the cluster keeps the metrics that this producer pushes to it (KIP-714).
+
+        It is given with the first connection, to find the producer's metrics where the cluster's operator collects
+        them. It stays the same until the end; another producer has another.
+
+        Args:
+            timeout: Seconds.
+
+        Raises:
+            ClientInstanceIdError: no broker gave one in time, or `enable.metrics.push` is false.
+            ProducerStateError: as in `send()`.
+
+        Example:
+            >>> await producer.client_instance_id()  # doctest: +SKIP
+            UUID('b69cc35a-7a54-4790-aa69-cc2bd4ee4538')
+        """
+        self._life.check_callable()
+        _check_timeout(timeout)
+        return await self._life.admission.client_instance_id(timeout)
+
     @property
     def unobserved_failures(self) -> int:
         """Records that failed and that nobody awaited or was called back for."""
@@ -275,6 +301,18 @@ class Producer(SendPath, BulkCalls):
     def outstanding_bytes(self) -> int:
         """Bytes of `buffer.memory` in use: open batches, queued, in flight and awaiting a retry; 0 once it died."""
         return self._life.sender.pool.outstanding if self._life.was_started else 0
+
+    def metrics(self) -> MetricsSnapshot:
+        """What is counted and measured, by Kafka's names: all of it at this instant.
+
+        It may be asked for at any time, also before the start and after the end. It costs some 400 microseconds and
+        25 for each topic and broker: every second is fine, every record is not.
+
+        Example:
+            >>> producer.metrics().value("record-error-total")  # doctest: +SKIP
+            0.0
+        """
+        return self._life.read_metrics()
 
     # -- records as objects: interceptors, try_send ---
 
@@ -286,7 +324,8 @@ class Producer(SendPath, BulkCalls):
         partition: int | None,
         timestamp: int | datetime | None,
         headers: Headers | None,
-    ) -> ProducerRecord:
+    ) -> tuple[ProducerRecord, OnOutcome | None]:
+        """The record as the interceptors made it, and whom to tell what becomes of it."""
         if isinstance(topic, ProducerRecord):
             if any(given is not None for given in (value, key, partition, timestamp, headers)):
                 raise TypeError("send() takes a ProducerRecord whole: put value, key, ... into the record")
@@ -295,7 +334,7 @@ class Producer(SendPath, BulkCalls):
             record = ProducerRecord(
                 topic=topic, value=value, key=key, partition=partition, timestamp=timestamp, headers=headers
             )
-        return record if self._interceptors is None else self._interceptors.on_send(record)
+        return (record, None) if self._interceptors is None else self._interceptors.intercept(record)
 
     async def _send_slowly(
         self,
@@ -312,31 +351,31 @@ class Producer(SendPath, BulkCalls):
         if self.turn_is_due():
             await self._give_turn()
         record: ProducerRecord | None = None
+        on_outcome: OnOutcome | None = None
         now_ms = self._life.wall_ms()
         try:
             if self._interceptors is None and not isinstance(topic, ProducerRecord):
                 serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)
             else:
-                record = self._as_record(topic, value, key, partition, timestamp, headers)
+                record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
                 serialized = self._input.read_record(record, now_ms)
             delivery = self._life.admission.append_at_once(*serialized)
             if delivery is None:
                 delivery = await self._life.admission.append_waiting(*serialized, timeout)
-        except ProducerError as error:
-            self._tell_refused(record, error)
+        except BaseException as error:
+            self._refused(record, on_outcome, error)
             raise
-        self._add_callbacks(delivery, on_delivery)
+        _add_callbacks(delivery, on_outcome, on_delivery)
         return delivery
 
-    def _tell_refused(self, record: ProducerRecord | None, error: ProducerError) -> None:
-        if self._interceptors is not None and record is not None:
-            self._interceptors.on_refused(record, error)
-
-    def _add_callbacks(self, delivery: DeliveryFuture, on_delivery: OnDelivery | None) -> None:
-        if self._interceptors is not None:
-            delivery.add_delivery_callback(self._interceptors.on_acknowledgement)
-        if on_delivery is not None:
-            delivery.add_delivery_callback(on_delivery)
+    def _refused(
+        self, record: ProducerRecord | None, on_outcome: OnOutcome | None, error: BaseException
+    ) -> None:
+        """A record was never queued: an error of it, or its sender was cancelled while it waited."""
+        if isinstance(error, ProducerError):
+            self._life.refused()
+        if record is not None and on_outcome is not None:
+            tell_refused(record, on_outcome, error)
 
     async def _heed_turn(self) -> None:
         if self.turn_is_due():
@@ -355,6 +394,15 @@ class Producer(SendPath, BulkCalls):
             # Or all that come after it in this turn of the loop would go the long way to be asked.
             self.put_turn_off()
         self._sending_task = task
+
+
+def _add_callbacks(
+    delivery: DeliveryFuture, on_outcome: OnOutcome | None, on_delivery: OnDelivery | None
+) -> None:
+    if on_outcome is not None:
+        delivery.add_delivery_callback(on_outcome)
+    if on_delivery is not None:
+        delivery.add_delivery_callback(on_delivery)
 
 
 def _check_timeout(timeout: float | None) -> None:

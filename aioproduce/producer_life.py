@@ -16,12 +16,14 @@ import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import Enum, auto
-from math import inf
+from math import inf, nan
 from typing import TYPE_CHECKING, Final, final
 
 from aioproduce._native.record_batch import load_crc32c
+from aioproduce._native.stats import Windows
 from aioproduce.admission import Admission
 from aioproduce.compression import codec_for
 from aioproduce.core.sender import Sender
@@ -30,10 +32,14 @@ from aioproduce.errors import (
     ForkedProcessError,
     NotStartedError,
     ProducerClosedError,
+    ProducerError,
     ProducerStateError,
     SenderDiedError,
     WrongEventLoopError,
 )
+from aioproduce.metrics import GAUGES, MetricsSnapshot, ProducerMetrics, snapshot
+from aioproduce.telemetry_payload import TelemetryPayload
+from aioproduce.version import VERSION
 from aioproduce.wire.preload import preload
 
 if TYPE_CHECKING:
@@ -75,9 +81,11 @@ class ProducerLife:
         "_death",
         "_on_open",
         "_pid",
+        "_started_at_ms",
         "admission",
         "appenders",
         "driver",
+        "metrics",
         "reports",
         "sender",
         "state",
@@ -92,6 +100,13 @@ class ProducerLife:
         self._on_open = on_open
         self._pid = 0
         self._death: BaseException | None = None
+        self.metrics = ProducerMetrics(Windows(config.metrics_num_samples, config.metrics_sample_window))
+        self.metrics.gauges |= dict.fromkeys(GAUGES, lambda _: 0.0) | {
+            "metadata-age": lambda _: nan,
+            "buffer-total-bytes": lambda _: config.buffer_memory,
+            "buffer-available-bytes": lambda _: config.buffer_memory,
+        }
+        self._started_at_ms = 0
         self.reports = DeliveryReports(config.on_delivery_error)
         self.appenders: dict[str, TopicAppender] = {}
         self.state = ProducerState.NEW
@@ -108,23 +123,78 @@ class ProducerLife:
         preload()
         load_crc32c()
         codec = self._make_codec()
-        driver = AsyncioDriver(self._config, self.reports.unobserved_failure)
+        driver = AsyncioDriver(self._config, self.metrics, self._unobserved_failure)
         self.driver = driver
+        self._started_at_ms = _wall_ms(driver)
         # From the interpreter's own generator: whoever seeds that gets the same choices again.
         chance = random.Random(random.getrandbits(64))
         self.sender = Sender(
-            self._config, codec=codec, runtime=driver.runtime, random=chance, now=driver.now()
+            self._config,
+            codec=codec,
+            runtime=driver.runtime,
+            random=chance,
+            metrics=self.metrics,
+            now=driver.now(),
+            telemetry=self._telemetry(),
         )
-        self.admission = Admission(self._config, driver, self.sender, self.check_running)
+        self.admission = Admission(self._config, driver, self.sender, self.check_running, self.metrics)
+        self._read_gauges()
         self.appenders = self.sender.accumulator.appenders
         self._pid = os.getpid()
         self._move_to(ProducerState.RUNNING)
         driver.start(self.sender, on_death=self._sender_died, on_settled=self.reports.run_callbacks)
 
+    def _unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
+        self.metrics.unobserved_failures.record(count, self.driver.now())
+        self.reports.unobserved_failure(topic, partition, error, count)
+
+    def refused(self, count: int = 1) -> None:
+        """Count records whose `send()` raised, as Kafka's KafkaProducer does in `record-error-total`."""
+        self.metrics.refused(self.driver.now(), count)
+
+    @contextmanager
+    def counting_refusals(self, count: int = 1) -> Iterator[None]:
+        """Count so many records as refused if what is done here raises for them."""
+        try:
+            yield
+        except ProducerError:
+            self.refused(count)
+            raise
+
+    def _read_gauges(self) -> None:
+        """What is not recorded but looked up when somebody asks."""
+        sender, pool = self.sender, self.sender.pool
+        self.metrics.gauges |= {
+            "requests-in-flight": lambda _: sender.connections.in_flight,
+            "metadata-age": lambda now: sender.metadata.age(now),
+            "waiting-threads": lambda _: pool.waiting,
+            "waiting-tasks": lambda _: pool.waiting,
+            "buffer-available-bytes": lambda _: pool.available,
+            "connection-count": lambda _: sender.connections.open_count,
+        }
+
+    def read_metrics(self) -> MetricsSnapshot:
+        """As `Producer.metrics()`."""
+        now = self.driver.now() if self.was_started else 0.0
+        return snapshot(
+            self.metrics,
+            self._config.client_id,
+            {"version": VERSION, "commit-id": "unknown", "start-time-ms": float(self._started_at_ms)},
+            now,
+            self.wall_ms(),
+        )
+
     @property
     def was_started(self) -> bool:
         """Whether there is a core, dead or alive: one can be closed without ever having been started."""
         return self._pid != 0
+
+    def _telemetry(self) -> TelemetryPayload | None:
+        """What the cluster is pushed where it asks for metrics."""
+        if not self._config.enable_metrics_push:
+            return None
+        rack = self._config.client_rack
+        return TelemetryPayload(self.read_metrics, self._started_at_ms, {"client_rack": rack} if rack else {})
 
     def _make_codec(self) -> Codec | None:
         config = self._config
@@ -180,13 +250,13 @@ class ProducerLife:
     def _sender_died(self, error: BaseException) -> None:
         if self.state is ProducerState.CLOSED:
             # Cancelled together with the close() that had settled everything: the callbacks are still due.
-            self.sender.die(error)
+            self.sender.die(error, self.driver.now())
             self.run_callbacks()
             return
         self._move_to(ProducerState.DIED)
         self._death = error
         _log.critical("the sender task died: nothing more can be sent", exc_info=error)
-        self.sender.die(error)
+        self.sender.die(error, self.driver.now())
         self.run_callbacks()
 
     def run_callbacks(self) -> None:
@@ -202,8 +272,7 @@ class ProducerLife:
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch: the timestamp of a record that has none (before `start()`, too)."""
-        clock = self.driver.wall_ms if self.was_started else None
-        return time.time_ns() // 1_000_000 if clock is None else clock()
+        return _wall_ms(self.driver if self.was_started else None)
 
     def check_callable(self) -> None:
         """Refuse a call that comes at the wrong time or from the wrong place."""
@@ -234,3 +303,8 @@ class ProducerLife:
         if self.state is ProducerState.DIED:
             raise SenderDiedError("the sender task died; make a new producer") from self._death
         raise ProducerClosedError("the producer is closed: make a new one to send again")
+
+
+def _wall_ms(driver: Driver | None) -> int:
+    clock = None if driver is None else driver.wall_ms
+    return time.time_ns() // 1_000_000 if clock is None else clock()

@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from aioproduce import Producer
 from aioproduce._native.delivery import BatchResult
+from aioproduce._native.key_hash import MURMUR2
 from aioproduce._native.record_batch import RecordBatchBuffer
 from aioproduce._native.topic_appender import TopicAppender
 from aioproduce.admission import Admission
@@ -98,7 +99,7 @@ def per_call(function: Callable[[], object], calls: int) -> float:
 
 def append_cost() -> float:
     """One record into an open batch, with its future, called from Python."""
-    appender = TopicAppender(ignore_keys=False)
+    appender = TopicAppender(MURMUR2)
     appender.set_partition_count(1)
     calls = BATCH_SIZE // 2 // len(VALUE)
 

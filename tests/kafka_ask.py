@@ -1,4 +1,4 @@
-"""What a broker itself says about its cluster: four requests, encoded and decoded by kio, one connection each.
+"""What a broker itself says about its cluster: a few requests, encoded and decoded by kio, one connection each.
 
 Used by ``KafkaCluster`` to find out when a node is ready and what a log holds. librdkafka's admin client would
 answer from its cache just when leaders have moved, and our own client is what is being tested.
@@ -23,6 +23,8 @@ from kio.schema.describe_quorum.v0.request import PartitionData as QuorumPartiti
 from kio.schema.describe_quorum.v0.request import TopicData as QuorumTopic
 from kio.schema.describe_quorum.v0.response import DescribeQuorumResponse
 from kio.schema.errors import ErrorCode
+from kio.schema.get_telemetry_subscriptions.v0.request import GetTelemetrySubscriptionsRequest
+from kio.schema.get_telemetry_subscriptions.v0.response import GetTelemetrySubscriptionsResponse
 from kio.schema.list_offsets.v1.request import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kio.schema.list_offsets.v1.response import ListOffsetsResponse
 from kio.schema.metadata.v4.request import MetadataRequest, MetadataRequestTopic
@@ -34,10 +36,21 @@ from kio.static.primitive import i32, i64
 from tests.wire_oracle import request_frame
 
 Response = TypeVar(
-    "Response", DescribeProducersResponse, DescribeQuorumResponse, ListOffsetsResponse, MetadataResponse
+    "Response",
+    DescribeProducersResponse,
+    DescribeQuorumResponse,
+    GetTelemetrySubscriptionsResponse,
+    ListOffsetsResponse,
+    MetadataResponse,
 )
 
-Request: TypeAlias = DescribeProducersRequest | DescribeQuorumRequest | ListOffsetsRequest | MetadataRequest
+Request: TypeAlias = (
+    DescribeProducersRequest
+    | DescribeQuorumRequest
+    | GetTelemetrySubscriptionsRequest
+    | ListOffsetsRequest
+    | MetadataRequest
+)
 
 # Per connection attempt and read on loopback. A stalled node takes connections and never answers.
 TIMEOUT = 5.0
@@ -116,12 +129,20 @@ def active_producers(port: int, topic: str, partition: int = 0) -> set[int]:
     return {int(producer.producer_id) for producer in answer.active_producers}
 
 
+def wanted_metrics(port: int, client_id: str) -> set[str]:
+    """The prefixes of the metrics that a node asks a client of that name for (KIP-714)."""
+    request = GetTelemetrySubscriptionsRequest(client_instance_id=None)
+    response = _ask(port, request, GetTelemetrySubscriptionsResponse, client_id)
+    return set(response.requested_metrics)
+
+
 def _ask(
     port: int,
     request: Request,
     response_type: type[Response],
+    client_id: str = "tests",
 ) -> Response:
-    frame = _exchange(port, request_frame(request))
+    frame = _exchange(port, request_frame(request, client_id=client_id))
     # Four bytes of correlation id come first, and no tagged fields in a flexible answer; a connection with one
     # request needs not compare it.
     response, _ = entity_reader(response_type)(frame, 5 if request.__flexible__ else 4)

@@ -36,16 +36,18 @@ class KafkaUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KafkaInstall:
-    """A Java and a folder of Kafka's jars, ready to be run."""
+    """A Java and a folder of Kafka's jars, ready to be run, and maybe a folder of a test's own classes."""
 
     java: str
     libs: Path
     version: str
+    classes: Path | None = None
 
     @property
     def classpath(self) -> str:
         """What ``java -cp`` wants; the JVM expands the star by itself."""
-        return f"{self.libs}/*"
+        own = "" if self.classes is None else f"{self.classes}{os.pathsep}"
+        return f"{own}{self.libs}/*"
 
 
 @functools.cache

@@ -6,7 +6,7 @@ same; `is_compiled()` tells which of the two is loaded.
 
 from __future__ import annotations
 
-from aioproduce._native.murmur2 import partition_for_key
+from aioproduce._native.key_hash import partition_for_key
 from aioproduce._native.record_batch import (
     NO_TIMESTAMP,
     RECORD_BATCH_OVERHEAD,

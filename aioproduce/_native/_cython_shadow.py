@@ -27,6 +27,7 @@ longlong: TypeAlias = builtins.int
 ulonglong: TypeAlias = builtins.int
 Py_ssize_t: TypeAlias = builtins.int
 size_t: TypeAlias = builtins.int
+void: TypeAlias = None
 p_uchar: TypeAlias = builtins.bytearray
 p_int: TypeAlias = builtins.memoryview
 p_longlong: TypeAlias = builtins.memoryview

@@ -21,15 +21,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioproduce._native.delivery import BatchResult
-from aioproduce._native.murmur2 import partition_for_key
 from aioproduce._native.record_batch import RecordBatchBuffer
-from aioproduce._native.topic_appender import NO_PARTITION, TopicAppender
+from aioproduce._native.topic_appender import NO_PARTITION
 
 if TYPE_CHECKING:
     from aioproduce._native import _cython_shadow as cython
     from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
+    from aioproduce._native.key_hash import _HASHES_NULL, partition_at
     from aioproduce._native.record_span import RecordSpan, int_room, long_room
     from aioproduce._native.record_writer import write_record
+    from aioproduce._native.topic_appender import TopicAppender
 else:
     try:
         import cython
@@ -38,17 +39,18 @@ else:
 
     if cython.compiled:
         from cython.cimports.aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
+        from cython.cimports.aioproduce._native.key_hash import _HASHES_NULL, partition_at
         from cython.cimports.aioproduce._native.record_span import RecordSpan, int_room, long_room
         from cython.cimports.aioproduce._native.record_writer import write_record
+        from cython.cimports.aioproduce._native.topic_appender import TopicAppender
     else:
         from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
+        from aioproduce._native.key_hash import _HASHES_NULL, partition_at
         from aioproduce._native.record_span import RecordSpan, int_room, long_room
         from aioproduce._native.record_writer import write_record
+        from aioproduce._native.topic_appender import TopicAppender
 
 if cython.compiled:
-    from cython.cimports.aioproduce._native.murmur2 import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        hash_bytes,
-    )
     from cython.cimports.cpython.bytearray import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
         PyByteArray_AS_STRING,
     )
@@ -73,6 +75,7 @@ class _Cursor:
         "_buffer",
         "_count",
         "_data",
+        "_largest",
         "_limit",
         "_max_timestamp",
         "_place",
@@ -88,6 +91,7 @@ class _Cursor:
     _count: cython.Py_ssize_t
     _base_timestamp: cython.longlong
     _max_timestamp: cython.longlong
+    _largest: cython.Py_ssize_t
     _place: cython.Py_ssize_t
 
     def __init__(self) -> None:
@@ -104,6 +108,7 @@ class _Cursor:
         self._count = count
         self._base_timestamp = base
         self._max_timestamp = highest
+        self._largest = 0
         self._place = place
         if self._limit > len(buffer):
             raise ValueError("a batch's limit lies beyond its buffer")
@@ -116,7 +121,9 @@ class _Cursor:
     def close(self) -> None:
         records = self._records
         assert records is not None
-        records.bulk_done(self._position, self._count, self._base_timestamp, self._max_timestamp)
+        records.bulk_done(
+            self._position, self._count, self._base_timestamp, self._max_timestamp, self._largest
+        )
         self._records = None
 
     @cython.cfunc
@@ -152,6 +159,8 @@ class _Cursor:
         self._base_timestamp = base
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
+        if position - self._position > self._largest:
+            self._largest = position - self._position
         self._position = position
         self._count += 1
         return True
@@ -164,7 +173,8 @@ class BulkAppender:
 
     Args:
         appender: The topic's.
-        partition: Of all rows, or `NO_PARTITION` for the `partitions` column, the key or the sticky choice.
+        partition: Of all rows, or `NO_PARTITION` for the `partitions` column, the key or the choice of keyless
+            ones.
         headers: Of all rows, as `record_batch.encode_headers()` writes them; empty for none.
     """
 
@@ -175,8 +185,8 @@ class BulkAppender:
         "_headers",
         "_headers_at",
         "_headers_size",
-        "_ignores_keys",
-        "_is_sticky",
+        "_is_in_line",
+        "_is_keyless",
         "_key_at",
         "_key_size",
         "_open_count",
@@ -184,8 +194,6 @@ class BulkAppender:
         "_partition_count",
         "_results",
         "_span",
-        "_sticky",
-        "_sticky_left",
         "_timestamp",
         "_touched",
     )
@@ -202,11 +210,9 @@ class BulkAppender:
     _results: list[BatchResult | None]
     _partition_count: cython.Py_ssize_t
     _open_count: cython.Py_ssize_t
-    _ignores_keys: cython.bint
-    _sticky: cython.Py_ssize_t
-    _sticky_left: cython.longlong
+    _is_in_line: cython.bint
     # The row at hand.
-    _is_sticky: cython.bint
+    _is_keyless: cython.bint
     _key_at: cython.p_uchar
     _key_size: cython.Py_ssize_t
     _headers_at: cython.p_uchar
@@ -238,7 +244,7 @@ class BulkAppender:
             values: The values.
             keys: The keys, or None for none.
             headers: The headers, or None for those of all rows.
-            partitions: The partitions; a null lets the key or the sticky choice decide.
+            partitions: The partitions; a null lets the key or the choice of keyless ones decide.
             timestamps: Milliseconds since the epoch; a null is `timestamp`, and a negative one ends the call.
             timestamp: Of rows without one of their own.
             start: The first row.
@@ -253,20 +259,18 @@ class BulkAppender:
         for column in (values, keys, headers, partitions, timestamps):
             if column is not None and not 0 <= start <= stop <= len(column):
                 raise ValueError(f"rows {start} to {stop} of a column of {len(column)}")
-        buffers, results, partition_count, ignores_keys, sticky, left = self._appender.bulk_state()
+        buffers, results, partition_count = self._appender.open_batches()
         self._buffers = buffers
         self._results = results
         self._partition_count = partition_count
+        self._is_in_line = self._appender._line is not None
         self._open_count = min(partition_count, len(buffers), len(results))
-        self._ignores_keys = ignores_keys
-        self._sticky = sticky
-        self._sticky_left = left
         while len(self._cursors) < self._open_count:
             self._cursors.append(None)
         span = RecordSpan(
             stop - start,
             is_routed=partitions is not None
-            or (self._partition < 0 and keys is not None and not ignores_keys),
+            or (self._partition < 0 and self._appender.spreads(has_keys=keys is not None)),
             has_keys=keys is not None,
             has_timestamps=timestamps is not None,
         )
@@ -276,7 +280,6 @@ class BulkAppender:
             span.trim(self._append(span, values, keys, headers, partitions, timestamps, start, stop))
         finally:
             self._close()
-        self._appender.add_sticky_bytes(left - self._sticky_left)
         return span
 
     @cython.cfunc
@@ -344,8 +347,11 @@ class BulkAppender:
                 self._headers_size,
             ):
                 break
-            if self._is_sticky:
-                self._sticky_left -= cursor._position - before
+            if self._is_keyless:
+                if self._is_in_line:
+                    self._appender.count_keyless(cursor._position - before)
+                else:
+                    self._appender._sticky_bytes += cursor._position - before
             value_sizes[done] = values._size
             if has_keys:
                 key_sizes[done] = self._key_size
@@ -390,23 +396,22 @@ class BulkAppender:
         """The partition of a row, or -1 where that is to be decided, or refused, elsewhere."""
         target: cython.longlong = self._partition
         count: cython.Py_ssize_t = self._partition_count
-        self._is_sticky = False
+        self._is_keyless = False
         if partitions is not None and not partitions.is_null(row):
             target = partitions._values[partitions._row + row]
             if target < 0:
                 return -1
         if target < 0:
-            if self._key_size >= 0 and not self._ignores_keys:
-                if count == 0:
-                    return -1
-                if cython.compiled:
-                    target = (hash_bytes(self._key_at, self._key_size) & 0x7FFFFFFF) % count
-                else:
-                    target = partition_for_key(bytes(self._key_at), count)
-            else:
-                self._is_sticky = True
-                target = self._sticky
-                if target < 0 or self._sticky_left <= 0:
+            # A call into another module costs a row without a key as much as all else that is decided here.
+            if self._key_size >= 0 or self._appender._key_rule & _HASHES_NULL:
+                target = partition_at(self._appender._key_rule, self._key_at, self._key_size, count)
+            if target < 0:
+                self._is_keyless = True
+                if self._is_in_line:
+                    target = self._appender.next_keyless()
+                elif self._appender._sticky_bytes < self._appender._sticky_left:
+                    target = self._appender._sticky
+                if target < 0:
                     return -1
         return target if target < self._open_count else -1
 

@@ -13,6 +13,7 @@ cdef class RecordBatchBuffer:
     cdef Py_ssize_t _count
     cdef long long _base_timestamp
     cdef long long _max_timestamp
+    cdef readonly Py_ssize_t largest_record
 
     cpdef Py_ssize_t try_append(self, long long timestamp, object key, object value, object headers=*) except -2
     cdef memoryview _require_view(self)

@@ -284,6 +284,9 @@ class RecordBatchBuffer:
         buffer: Where to write: the header's 61 bytes first, then the records.
         capacity: How many bytes of the buffer may be used; all of them by default.
 
+    Attributes:
+        largest_record: Bytes of the largest record, its length included; 0 when empty.
+
     Example:
         >>> batch = RecordBatchBuffer(bytearray(16384))
         >>> batch.try_append(1_700_000_000_000, b"key", b"value", None)
@@ -302,6 +305,7 @@ class RecordBatchBuffer:
         "_max_timestamp",
         "_position",
         "_view",
+        "largest_record",
     )
 
     _buffer: bytearray | None
@@ -312,6 +316,7 @@ class RecordBatchBuffer:
     _count: cython.Py_ssize_t
     _base_timestamp: cython.longlong
     _max_timestamp: cython.longlong
+    largest_record: cython.Py_ssize_t
 
     def __init__(self, buffer: bytearray, capacity: int | None = None) -> None:
         limit = len(buffer) if capacity is None else capacity
@@ -331,6 +336,7 @@ class RecordBatchBuffer:
         self._count = 0
         self._base_timestamp = NO_TIMESTAMP
         self._max_timestamp = NO_TIMESTAMP
+        self.largest_record = 0
 
     @cython.ccall
     @cython.exceptval(-2, check=False)
@@ -413,6 +419,7 @@ class RecordBatchBuffer:
             self._base_timestamp = timestamp
         if timestamp > self._max_timestamp:
             self._max_timestamp = timestamp
+        self.largest_record = max(self.largest_record, position - self._position)
         self._position = position
         self._count += 1
         return self._count - 1
@@ -427,17 +434,12 @@ class RecordBatchBuffer:
         buffer = self._buffer
         if buffer is None or self._limit == 0:
             return bytearray(), 0, 0, self._count, self._base_timestamp, self._max_timestamp
-        return (
-            buffer,
-            self._position,
-            self._limit,
-            self._count,
-            self._base_timestamp,
-            self._max_timestamp,
-        )
+        return buffer, self._position, self._limit, self._count, self._base_timestamp, self._max_timestamp
 
-    def bulk_done(self, position: int, count: int, base_timestamp: int, max_timestamp: int) -> None:
-        """Take note of the records that were written since `bulk_state()`.
+    def bulk_done(
+        self, position: int, count: int, base_timestamp: int, max_timestamp: int, largest_record: int
+    ) -> None:
+        """Take note of the records that were written since `bulk_state()`, the largest of them among it.
 
         Raises:
             ValueError: They end beyond the limit, or less is there than was.
@@ -450,6 +452,7 @@ class RecordBatchBuffer:
         self._count = count
         self._base_timestamp = base_timestamp
         self._max_timestamp = max_timestamp
+        self.largest_record = max(self.largest_record, largest_record)
 
     def copy_into(self, buffer: bytearray) -> RecordBatchBuffer:
         """The same records in another buffer, to which nothing more is appended.
@@ -464,6 +467,7 @@ class RecordBatchBuffer:
         copied._count = self._count
         copied._base_timestamp = self._base_timestamp
         copied._max_timestamp = self._max_timestamp
+        copied.largest_record = self.largest_record
         return copied
 
     @property

@@ -9,11 +9,15 @@ cdef class TopicAppender:
     cdef list _buffers
     cdef list _results
     cdef Py_ssize_t _partition_count
-    cdef bint _ignore_keys
+    cdef int _key_rule
+    cdef list _line
+    cdef Py_ssize_t _line_at
     cdef Py_ssize_t _sticky
     cdef long long _sticky_bytes
     cdef long long _sticky_left
 
+    cdef Py_ssize_t next_keyless(self) noexcept
+    cdef void count_keyless(self, Py_ssize_t size) noexcept
     cpdef DeliveryFuture append(
         self, Py_ssize_t partition, long long timestamp, bytes key, bytes value, object headers
     )

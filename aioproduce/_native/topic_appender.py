@@ -1,13 +1,17 @@
 """The way of a record into a batch that is open already: what `send()` does when there is nothing to decide.
 
-One `TopicAppender` per topic, owned by the RecordAccumulator, which tells it the open batches and the sticky
-partition. `append()` gives None whenever there is something to decide (no open batch, a full one, the sticky
-partition's share used up): the accumulator then decides.
+One `TopicAppender` per topic, owned by the RecordAccumulator, which tells it the open batches and where records go
+that neither name a partition nor have a key with a say: *keyless* ones, here and in the other modules. All of
+them go to one *sticky* partition until its share is used up, or each to the next in a *line* of partitions.
+`append()` gives None whenever there is something to decide (no open batch, a full one, share or line used up):
+the accumulator then decides.
 
 Invariants:
 
 1. It appends only to batches that the accumulator opened here and has not closed.
 2. Bytes of keyless records are counted until the accumulator takes the count (KIP-794).
+3. A record that is not appended takes no place in the line: it is asked for again (Java's round robin lost every
+   other place so, KAFKA-9965).
 
 One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
 """
@@ -17,7 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioproduce._native.delivery import BatchResult, make_delivery
-from aioproduce._native.murmur2 import partition_for_key
+from aioproduce._native.key_hash import HASHES, NO_HASH, partition_of
 from aioproduce._native.record_batch import RecordBatchBuffer
 
 if TYPE_CHECKING:
@@ -37,12 +41,15 @@ if cython.compiled:
     from cython.cimports.aioproduce._native.delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
         make_delivery,
     )
-    from cython.cimports.aioproduce._native.murmur2 import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        partition_for_key,
+    from cython.cimports.aioproduce._native.key_hash import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        _HASHES_NULL,
+        partition_of,
     )
     from cython.cimports.aioproduce._native.record_batch import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
         RecordBatchBuffer,
     )
+else:
+    from aioproduce._native.key_hash import _HASHES_NULL
 
 NO_PARTITION = -1
 
@@ -63,12 +70,14 @@ class TopicAppender:
     """The open batches of one topic.
 
     Args:
-        ignore_keys: Whether keys have no say in the choice of the partition (`partitioner.ignore.keys`).
+        key_rule: What keys have to say (`key_hash`).
     """
 
     __slots__ = (
         "_buffers",
-        "_ignore_keys",
+        "_key_rule",
+        "_line",
+        "_line_at",
         "_partition_count",
         "_results",
         "_sticky",
@@ -79,16 +88,20 @@ class TopicAppender:
     _buffers: list[RecordBatchBuffer | None]
     _results: list[BatchResult | None]
     _partition_count: cython.Py_ssize_t
-    _ignore_keys: cython.bint
+    _key_rule: cython.int
+    _line: list[int] | None
+    _line_at: cython.Py_ssize_t
     _sticky: cython.Py_ssize_t
     _sticky_bytes: cython.longlong
     _sticky_left: cython.longlong
 
-    def __init__(self, *, ignore_keys: bool) -> None:
+    def __init__(self, key_rule: int) -> None:
         self._buffers = []
         self._results = []
         self._partition_count = 0
-        self._ignore_keys = ignore_keys
+        self._key_rule = key_rule
+        self._line = None
+        self._line_at = 0
         self._sticky = NO_PARTITION
         self._sticky_bytes = 0
         self._sticky_left = 0
@@ -112,36 +125,53 @@ class TopicAppender:
 
     def set_sticky(self, partition: int, left: int) -> None:
         """Keyless records go to this partition until `left` bytes more of them are there; -1: decide anew."""
+        self._line = None
         self._sticky = partition
         self._sticky_left = left
         self._sticky_bytes = 0
 
-    def bulk_state(
-        self,
-    ) -> tuple[list[RecordBatchBuffer | None], list[BatchResult | None], int, bool, int, int]:
-        """What `bulk_append` needs to append many records at once.
+    def open_batches(self) -> tuple[list[RecordBatchBuffer | None], list[BatchResult | None], int]:
+        """The open batches and their results by partition, and how many partitions there are."""
+        return self._buffers, self._results, self._partition_count
 
-        Returns:
-            The open batches and their results by partition, how many partitions there are, whether keys have
-            no say, the sticky choice, and how many bytes may go there until it is to be decided anew.
-        """
-        return (
-            self._buffers,
-            self._results,
-            self._partition_count,
-            self._ignore_keys,
-            self._sticky,
-            self._sticky_left - self._sticky_bytes,
-        )
+    def spreads(self, *, has_keys: bool) -> bool:
+        """Whether records without a partition may go to several before anything is to be decided."""
+        return self._line is not None or (has_keys and self._key_rule & HASHES != NO_HASH)
 
-    def add_sticky_bytes(self, count: int) -> None:
-        """So many bytes of keyless records were appended otherwise than by `append()`."""
-        self._sticky_bytes += count
+    def set_line(self, line: list[int]) -> None:
+        """Keyless records go to these partitions, one to each, and then it is to be decided anew."""
+        self._line = line
+        self._line_at = 0
 
     @property
-    def is_share_used(self) -> bool:
-        """Whether the sticky choice is to be decided anew, however much room its open batch has."""
-        return self._sticky < 0 or self._sticky_left <= self._sticky_bytes
+    def turns_left(self) -> int:
+        """How many places of the line are not taken."""
+        return 0 if self._line is None else max(len(self._line) - self._line_at, 0)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def next_keyless(self) -> cython.Py_ssize_t:
+        """Where the next keyless record goes; `NO_PARTITION` where that is to be decided."""
+        if self._line is not None:
+            return self._line[self._line_at] if self._line_at < len(self._line) else -1
+        return self._sticky if self._sticky_bytes < self._sticky_left else -1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def count_keyless(self, size: cython.Py_ssize_t) -> cython.void:
+        """One more keyless record of so many bytes is where `next_keyless()` said."""
+        self._sticky_bytes += size
+        self._line_at += 1
+
+    def keyless_partition(self) -> int:
+        """`next_keyless()`, for Python."""
+        return self.next_keyless()
+
+    def add_keyless(self, size: int) -> None:
+        """`count_keyless()`, for Python: a record was appended otherwise than by `append()`."""
+        self.count_keyless(size)
 
     def take_sticky_bytes(self) -> int:
         """Bytes of keyless records appended here since `set_sticky()` or the last time they were taken."""
@@ -161,7 +191,7 @@ class TopicAppender:
         """Append one record to an open batch.
 
         Args:
-            partition: Its partition, or `NO_PARTITION` for the key, or the sticky choice, to decide.
+            partition: Its partition, or `NO_PARTITION` for the key, or else the choice of keyless ones, to decide.
             timestamp: Milliseconds since the epoch.
             key: Bytes or None.
             value: Bytes or None.
@@ -171,30 +201,28 @@ class TopicAppender:
             The record's future, or None if the accumulator has to decide something first.
         """
         buffer: RecordBatchBuffer | None
-        is_sticky: cython.bint = False
+        is_keyless: cython.bint = False
         before: cython.Py_ssize_t = 0
         if partition < 0:
-            if key is not None and not self._ignore_keys:
-                if self._partition_count == 0:
-                    return None
-                partition = partition_for_key(key, self._partition_count)
-            else:
-                partition = self._sticky
-                is_sticky = True
-                if partition < 0 or self._sticky_left <= self._sticky_bytes:
+            if key is not None or self._key_rule & _HASHES_NULL:
+                partition = partition_of(self._key_rule, key, self._partition_count)
+            if partition < 0:
+                is_keyless = True
+                partition = self.next_keyless()
+                if partition < 0:
                     return None
         if partition >= self._partition_count or partition >= len(self._buffers):
             return None
         buffer = self._buffers[partition]
         if buffer is None:
             return None
-        if is_sticky:
+        if is_keyless:
             before = _written(buffer)
         index: cython.Py_ssize_t = buffer.try_append(timestamp, key, value, headers)
         if index < 0:
             return None
-        if is_sticky:
-            self._sticky_bytes += _written(buffer) - before
+        if is_keyless:
+            self.count_keyless(_written(buffer) - before)
         return make_delivery(
             self._results[partition],  # type: ignore[arg-type]  # there is one wherever there is a buffer
             index,

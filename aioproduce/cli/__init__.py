@@ -1,4 +1,4 @@
-"""The command line: `aioproduce send`, `dev`, `config` and `check`.
+"""The command line: `aioproduce send`, `perf`, `dev`, `config`, `check`, `dashboard` and `top`.
 
 `main` is the console script. It needs the extra `aioproduce[cli]` (typer and rich), which are imported when it
 runs and not before: the package can be imported without them, and says what to install when they are missing.
@@ -13,7 +13,15 @@ runs and not before: the package can be imported without them, and says what to 
 | `send` | the run of `aioproduce send` |
 | `tally` | what became of each record; latency; the summary |
 | `display` | progress bar, summary, messages |
+| `perf_command` | `aioproduce perf`: its options into a job |
+| `perf`, `perf_payloads` | its run; what the records hold |
+| `perf_lines`, `perf_timeline` | Kafka's lines and their counts; the course of the run |
+| `perf_report`, `perf_plot` | the JSON document, summary and bar; the picture |
+| `signals` | SIGINT and SIGTERM during a run |
 | `dev` | `aioproduce dev` |
+| `look` | `aioproduce dashboard` and `aioproduce top` |
+| `load` | what these show when no service is given: a load, and a demo's cluster with troubles |
+| `top`, `top_view` | the samples of a dashboard in the terminal; what the screen looks like |
 | `exit_codes` | what each exit code means |
 """
 

@@ -34,6 +34,7 @@ from aioproduce.cli.display import (
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.inputs import STDIN_NAME, InputError, find_inputs
 from aioproduce.cli.line_format import LineParser, json_lines, keyed_lines
+from aioproduce.cli.look import add_commands as add_look_commands
 from aioproduce.cli.options import (
     Acks,
     AsJson,
@@ -55,6 +56,7 @@ from aioproduce.cli.options import (
     Timeout,
     Topic,
 )
+from aioproduce.cli.perf_command import PerfCommand, perf
 from aioproduce.cli.settings import build_config, parse_headers, parse_separator
 from aioproduce.errors import ConfigError, ProducerError
 
@@ -193,6 +195,9 @@ def _line_parser(
     return None if key_separator is None else keyed_lines(parse_separator(key_separator))
 
 
+app.command(cls=PerfCommand)(perf)
+
+
 @app.command()
 def check(
     bootstrap: Bootstrap = None,
@@ -294,6 +299,9 @@ def dev(
         complain(f"error: {error}")
         raise typer.Exit(ExitCode.BAD_INPUT) from None
     raise typer.Exit(asyncio.run(run_dev(job)))
+
+
+add_look_commands(app)
 
 
 def run(arguments: Sequence[str] | None) -> None:

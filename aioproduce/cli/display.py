@@ -110,7 +110,7 @@ def _unwrapped() -> Column:
 
 
 @final
-class _BarConsole(Console):
+class BarConsole(Console):
     """A console whose end does not end the run, as rich's own would."""
 
     def on_broken_pipe(self) -> None:
@@ -144,7 +144,7 @@ class SendProgress:
             ),
             TextColumn("[red]{task.fields[trouble]}", table_column=_unwrapped()),
             TimeElapsedColumn(table_column=_unwrapped()),
-            console=_BarConsole(stderr=True, force_terminal=True if is_forced else None),
+            console=BarConsole(stderr=True, force_terminal=True if is_forced else None),
             auto_refresh=False,
             expand=True,
         )

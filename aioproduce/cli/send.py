@@ -24,6 +24,7 @@ from aioproduce.cli.display import hushed_warnings
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.inputs import InputError, InputReader, LineSplitter
 from aioproduce.cli.line_format import BadLineError, BlankLineError
+from aioproduce.cli.signals import Signals
 from aioproduce.cli.tally import Problem, Tally
 from aioproduce.errors import (
     FlushTimeoutError,
@@ -35,7 +36,7 @@ from aioproduce.errors import (
 from aioproduce.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from aioproduce.cli.inputs import Input
     from aioproduce.cli.line_format import LineParser
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 _GROUP_LINES: Final = 500
 # With --rate: groups per second, so that the records are spread and not sent in bursts.
 _PACES_PER_SECOND: Final = 20
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @final
@@ -99,7 +99,7 @@ class SendRun:
     def __init__(self, job: SendJob, announce: Callable[[str], None]) -> None:
         self._job = job
         self._announce = announce
-        self._signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._signals = Signals()
         self._producer = Producer(job.config)
         self._sending_since: float | None = None
         self.tally = Tally()
@@ -109,11 +109,11 @@ class SendRun:
 
     async def run(self) -> None:
         """Send everything; afterwards `tally`, `problem`, `signal` and `exit_code` say what came of it."""
-        with self._listening():
+        with self._signals.listening():
             await self._producer.start()
             work = asyncio.create_task(self._work(), name="aioproduce send")
             try:
-                self.signal = await self._signal_during(work)
+                self.signal = await self._signals.during(work)
             finally:
                 work.cancel()
                 await asyncio.wait([work])
@@ -138,26 +138,6 @@ class SendRun:
 
     # -- signals ---
 
-    @contextlib.contextmanager
-    def _listening(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, self._signals.put_nowait, number)
-        try:
-            yield
-        finally:
-            for number in _SIGNALS:
-                loop.remove_signal_handler(number)
-
-    async def _signal_during(self, work: asyncio.Task[None]) -> signal.Signals | None:
-        """Wait for the end of a task, or for a signal, which is returned."""
-        waiting = asyncio.create_task(self._signals.get())
-        try:
-            await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
-            return waiting.result() if waiting.done() and not work.done() else None
-        finally:
-            waiting.cancel()
-
     async def _wind_up(self) -> None:
         """After a signal: give what was accepted a bounded time to be acknowledged, or until a second signal."""
         outstanding = self.tally.outstanding
@@ -168,7 +148,7 @@ class SendRun:
             "acknowledged yet; once more to give them up"
         )
         flush = asyncio.create_task(self._producer.flush(self._job.timeout))
-        if await self._signal_during(flush) is not None:
+        if await self._signals.during(flush) is not None:
             flush.cancel()
         with contextlib.suppress(asyncio.CancelledError, FlushTimeoutError, ProducerError):
             await flush  # records that are left fail in close(0), each with its reason

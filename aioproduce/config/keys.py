@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import ipaddress
 import re
@@ -353,7 +354,10 @@ class Interceptors(Kind):
     @property
     def allowed(self) -> str:
         """What each must have."""
-        return "a list of objects that have on_send(record), on_acknowledgement(metadata, error) or both"
+        return (
+            "a list of objects that have on_send(record), on_acknowledgement(metadata, error) or both, or "
+            "intercept(record)"
+        )
 
     def parse(self, name: str, value: object) -> tuple[object, ...]:
         """The objects in order."""
@@ -362,10 +366,73 @@ class Interceptors(Kind):
         for item in value:
             if isinstance(item, type):
                 raise self.refuse(name, value, f"holds the class {item.__name__} where an instance belongs")
-            methods = [getattr(item, method, None) for method in ("on_send", "on_acknowledgement")]
+            methods = [
+                getattr(item, method, None) for method in ("on_send", "on_acknowledgement", "intercept")
+            ]
             if not any(callable(method) for method in methods):
-                raise self.refuse(name, value, f"holds a {type(item).__name__} without either method")
+                raise self.refuse(name, value, f"holds a {type(item).__name__} without any of these methods")
         return tuple(value)
+
+
+PARTITIONERS: Final = (
+    "uniform_sticky",
+    "sticky",
+    "sticky_ignoring_keys",
+    "round_robin",
+    "random",
+    "murmur2",
+    "murmur2_random",
+    "consistent",
+    "consistent_random",
+    "fnv1a",
+    "fnv1a_random",
+)
+"""What can be named; `aioproduce.partitioners.NAMED` has what each does."""
+
+_JAVA_PARTITIONERS: Final[Mapping[str, str]] = {
+    "org.apache.kafka.clients.producer.RoundRobinPartitioner": "round_robin",
+    "org.apache.kafka.clients.producer.UniformStickyPartitioner": "sticky_ignoring_keys",
+    "org.apache.kafka.clients.producer.internals.DefaultPartitioner": "sticky",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PartitionerClass(Kind):
+    """The name of a partitioner, or one of the user's own."""
+
+    label: ClassVar[str] = "str"
+
+    @property
+    def allowed(self) -> str:
+        """The names, and what an object must have."""
+        return (
+            f"one of {', '.join(PARTITIONERS)}, the name of a partitioner class of Kafka's, or an object with "
+            "partition(topic, key, value, view)"
+        )
+
+    def parse(self, name: str, value: object) -> object:
+        """The name, one of `PARTITIONERS`, or the object; Kafka's null is the first."""
+        if value is None:
+            return PARTITIONERS[0]
+        if isinstance(value, str):
+            text = value.strip()
+            known = _JAVA_PARTITIONERS.get(text, text)
+            if known in PARTITIONERS:
+                return known
+            near = difflib.get_close_matches(text[:200].lower(), PARTITIONERS, n=1)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise self.refuse(name, value, f"is not the name of a partitioner{hint}")
+        if isinstance(value, type):
+            raise self.refuse(name, value, f"is the class {value.__name__} where an instance belongs")
+        method = getattr(value, "partition", None)
+        if not callable(method):
+            raise self.refuse(name, value, f"({type(value).__name__}) has no method partition()")
+        if inspect.iscoroutinefunction(method):
+            raise self.refuse(
+                name, value, "has an async partition(), and it is called in the middle of send()"
+            )
+        return value
 
 
 @final

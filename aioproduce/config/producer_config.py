@@ -63,8 +63,10 @@ class ProducerConfig:
     metadata_rebootstrap_trigger: float
     key_serializer: Serializer | None
     value_serializer: Serializer | None
-    partitioner: object | None
+    partitioner: object
     partitioner_ignore_keys: bool
+    partitioner_adaptive_partitioning_enable: bool
+    partitioner_availability_timeout: float
     batch_size: int
     linger: float
     buffer_memory: int
@@ -90,6 +92,11 @@ class ProducerConfig:
     send_buffer_bytes: int
     receive_buffer_bytes: int
     transaction_timeout: float
+    enable_metrics_push: bool
+    metrics_num_samples: int
+    metrics_sample_window: float
+    partitioner_rack_aware: bool
+    client_rack: str
     interceptors: tuple[object, ...]
     on_delivery_error: Callable[[Any], object] | None
 
@@ -222,6 +229,7 @@ def _settle(values: dict[str, Any], given: Collection[str]) -> None:
     """Kafka's rules for settings that depend on each other; `values` are parsed and not yet in seconds."""
     _settle_idempotence(values, "enable.idempotence" in given)
     _settle_delivery_timeout(values, "delivery.timeout.ms" in given)
+    _settle_partitioner(values)
     if "reconnect.backoff.ms" in given and "reconnect.backoff.max.ms" not in given:
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
     for initial, maximum in _BACKOFFS:
@@ -256,6 +264,20 @@ def _settle_idempotence(values: dict[str, Any], is_given: bool) -> None:
             )
         if is_at_odds:
             values["enable.idempotence"] = False
+
+
+def _settle_partitioner(values: dict[str, Any]) -> None:
+    name = values["partitioner.class"]
+    if values["partitioner.ignore.keys"] and name in ("murmur2", "consistent", "fnv1a"):
+        raise ConfigError(
+            f"partitioner.ignore.keys=true contradicts partitioner.class={name}: without its key every record "
+            "goes to one partition. Leave one of them out."
+        )
+    if values["partitioner.rack.aware"] and not values["client.rack"]:
+        raise ConfigError(
+            "partitioner.rack.aware=true needs client.rack: say which rack this producer is in, as broker.rack "
+            "does of the brokers."
+        )
 
 
 def _settle_delivery_timeout(values: dict[str, Any], is_given: bool) -> None:

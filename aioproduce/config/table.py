@@ -27,6 +27,7 @@ from aioproduce.config.keys import (
     Key,
     Kind,
     Milliseconds,
+    PartitionerClass,
     Servers,
     Text,
     Unused,
@@ -147,10 +148,30 @@ _RECORDS: Final = (
         "Makes bytes of a record's value; without one a value must be bytes or None.",
         default_text="none: bytes as they are",
     ),
+    _key(
+        "partitioner.class",
+        PartitionerClass(),
+        None,
+        "Who chooses the partition of a record that names none: a name of [partitioners](partitioners.md), or an "
+        "object of one's own.",
+        attribute="partitioner",
+        default_text="`uniform_sticky`",
+    ),
     _bool(
         "partitioner.ignore.keys",
         False,
-        "Choose partitions as if records had no key.",
+        "Choose partitions as if records had no key; of no effect on a partitioner of one's own.",
+    ),
+    _bool(
+        "partitioner.adaptive.partitioning.enable",
+        True,
+        "Of `uniform_sticky`: fewer keyless records for partitions for which more batches wait (KIP-794).",
+    ),
+    _ms(
+        "partitioner.availability.timeout.ms",
+        0,
+        "Of `uniform_sticky`, if adaptive: none for brokers that kept a batch waiting so long; 0 leaves none out.",
+        attribute="partitioner_availability_timeout",
     ),
     _int(
         "batch.size",
@@ -264,6 +285,23 @@ _TRANSACTIONS: Final = (
 
 _OWN: Final = (
     Key(
+        name="partitioner.rack.aware",
+        kind=Bool(),
+        default=False,
+        text="Keyless records go to leaders in the producer's own rack, `client.rack`, while there are any "
+        "(KIP-1123).",
+        attribute="partitioner_rack_aware",
+        is_own=True,
+    ),
+    Key(
+        name="client.rack",
+        kind=Text(),
+        default="",
+        text="The rack, or zone, that this producer is in, as in the brokers' `broker.rack`.",
+        attribute="client_rack",
+        is_own=True,
+    ),
+    Key(
         name="interceptors",
         kind=Interceptors(),
         default=(),
@@ -283,25 +321,7 @@ _OWN: Final = (
     ),
 )
 
-_METRICS_TEXT: Final = (
-    "metrics under Kafka's names, and what exports them, come with a later version; leave it out."
-)
-_ADAPTIVE_TEXT: Final = (
-    "keyless records stick to one partition at a time, whatever the brokers' load: the adaptive part of "
-    "KIP-794 comes with a later version."
-)
-
 _PLUGINS: Final = (
-    _refused(
-        "partitioner.class",
-        "CLASS",
-        None,
-        "partitioners of one's own come with a later version. Available now: the built-in one (murmur2 of "
-        "the key, equal to Java's; keyless records stick), partitioner.ignore.keys, partition= in send().",
-        attribute="partitioner",
-    ),
-    _refused("partitioner.adaptive.partitioning.enable", "BOOLEAN", True, _ADAPTIVE_TEXT, accepted=(False,)),
-    _refused("partitioner.availability.timeout.ms", "LONG", 0, _ADAPTIVE_TEXT),
     _refused(
         "interceptor.classes",
         "LIST",
@@ -318,19 +338,26 @@ _PLUGINS: Final = (
         "metric.reporters",
         "LIST",
         "org.apache.kafka.common.metrics.JmxReporter",
-        f"JMX and Java classes need a JVM; {_METRICS_TEXT}",
+        "JMX and Java classes need a JVM; see producer.metrics() and the exporters in `aioproduce.reporters`.",
         accepted=((),),
     ),
-    _refused(
+)
+
+_METRICS: Final = (
+    _bool(
         "enable.metrics.push",
-        "BOOLEAN",
         True,
-        "client metrics are not pushed to the cluster (KIP-714).",
-        accepted=(False,),
+        "Push metrics to the cluster where it asks for them (KIP-714); needs `aioproduce[telemetry]`.",
     ),
-    _refused("metrics.num.samples", "INT", 2, _METRICS_TEXT),
-    _refused("metrics.recording.level", "STRING", "INFO", _METRICS_TEXT),
-    _refused("metrics.sample.window.ms", "LONG", 30_000, _METRICS_TEXT),
+    _int("metrics.num.samples", 2, "How many sample windows rates, averages and maxima are over.", 1),
+    _ms("metrics.sample.window.ms", 30_000, "How long a sample window takes in; 0 is taken for 1."),
+    _refused(
+        "metrics.recording.level",
+        "STRING",
+        "INFO",
+        "everything is recorded at any level, and there is no other than Kafka's three.",
+        accepted=("INFO", "DEBUG", "TRACE"),
+    ),
 )
 
 _SECURITY_KEYS: Final[tuple[tuple[str, str, object], ...]] = (
@@ -417,7 +444,8 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
         "Connections": _CONNECTIONS,
         "Transactions": _TRANSACTIONS,
         "aioproduce's own (Kafka has no such keys)": _OWN,
-        "Plug-ins and metrics": _PLUGINS,
+        "Metrics": _METRICS,
+        "Plug-ins": _PLUGINS,
         "Security": tuple(
             _refused(name, java_type, default, f"{_SECURITY}; leave it out.")
             for name, java_type, default in _SECURITY_KEYS
@@ -461,6 +489,8 @@ OTHER_CLIENTS: Final[Mapping[str, str]] = MappingProxyType(
         "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
         # aiokafka, the keyword with dots
         "max.batch.size": "batch.size",
+        # librdkafka and aiokafka
+        "partitioner": "partitioner.class",
     }
 )
 """What other clients call a key -> what it is called here: for suggestions only."""

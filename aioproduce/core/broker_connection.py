@@ -35,6 +35,7 @@ from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Close, Connect, Effect, Send
 from aioproduce.core.in_flight_request import Completed, Encode, InFlightRequest
 from aioproduce.errors import ProtocolError
+from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey, ApiVersions
 from aioproduce.wire.error_codes import UNSUPPORTED_VERSION
 from aioproduce.wire.framing import FrameReader
@@ -150,6 +151,7 @@ class BrokerConnection:
         "_settings",
         "_setup_deadline",
         "_setup_timeout",
+        "_traffic",
         "address",
         "api_versions",
         "cause",
@@ -172,7 +174,9 @@ class BrokerConnection:
         settings: ConnectionSettings,
         effects: deque[Effect],
         deadlines: Deadlines[int],
+        traffic: NodeMetrics,
     ) -> None:
+        self._traffic = traffic
         self.connection_id = connection_id
         self.address = address
         self.state = ConnectionState.CONNECTING
@@ -302,9 +306,11 @@ class BrokerConnection:
         if not self.is_open:
             return completed
         self.last_used_at = now
+        answers = 0
         try:
             for frame in self._frames.feed(data):
                 done = self._handle_frame(frame, now)
+                answers += 1
                 if done is not None:
                     completed.append(done)
             if self._frames.error is not None:  # behind the frames that it gave
@@ -312,6 +318,8 @@ class BrokerConnection:
         except ProtocolError as error:
             self.close(f"{self.peer}: {error}", LossCause.PROTOCOL_ERROR, error)
             return completed
+        finally:
+            self._traffic.received(len(data), answers, now)
         if not self.in_flight:
             self._refresh_deadline()
         return completed
@@ -418,6 +426,7 @@ class BrokerConnection:
         self.is_writable = False
         self._deadlines.schedule(self.connection_id, deadline)
         self._effects.append(Send(self.connection_id, buffers))
+        self._traffic.sent(sum(map(len, buffers)), now)
 
     def _negotiate(self, now: float) -> None:
         version = self._negotiation_version

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import final
 
@@ -34,6 +35,7 @@ from aioproduce.core.effects import Effect
 from aioproduce.core.in_flight_request import Completed, InFlightRequest
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import UnsupportedVersionError
+from aioproduce.metrics import ProducerMetrics
 from aioproduce.wire.messages import BrokerAddress
 
 
@@ -93,9 +95,11 @@ class BrokerConnections:
         setup_backoff: The set-up time-out by the number of set-ups that failed in a row (KIP-601).
         reconnect_backoff: The pause by the number of connections that ended in a row before they were ready.
         random: `random(n)` gives one of 0 to n-1.
+        metrics: What goes over the connections is recorded there.
 
     Attributes:
         effects: What the driver is to do; drained from the left by the caller.
+        negotiations: How many connections have become ready so far.
     """
 
     __slots__ = (
@@ -104,6 +108,7 @@ class BrokerConnections:
         "_fatal_errors",
         "_is_closed",
         "_last_connection_id",
+        "_metrics",
         "_nodes",
         "_random",
         "_reconnect_backoff",
@@ -111,6 +116,7 @@ class BrokerConnections:
         "_setup_backoff",
         "_wakeups",
         "effects",
+        "negotiations",
     )
 
     def __init__(
@@ -123,8 +129,11 @@ class BrokerConnections:
         setup_backoff: ExponentialBackoff,
         reconnect_backoff: ExponentialBackoff,
         random: Callable[[int], int],
+        metrics: ProducerMetrics,
     ) -> None:
+        self._metrics = metrics
         self.effects: deque[Effect] = deque()
+        self.negotiations = 0
         self._settings = ConnectionSettings(
             client_id=client_id,
             max_in_flight=max_in_flight,
@@ -148,6 +157,20 @@ class BrokerConnections:
         """Connections whose `connection_lost` has not come yet, closing ones included."""
         return len(self._by_id)
 
+    @property
+    def open_count(self) -> int:
+        """Connections that are open: made, and not closing."""
+        return sum(one.is_open and one.connected_at is not None for one in self._by_id.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of all connections that are not answered."""
+        return sum(one.pending_count for one in self._by_id.values())
+
+    def in_flight_to(self, node_id: int) -> int:
+        """Those of one broker, on its older connections too."""
+        return sum(one.pending_count for one in self._by_id.values() if one.node_id == node_id)
+
     def connection(self, node_id: int) -> BrokerConnection | None:
         """The node's open connection, in whatever state; `None` where there is none."""
         node = self._nodes.get(node_id)
@@ -156,6 +179,10 @@ class BrokerConnections:
     def connection_by_id(self, connection_id: int) -> BrokerConnection | None:
         """The connection, also while it is closing; `None` once it is lost."""
         return self._by_id.get(connection_id)
+
+    def ready(self) -> list[BrokerConnection]:
+        """Those that have negotiated, busy and throttled ones included; the oldest first."""
+        return [one for one in self._by_id.values() if one.is_ready]
 
     def is_ready(self, node_id: int, now: float) -> bool:
         """Whether the node's connection has negotiated and is not throttled. It may be busy."""
@@ -281,6 +308,7 @@ class BrokerConnections:
         connection = self._by_id.get(connection_id)
         if connection is None or not connection.is_open:
             return
+        self._metrics.connections_created.record(1, now)
         connection.connection_made(now)
         self._nodes[connection.node_id].failed_setups = 0
 
@@ -300,6 +328,7 @@ class BrokerConnections:
             self._note_end(connection, now)
             return completed
         if connection.is_ready and not was_ready:
+            self.negotiations += 1
             node = self._nodes[connection.node_id]
             node.failed_attempts = 0
             node.last_error = None
@@ -331,6 +360,8 @@ class BrokerConnections:
         connection = self._by_id.pop(connection_id, None)
         if connection is None:
             return None
+        if connection.connected_at is not None:
+            self._metrics.connections_closed.record(1, now)
         requests = connection.lost(error)
         self._note_end(connection, now)
         self._drop_effects(connection_id)
@@ -398,8 +429,15 @@ class BrokerConnections:
         if node is None:
             node = self._nodes[address.node_id] = _Node(address)
         self._last_connection_id += 1
+        sensors = self._metrics.node(address.node_id)
+        sensors.in_flight = partial(self.in_flight_to, address.node_id)
         connection = BrokerConnection(
-            self._last_connection_id, address, self._settings, self.effects, self._deadlines
+            self._last_connection_id,
+            address,
+            self._settings,
+            self.effects,
+            self._deadlines,
+            sensors,
         )
         self._by_id[connection.connection_id] = connection
         node.connection = connection

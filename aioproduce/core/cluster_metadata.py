@@ -26,6 +26,7 @@ Invariants:
 
 from __future__ import annotations
 
+from math import nan
 from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.core.metadata_views import MetadataChange, MetadataQuery, PartitionView, TopicView
@@ -168,6 +169,10 @@ class ClusterMetadata:
     def brokers(self) -> tuple[BrokerAddress, ...]:
         """Whom to ask: the bootstrap brokers until the first answer, then those that the last one listed."""
         return tuple(self._brokers.values())
+
+    def age(self, now: float) -> float:
+        """Seconds since the last good answer; NaN before the first."""
+        return nan if self.last_success_at is None else now - self.last_success_at
 
     @property
     def is_bootstrapping(self) -> bool:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aioproduce.core.producer_batch import ProducerBatch
     from aioproduce.core.record_accumulator import RecordAccumulator
     from aioproduce.core.transaction_manager import TransactionManager
+    from aioproduce.metrics import ProducerMetrics
     from aioproduce.wire.messages import ProduceResponse
 
 _AMBIGUOUS: Final = frozenset(
@@ -73,6 +74,7 @@ class ProduceCompletion:
         "_bounded_log",
         "_config",
         "_metadata",
+        "_metrics",
         "_transactions",
         "keeps_order_by_muting",
         "settled",
@@ -84,8 +86,10 @@ class ProduceCompletion:
         accumulator: RecordAccumulator,
         metadata: ClusterMetadata,
         transactions: TransactionManager | None,
+        metrics: ProducerMetrics,
     ) -> None:
         self._config = config
+        self._metrics = metrics
         self._accumulator = accumulator
         self._metadata = metadata
         self._transactions = transactions
@@ -162,12 +166,14 @@ class ProduceCompletion:
             if code in self._ambiguous or not codes.is_known(code):
                 batch.possibly_written = True
             batch.last_error = _describe(answer)
+            if batch.first_failed_at > now:
+                batch.first_failed_at = now
         if batch.state is BatchState.ABANDONED:
             if code in (codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER) and self._transactions is not None:
                 self._transactions.batch_succeeded(batch, answer.base_offset)
             batch.release_abandoned()
         elif code in (codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER):
-            self._succeed(batch, answer)
+            self._succeed(batch, answer, now)
         elif code == codes.MESSAGE_TOO_LARGE and self._may_split(batch):
             self._bounded_log.warning(
                 (batch.topic, code),
@@ -177,29 +183,32 @@ class ProduceCompletion:
                 batch.size,
                 batch.topic_partition,
             )
+            self._metrics.batch_splits.record(1, now)
             self._accumulator.split_and_reenqueue(batch, now)
         elif self._may_retry(batch, answer, now):
             self._bounded_log.warning(
                 (batch.topic_partition, code), now, "retrying %s: %s", batch.topic_partition, batch.last_error
             )
+            self._metrics.batches.retried(batch, now)
             self._accumulator.reenqueue(batch, now)
         elif now >= batch.deadline and codes.is_retriable(code):
             # Whichever is handled first, this or `expire()`: out of time is what it is.
-            self._fail(batch, self._timeout(batch, now, is_unanswered=False), answer_came=True)
+            self._fail(batch, self._timeout(batch, now, is_unanswered=False), now, answer_came=True)
         else:
             error = self._rejection(batch, answer) if was_answered else self._disconnection(batch, answer)
-            self._fail(batch, error, self._record_errors(batch, answer), answer_came=True)
+            self._fail(batch, error, now, self._record_errors(batch, answer), answer_came=True)
         if code in codes.INVALID_METADATA:
             self._metadata.request_update(now)
         if self.keeps_order_by_muting:
             self._accumulator.unmute(batch.topic_partition, now)
         self._accumulator.unblock(batch.topic_partition, now)
 
-    def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> None:
+    def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float) -> None:
         if self._transactions is not None:
             self._transactions.batch_succeeded(batch, answer.base_offset)
         # Of a batch that the broker had before, it may not know any more where (DUPLICATE_SEQUENCE_NUMBER).
         offset = answer.base_offset if answer.error_code == codes.NONE else -1
+        self._metrics.batches.ended(batch, now, is_failed=False)
         batch.succeed(offset, answer.log_append_time)
         self._after_settling(batch)
 
@@ -220,10 +229,12 @@ class ProduceCompletion:
         self,
         batch: ProducerBatch,
         error: DeliveryError,
+        now: float,
         record_errors: dict[int, BaseException] | None = None,
         *,
         answer_came: bool = False,
     ) -> None:
+        self._metrics.batches.ended(batch, now, is_failed=True)
         if answer_came:
             batch.answer_failed(error, record_errors)
         else:
@@ -253,7 +264,7 @@ class ProduceCompletion:
     def _give_up(self, batch: ProducerBatch, error: DeliveryError, now: float) -> None:
         if batch.is_in_queue:
             self._accumulator.remove_queued(batch, now)
-        self._fail(batch, error)
+        self._fail(batch, error, now)
         self._accumulator.unblock(batch.topic_partition, now)
 
     def compression_failed(

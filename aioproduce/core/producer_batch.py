@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from enum import Enum, auto
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, final
 
 from aioproduce._native.delivery import BatchResult, make_delivery
@@ -107,6 +108,9 @@ class ProducerBatch:
         topic_partition: Where it goes; `topic` and `partition` are its parts.
         batch_id: Ascending in the order of creation; parts of a split batch have their origin's.
         created_at: When it was opened.
+        closed_at: When it was full, or its linger is over; later only where that is not known.
+        first_sent_at: When it was handed to a connection first; infinity before.
+        first_failed_at: When that attempt failed; infinity before.
         deadline: When its futures fail at the latest (`delivery.timeout.ms` after `created_at`).
         attempts: How many times it was handed to a connection.
         retry_at: Not to be sent again before this instant.
@@ -128,8 +132,11 @@ class ProducerBatch:
         "base_sequence",
         "batch_id",
         "buffers",
+        "closed_at",
         "created_at",
         "deadline",
+        "first_failed_at",
+        "first_sent_at",
         "is_open",
         "last_error",
         "partition",
@@ -165,6 +172,7 @@ class ProducerBatch:
         self.batch_id = batch_id
         self.created_at = created_at
         self.deadline = deadline
+        self.closed_at = self.first_sent_at = self.first_failed_at = inf
         self.state = BatchState.QUEUED
         self.is_open = True
         # Not itself: a cycle would leave every batch to the garbage collector, which pauses the loop.
@@ -364,6 +372,8 @@ class ProducerBatch:
             part._origin = self.origin
             # The answer was definite and splitting is no retry, so the attempt does not count against `retries`.
             part.attempts = self.attempts - 1
+            part.closed_at, part.first_sent_at = self.closed_at, self.first_sent_at
+            part.first_failed_at = self.first_failed_at
             part.possibly_written = self.possibly_written
             for timestamp, key, value, headers in records[start:stop]:
                 if part.records.try_append(timestamp, key, value, headers) < 0:

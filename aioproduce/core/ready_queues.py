@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, final
 from aioproduce.core.topic_queues import NO_LEADER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from aioproduce.core.topic_queues import PartitionQueue
 
@@ -66,7 +66,7 @@ class ReadyQueues:
             del self._by_node[node]
 
     @property
-    def nodes(self) -> Iterable[int]:
+    def nodes(self) -> Collection[int]:
         """The nodes that lead a partition here."""
         return self._by_node.keys()
 

@@ -23,10 +23,9 @@ from aioproduce.core.producer_batch import BatchState, ProducerBatch
 from aioproduce.core.readiness import NOW, Readiness
 from aioproduce.core.topic_queues import PartitionQueue, TopicQueues
 from aioproduce.errors import RecordTooLargeError
-from aioproduce.partitioners import BuiltInPartitioner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from aioproduce._native._delivery_runtime import DeliveryRuntime
     from aioproduce._native.delivery import BatchResult, DeliveryFuture
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from aioproduce.core.batch_compression import BatchCompression
     from aioproduce.core.buffer_pool import BufferLease, BufferPool
     from aioproduce.core.cluster_metadata import ClusterMetadata, TopicView
+    from aioproduce.core.partitioning import Partitioning
     from aioproduce.core.retry import ExponentialBackoff
     from aioproduce.core.transaction_manager import TransactionManager
     from aioproduce.records import Header, TopicPartition
@@ -55,8 +55,7 @@ class RecordAccumulator:
         delivery_timeout: Seconds from the opening of a batch to the failure of its futures.
         max_request_size: Bytes of one request at most, except for a single larger batch.
         backoff: The delay before a retry.
-        random: `random(n)` gives an integer from 0 to n - 1.
-        ignore_keys: Whether keys have no say in the choice of the partition (`partitioner.ignore.keys`).
+        partitioning: Where records without a partition go.
     """
 
     __slots__ = (
@@ -64,13 +63,13 @@ class RecordAccumulator:
         "_batch_size",
         "_compression",
         "_delivery_timeout",
-        "_ignore_keys",
         "_incomplete",
+        "_linger",
         "_max_request_size",
         "_measure_each",
         "_metadata",
         "_next_batch_id",
-        "_random",
+        "_partitioning",
         "_runtime",
         "_topics",
         "_transactions",
@@ -91,8 +90,7 @@ class RecordAccumulator:
         delivery_timeout: float,
         max_request_size: int,
         backoff: ExponentialBackoff,
-        random: Callable[[int], int],
-        ignore_keys: bool = False,
+        partitioning: Partitioning,
     ) -> None:
         self._metadata = metadata
         self._transactions = transactions
@@ -102,13 +100,13 @@ class RecordAccumulator:
         self._delivery_timeout = delivery_timeout
         self._max_request_size = max_request_size
         self._backoff = backoff
-        self._random = random
-        self._ignore_keys = ignore_keys
+        self._partitioning = partitioning
         # A batch may hold records that a request may not: only then each record must be measured.
         self._measure_each = max_request_size < batch_size
         self._topics: dict[str, TopicQueues] = {}
         self.appenders: dict[str, TopicAppender] = {}
         """By topic: the way of records that need no decision. Only topics that can be used are here."""
+        self._linger = linger
         self.readiness = Readiness(pool=pool, compression=compression, linger=linger)
         """Which partitions can be sent, and when."""
         self._incomplete = IncompleteBatches()
@@ -141,6 +139,7 @@ class RecordAccumulator:
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[Header] | None,
+        now: float,
     ) -> DeliveryFuture | None:
         """Append to a batch that is open already, which takes no memory.
 
@@ -151,6 +150,7 @@ class RecordAccumulator:
             key: The serialized key.
             value: The serialized value.
             headers: The headers.
+            now: The current instant, at which batches that have no room for it are full.
 
         Returns:
             The record's future, or `None` if a new batch must be opened.
@@ -165,17 +165,19 @@ class RecordAccumulator:
         if target is not None:
             delivery = queues.appender.append(target, timestamp, key, value, headers)
             if delivery is None:
-                self._close_open_batch(queues.partitions.get(target))
+                self._close_open_batch(queues.partitions.get(target), now)
             return delivery
-        sticky = queues.choose(topic, can_switch=False) if queues.appender.is_share_used else queues.sticky
+        keyless = queues.keyless
+        if queues.appender.keyless_partition() == NO_PARTITION:
+            keyless.choose(topic, can_switch=False)
         while True:
             delivery = queues.appender.append(NO_PARTITION, timestamp, key, value, headers)
             if delivery is not None:
                 return delivery
-            self._close_open_batch(queues.partitions.get(sticky))
+            chosen = keyless.partition
+            self._close_open_batch(queues.partitions.get(chosen), now)
             # All batches of this partition are full: the moment at which a due switch may happen (KIP-794).
-            before, sticky = sticky, queues.choose(topic, can_switch=True)
-            if sticky == before:
+            if keyless.choose(topic, can_switch=True) == chosen:
                 return None
 
     def append_new_batch(
@@ -196,9 +198,11 @@ class RecordAccumulator:
         try:
             queues = self._topics.get(topic.name) or self._add_topic(topic)
             target = queues.partition_of(topic, partition, key)
-            is_sticky = target is None
+            is_keyless = target is None
             if target is None:
-                target = queues.sticky if queues.sticky >= 0 else queues.choose(topic, can_switch=True)
+                target = queues.keyless.partition
+                if target == NO_PARTITION:
+                    target = queues.keyless.choose(topic, can_switch=True)
             queue = queues.queue(target, self._metadata)
             batch = self._new_batch(queue, lease, now)
             delivery = batch.try_append(timestamp, key, value, headers)
@@ -211,10 +215,10 @@ class RecordAccumulator:
             raise RuntimeError("a record did not fit into the buffer that was sized for it")
         size = batch.records.size
         self._enqueue(batch, queue, is_full=size >= self._batch_size, now=now)
-        if is_sticky:
-            queues.appender.add_sticky_bytes(size)
+        if is_keyless:
+            queues.appender.add_keyless(size)
             if queue.open is None:
-                queues.choose(topic, can_switch=True)
+                queues.keyless.choose(topic, can_switch=True)
         return delivery
 
     def append_with(
@@ -230,7 +234,7 @@ class RecordAccumulator:
     ) -> DeliveryFuture:
         """Append after a wait for memory: to a batch that was opened meanwhile, or else to a new one."""
         try:
-            delivery = self.append(topic, partition, timestamp, key, value, headers)
+            delivery = self.append(topic, partition, timestamp, key, value, headers, now)
         except BaseException:
             lease.release()
             raise
@@ -252,6 +256,9 @@ class RecordAccumulator:
 
     def _enqueue(self, batch: ProducerBatch, queue: PartitionQueue, *, is_full: bool, now: float) -> None:
         self._next_batch_id += 1
+        batch.closed_at = now if is_full else now + self._linger
+        if queue.batches and queue.batches[-1].closed_at > now:
+            queue.batches[-1].closed_at = now  # full, or this one would not have been opened
         self._incomplete.add(batch)
         queue.add(batch, is_full=is_full)
         self._metadata.touch(batch.topic, now)
@@ -272,14 +279,12 @@ class RecordAccumulator:
         except BaseException:
             lease.release()
             raise
-        self._close_open_batch(queue)
+        self._close_open_batch(queue, now)
         self._enqueue(batch, queue, is_full=True, now=now)
         return batch.result
 
     def _add_topic(self, topic: TopicView) -> TopicQueues:
-        partitioner = BuiltInPartitioner(topic.name, max(self._batch_size, 1), self._random)
-        queues = TopicQueues(topic.name, partitioner, ignore_keys=self._ignore_keys)
-        self._topics[topic.name] = queues
+        queues = self._topics[topic.name] = TopicQueues(topic.name, self._partitioning)
         self.topic_changed(topic.name)
         return queues
 
@@ -293,21 +298,26 @@ class RecordAccumulator:
             self.appenders.pop(name, None)
             return
         queues.appender.set_partition_count(topic.partition_count)
+        queues.keyless.partitions_changed()
         if not self._measure_each:
             self.appenders[name] = queues.appender
 
-    def _close_open_batch(self, queue: PartitionQueue | None) -> None:
-        if queue is not None and queue.close_open():
+    def _close_open_batch(self, queue: PartitionQueue | None, now: float) -> None:
+        if queue is not None and queue.open is not None:
+            queue.open.closed_at = min(queue.open.closed_at, now)
+            queue.close_open()
             self.readiness.tail_changed(queue, NOW)
 
     # -- what happens to a partition ---
 
     def leader_changed(self, topic_partition: TopicPartition, now: float) -> None:
         """Metadata knows another leader, or a newer epoch, of this partition."""
+        topic, partition = topic_partition
+        if topic in self._topics:
+            self._topics[topic].keyless.partitions_changed()
         queue = self._find(topic_partition)
         if queue is None:
             return
-        topic, partition = topic_partition
         queue.leader_id = self._metadata.leader_of(topic, partition)
         queue.leader_epoch = self._metadata.leader_epoch_of(topic, partition)
         self.readiness.reconsider(queue, now)
@@ -361,15 +371,17 @@ class RecordAccumulator:
                 continue
             if self._compression is not None and not self._compression.prepare(queue, now):
                 continue
-            self._begin_attempt(queue, batch)
+            self._begin_attempt(queue, batch, now)
             drained.append(batch)
             size += batch.size
             if queue.batches:
                 self.readiness.reconsider(queue, now)
         return drained
 
-    def _begin_attempt(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def _begin_attempt(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
         queue.take(batch)
+        # Not by `attempts`: a part of a split batch begins with none, and was sent with the whole.
+        batch.first_sent_at = min(batch.first_sent_at, now)
         if self._transactions is not None:
             self._transactions.assign_sequence(batch)
         batch.sent_leader_epoch = queue.leader_epoch

@@ -32,13 +32,21 @@ from aioproduce.core.broker_connections import BrokerConnections
 from aioproduce.core.buffer_pool import BufferPool
 from aioproduce.core.cluster_metadata import ClusterMetadata
 from aioproduce.core.metadata_requests import MetadataRequests
+from aioproduce.core.partitioning import make_partitioning
 from aioproduce.core.produce_completion import ProduceCompletion
 from aioproduce.core.producer_id_requests import ProducerIdRequests
 from aioproduce.core.record_accumulator import RecordAccumulator
 from aioproduce.core.retry import ExponentialBackoff
+from aioproduce.core.telemetry import Telemetry
 from aioproduce.core.transaction_manager import TransactionManager
 from aioproduce.wire.api import ApiKey
-from aioproduce.wire.messages import InitProducerIdResponse, MetadataResponse, ProduceResponse
+from aioproduce.wire.messages import (
+    GetTelemetrySubscriptionsResponse,
+    InitProducerIdResponse,
+    MetadataResponse,
+    ProduceResponse,
+    PushTelemetryResponse,
+)
 from aioproduce.wire.requests import encode_produce
 
 if TYPE_CHECKING:
@@ -52,7 +60,9 @@ if TYPE_CHECKING:
     from aioproduce.core.effects import Buffer, Compress, Effect
     from aioproduce.core.in_flight_request import Completed
     from aioproduce.core.producer_batch import ProducerBatch
+    from aioproduce.core.telemetry import PayloadSource
     from aioproduce.errors import DeliveryError
+    from aioproduce.metrics import ProducerMetrics
 
 _log = logging.getLogger("aioproduce.sender")
 
@@ -74,6 +84,7 @@ class _Request(Enum):
 
     METADATA = auto()
     INIT_PRODUCER_ID = auto()
+    TELEMETRY = auto()
 
 
 class SenderState(Enum):
@@ -95,7 +106,9 @@ class Sender:
         codec: The compression, or `None`.
         runtime: What deliveries need of the driver.
         random: Jitter, and the choice among equals.
+        metrics: What happens is recorded there.
         now: The current instant.
+        telemetry: What the cluster is pushed, if it asks for metrics; `None` where it shall not be.
     """
 
     __slots__ = (
@@ -105,13 +118,16 @@ class Sender:
         "_config",
         "_flushes",
         "_has_work",
+        "_metrics",
         "_producer_id_requests",
         "_state",
         "accumulator",
         "connections",
         "metadata",
         "metadata_requests",
+        "partitioning",
         "pool",
+        "telemetry",
         "transactions",
     )
 
@@ -122,14 +138,18 @@ class Sender:
         codec: Codec | None,
         runtime: DeliveryRuntime,
         random: Random,
+        metrics: ProducerMetrics,
         now: float,
+        telemetry: PayloadSource | None = None,
     ) -> None:
         self._config = config
+        self._metrics = metrics
         retry = ExponentialBackoff(config.retry_backoff, config.retry_backoff_max, random=random.random)
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
         self.metadata = _cluster_metadata(config, retry, now)
         self.transactions = TransactionManager() if config.enable_idempotence else None
         self._compression = None if codec is None else BatchCompression(codec)
+        self.partitioning = make_partitioning(config, self.metadata, random.randrange)
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             metadata=self.metadata,
@@ -141,11 +161,12 @@ class Sender:
             delivery_timeout=config.delivery_timeout,
             max_request_size=config.max_request_size,
             backoff=retry,
-            random=random.randrange,
-            ignore_keys=config.partitioner_ignore_keys,
+            partitioning=self.partitioning,
         )
-        self.connections = _broker_connections(config, random)
-        self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.transactions)
+        self.connections = _broker_connections(config, random, metrics)
+        self._completion = ProduceCompletion(
+            config, self.accumulator, self.metadata, self.transactions, metrics
+        )
         self._bounded_log = BoundedLog(_log)
         self._state = SenderState.RUNNING
         self.metadata_requests = MetadataRequests(
@@ -163,6 +184,13 @@ class Sender:
                 self._completion,
                 retry,
                 self._bounded_log,
+            )
+        )
+        self.telemetry = (
+            None
+            if telemetry is None
+            else Telemetry(
+                config, telemetry, self.metadata, self.connections, random.random, self._bounded_log
             )
         )
         self._flushes: deque[tuple[int, Callable[[], None]]] = deque()
@@ -219,6 +247,8 @@ class Sender:
         self.metadata_requests.wake_all()
         self.pool.close()
         self.accumulator.readiness.begin_close(now)
+        if self.telemetry is not None:
+            self.telemetry.begin_close(now)
         self._has_work = True
 
     def abort(self, now: float, make_error: Callable[[ProducerBatch], DeliveryError] | None = None) -> None:
@@ -236,15 +266,18 @@ class Sender:
             self._finish_close(now)
         self._check_flushes()
 
-    def die(self, cause: BaseException) -> None:
+    def die(self, cause: BaseException, now: float) -> None:
         """The task that drove this core ended by a bug: settle everything without trusting the core's state."""
         self._state = SenderState.CLOSED
         for batch in self.accumulator.incomplete:
             if not batch.result.is_done:
+                self._metrics.batches.ended(batch, now, is_failed=True)
                 batch.result.fail(self._completion.sender_died(batch, cause), batch.record_count)
                 if batch.result.has_callbacks:
                     self.settled.append(batch.result)
         self.metadata_requests.wake_all()
+        if self.telemetry is not None:
+            self.telemetry.wake_all()
         flushes, self._flushes = self._flushes, deque()
         for _, notify in flushes:
             notify()
@@ -287,6 +320,9 @@ class Sender:
             elif request.context is _Request.INIT_PRODUCER_ID:
                 assert self._producer_id_requests is not None
                 self._producer_id_requests.failed(None, now)
+            elif request.context is _Request.TELEMETRY:
+                assert self.telemetry is not None
+                self.telemetry.failed(now)
             else:
                 self._completion.unanswered(
                     _batches_of(request.context),
@@ -314,6 +350,7 @@ class Sender:
             bool(self.accumulator.readiness.ready)
             or self.metadata_requests.awaits_connection
             or (self.transactions is not None and not self.transactions.is_at_rest)
+            or (self.telemetry is not None and self.telemetry.awaits_connection)
             or self._state is not SenderState.RUNNING
         )
 
@@ -342,9 +379,9 @@ class Sender:
         self._completion.expire(now)
         self.accumulator.readiness.handle_timer(now)
         self.connections.handle_timer(now)
-        requests = self._producer_id_requests
-        if requests is not None and requests.timer_at is not None and requests.timer_at <= now:
-            requests.timer_at = None
+        for requests in (self._producer_id_requests, self.telemetry):
+            if requests is not None and requests.timer_at is not None and requests.timer_at <= now:
+                requests.timer_at = None
         self._check_flushes()
         self._has_work = True
 
@@ -355,11 +392,12 @@ class Sender:
         if self._state is SenderState.CLOSED:
             return None  # the sockets alone are waited for
         first = self.accumulator.next_timer()
-        requests = self._producer_id_requests
+        requests, telemetry = self._producer_id_requests, self.telemetry
         for at in (
             self.connections.next_timer(),
             self.metadata_requests.timer_at,
             None if requests is None else requests.timer_at,
+            None if telemetry is None else telemetry.timer_at,
         ):
             if at is not None and (first is None or at < first):
                 first = at
@@ -390,7 +428,18 @@ class Sender:
         if self._producer_id_requests is not None:
             self._producer_id_requests.advance(now, _Request.INIT_PRODUCER_ID)
         self._send_ready(now)
-        if self._state is SenderState.CLOSING and not self.accumulator.has_incomplete:
+        telemetry = self.telemetry
+        if (
+            telemetry is not None
+            and telemetry.due_at <= now
+            and telemetry.unoffered_at != self.connections.negotiations
+        ):
+            telemetry.advance(now, _Request.TELEMETRY)
+        if (
+            self._state is SenderState.CLOSING
+            and not self.accumulator.has_incomplete
+            and (telemetry is None or telemetry.finish(now, _Request.TELEMETRY))
+        ):
             self._finish_close(now)
 
     def _finish_close(self, now: float) -> None:
@@ -410,16 +459,22 @@ class Sender:
     def _send_ready(self, now: float) -> None:
         if self.transactions is not None and not self.transactions.is_ready:
             return
-        for node in list(self.accumulator.readiness.ready.nodes):
+        loads = self.partitioning.loads
+        nodes = self.accumulator.readiness.ready.nodes
+        loads.pass_time(nodes, now)
+        for node in list(nodes):
             address = self.metadata.broker(node)
             if address is None:
                 self.metadata.request_update(now)
                 continue
             connection = self.connections.ensure(address, now)
-            if connection is not None and connection.can_send(now):
-                batches = self.accumulator.drain(node, now)
-                if batches:
-                    self._send_batches(connection, batches, now)
+            if connection is None or not connection.can_send(now):
+                loads.blocked(node, now)
+                continue
+            loads.drained(node)
+            batches = self.accumulator.drain(node, now)
+            if batches:
+                self._send_batches(connection, batches, now)
         if self._compression is not None:
             while self._compression.failures:
                 self._fail_uncompressed(*self._compression.failures.popleft(), now)
@@ -452,20 +507,32 @@ class Sender:
             expects_response=config.acks != 0,
             max_version=None if has_ids else _LAST_PRODUCE_VERSION_BY_NAME,
         )
+        self._metrics.batches.sent(batches, now)
 
     # -- answers ---
 
     def _handle_answer(self, connection_id: int, completed: Completed, now: float) -> bool:
         """Take an answer in; says whether it was what is expected: every batch acknowledged."""
         response = completed.response
+        self._metrics.throttled(response.throttle, now)
         if isinstance(response, ProduceResponse):
-            batches = _batches_of(completed.request.context)
+            request = completed.request
+            batches = _batches_of(request.context)
+            connection = self.connections.connection_by_id(connection_id)
+            if connection is not None:
+                self._metrics.answered(connection.node_id, now - request.sent_at, now)
             return self._completion.answered(batches, response, lambda: self._peer_of(connection_id), now)
         if isinstance(response, MetadataResponse):
             self.metadata_requests.answered(response, now)
         elif isinstance(response, InitProducerIdResponse):
             assert self._producer_id_requests is not None
             self._producer_id_requests.answered(response, now)
+        elif isinstance(response, GetTelemetrySubscriptionsResponse):
+            assert self.telemetry is not None
+            self.telemetry.subscribed(response, now)
+        elif isinstance(response, PushTelemetryResponse):
+            assert self.telemetry is not None
+            self.telemetry.pushed(response, now)
         else:
             raise TypeError(f"no request of ours is answered by {type(response).__name__}")
         return False
@@ -496,7 +563,9 @@ def _cluster_metadata(config: ProducerConfig, retry: ExponentialBackoff, now: fl
     )
 
 
-def _broker_connections(config: ProducerConfig, random: Random) -> BrokerConnections:
+def _broker_connections(
+    config: ProducerConfig, random: Random, metrics: ProducerMetrics
+) -> BrokerConnections:
     return BrokerConnections(
         client_id=config.client_id,
         max_in_flight=config.max_in_flight,
@@ -511,6 +580,7 @@ def _broker_connections(config: ProducerConfig, random: Random) -> BrokerConnect
             config.reconnect_backoff, config.reconnect_backoff_max, random=random.random
         ),
         random=random.randrange,
+        metrics=metrics,
     )
 
 

@@ -8,8 +8,6 @@ Invariants:
 1. `PartitionQueue.open` and the appender agree: a batch is open in both or in neither.
 2. In a queue, batches that have a sequence come first, in the order of their sequences; without idempotence all are
    in the order in which they were made.
-3. The sticky choice changes only here, and only as KIP-794 has it: when a batch is full and its share was
-   sent, or unconditionally at twice the share.
 """
 
 from __future__ import annotations
@@ -17,16 +15,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
-from aioproduce._native.murmur2 import partition_for_key
-from aioproduce._native.topic_appender import NO_PARTITION, TopicAppender
+from aioproduce._native.key_hash import UNDECIDED, partition_of
 from aioproduce.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.core.cluster_metadata import ClusterMetadata, TopicView
+    from aioproduce.core.partitioning import Partitioning
     from aioproduce.core.producer_batch import ProducerBatch
-    from aioproduce.partitioners import BuiltInPartitioner
 
 NO_LEADER: Final = -1
 
@@ -114,39 +112,27 @@ class PartitionQueue:
 
 @final
 class TopicQueues:
-    """One topic's queues, by partition, and its sticky choice."""
+    """One topic's queues, by partition, and where its next records go.
 
-    __slots__ = ("_ignore_keys", "_name", "_partitioner", "appender", "partitions", "sticky")
+    Attributes:
+        keyless: Where those go of which the key says nothing.
+    """
 
-    def __init__(self, name: str, partitioner: BuiltInPartitioner, *, ignore_keys: bool) -> None:
+    __slots__ = ("_key_rule", "_name", "appender", "keyless", "partitions")
+
+    def __init__(self, name: str, partitioning: Partitioning) -> None:
         self._name = name
-        self._partitioner = partitioner
-        self._ignore_keys = ignore_keys
-        self.appender = TopicAppender(ignore_keys=ignore_keys)
+        self._key_rule = partitioning.key_rule
+        self.appender = partitioning.make_appender()
         self.partitions: dict[int, PartitionQueue] = {}
-        self.sticky = NO_PARTITION
+        self.keyless = partitioning.make_choice(self.appender, self.partitions)
 
     def partition_of(self, view: TopicView, partition: int | None, key: bytes | None) -> int | None:
         """The partition that the caller or the key decides; `None` where the choice is ours."""
-        if partition is None and key is not None and not self._ignore_keys:
-            return partition_for_key(key, view.partition_count)
-        return partition
-
-    def choose(self, view: TopicView, *, can_switch: bool) -> int:
-        """Account for what was appended since the last call and choose the sticky partition.
-
-        Args:
-            view: The topic's partitions.
-            can_switch: Whether every batch of the present choice is full.
-        """
-        partitioner = self._partitioner
-        if self.sticky != NO_PARTITION:
-            appended = self.appender.take_sticky_bytes()
-            partitioner.on_appended(self.sticky, appended, view, can_switch=can_switch)
-        self.sticky = partitioner.peek(view)
-        self.appender.set_partition_count(view.partition_count)
-        self.appender.set_sticky(self.sticky, partitioner.bytes_left)
-        return self.sticky
+        if partition is not None:
+            return partition
+        decided = partition_of(self._key_rule, key, view.partition_count)
+        return None if decided == UNDECIDED else decided
 
     def queue(self, partition: int, metadata: ClusterMetadata) -> PartitionQueue:
         """The partition's queue, made if need be."""

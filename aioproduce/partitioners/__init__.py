@@ -1,14 +1,31 @@
 """Which partition a record goes to: the built-in rules, and what a partitioner of one's own implements.
 
-Called by `Producer.send()` for records without an explicit partition: with a key by `partition_for_key`
-(Java's murmur2), without one (or with `partitioner.ignore.keys`) by `BuiltInPartitioner`, one object per
-topic.
+A record may name its partition. Otherwise a *key rule* may decide (a hash of the key), and of what it leaves
+open, the *keyless* records, a sticky rule or one that takes turns. `named` has the pairs that `partitioner.class`
+can name.
 """
 
 from __future__ import annotations
 
-from aioproduce._native.murmur2 import partition_for_key
-from aioproduce.partitioners.builtin import BuiltInPartitioner
+from aioproduce._native.key_hash import partition_for_key
+from aioproduce.partitioners.foreign import ForeignPartitioner
+from aioproduce.partitioners.load import LoadTable
+from aioproduce.partitioners.named import NAMED, Keyless, NamedPartitioner
 from aioproduce.partitioners.protocol import Partitioner, TopicView
+from aioproduce.partitioners.sticky import StickyPerBatch, UniformSticky
+from aioproduce.partitioners.turns import RoundRobin, UniformRandom
 
-__all__ = ["BuiltInPartitioner", "Partitioner", "TopicView", "partition_for_key"]
+__all__ = [
+    "NAMED",
+    "ForeignPartitioner",
+    "Keyless",
+    "LoadTable",
+    "NamedPartitioner",
+    "Partitioner",
+    "RoundRobin",
+    "StickyPerBatch",
+    "TopicView",
+    "UniformRandom",
+    "UniformSticky",
+    "partition_for_key",
+]

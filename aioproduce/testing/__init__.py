@@ -12,6 +12,7 @@ from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
 from aioproduce.testing.fake_cluster.model import ClusterModel
 from aioproduce.testing.fake_cluster.partition import PartitionState, Replicas, ReplicationConfig
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
+from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
 
 __all__ = [
     "AnswerFault",
@@ -29,5 +30,6 @@ __all__ = [
     "ReplicationConfig",
     "RequestLog",
     "StoredBatch",
+    "TelemetryPush",
     "TopicConfig",
 ]

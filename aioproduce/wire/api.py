@@ -68,6 +68,9 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
         ApiKey.API_VERSIONS: (0, 4),
         # v6 (KIP-939, two-phase commit) is not stable in Kafka 4.3.
         ApiKey.INIT_PRODUCER_ID: (0, 5),
+        # KIP-714: brokers that collect no metrics of clients do not offer these.
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
+        ApiKey.PUSH_TELEMETRY: (0, 0),
     }
 )
 """API -> (lowest, highest) version that this client speaks."""

@@ -156,5 +156,47 @@ class ProduceResponse:
     node_endpoints: tuple[BrokerAddress, ...] = ()
 
 
-Message: TypeAlias = ApiVersionsResponse | MetadataResponse | InitProducerIdResponse | ProduceResponse
+@dataclass(frozen=True, slots=True)
+class GetTelemetrySubscriptionsResponse:
+    """The metrics that the cluster wants of this client (KIP-714).
+
+    Attributes:
+        throttle: Seconds that the client shall wait (KIP-219).
+        error_code: 0 where the rest counts.
+        client_instance_id: The id that the broker gave this client, or the one it asked with.
+        subscription_id: Which subscriptions these are; every push names it.
+        accepted_compression_types: The ids of the codecs that a push may use, the broker's favourite first.
+        push_interval: Seconds from push to push.
+        telemetry_max_bytes: The largest push that the broker takes, as compressed.
+        delta_temporality: Whether totals are to count from push to push, not from the start.
+        requested_metrics: What the names of the metrics begin with; empty: none are wanted.
+    """
+
+    throttle: float
+    error_code: int
+    client_instance_id: UUID | None
+    subscription_id: int
+    accepted_compression_types: tuple[int, ...]
+    push_interval: float
+    telemetry_max_bytes: int
+    delta_temporality: bool
+    requested_metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PushTelemetryResponse:
+    """Whether the broker took the metrics."""
+
+    throttle: float
+    error_code: int
+
+
+Message: TypeAlias = (
+    ApiVersionsResponse
+    | MetadataResponse
+    | InitProducerIdResponse
+    | ProduceResponse
+    | GetTelemetrySubscriptionsResponse
+    | PushTelemetryResponse
+)
 """Every answer that the core gets."""

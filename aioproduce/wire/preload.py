@@ -8,16 +8,22 @@ Called by whoever starts a producer, if it likes: without it, the first answer o
 
 from __future__ import annotations
 
+from typing import Final
+
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproduce.wire.reader import entity_reader
 from aioproduce.wire.requests import encode_api_versions, encode_init_producer_id, encode_metadata
 from aioproduce.wire.schema import response_class
 
+_RARE: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+"""What few brokers are asked: it is loaded when the first one is."""
+
 
 def preload() -> None:
     """Load the newest version of every API that we speak, and ApiVersions v0, which old brokers answer in."""
     for api, (_, newest) in CLIENT_VERSIONS.items():
-        entity_reader(response_class(api, newest))
+        if api not in _RARE:
+            entity_reader(response_class(api, newest))
     entity_reader(response_class(ApiKey.API_VERSIONS, 0))
     encode_api_versions(CLIENT_VERSIONS[ApiKey.API_VERSIONS][1], 0, "")
     encode_init_producer_id(CLIENT_VERSIONS[ApiKey.INIT_PRODUCER_ID][1], 0, "")

@@ -152,6 +152,68 @@ def encode_init_producer_id(
     )
 
 
+def encode_get_telemetry_subscriptions(
+    version: int, correlation_id: int, client_id: str, client_instance_id: UUID | None
+) -> bytes:
+    """Encode the question which metrics the cluster wants of us (KIP-714).
+
+    Args:
+        version: The negotiated version, 0.
+        correlation_id: What the answer will repeat.
+        client_id: What we call ourselves.
+        client_instance_id: The id that an earlier answer gave; `None` at first.
+
+    Raises:
+        ValueError: If the client id is longer than the protocol can carry.
+    """
+    return _encode(
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        version,
+        correlation_id,
+        client_id,
+        client_instance_id=client_instance_id,
+    )
+
+
+def encode_push_telemetry(
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    *,
+    client_instance_id: UUID,
+    subscription_id: int,
+    terminating: bool,
+    compression_type: int,
+    metrics: bytes,
+) -> bytes:
+    """Encode a push of metrics (KIP-714).
+
+    Args:
+        version: The negotiated version, 0.
+        correlation_id: What the answer will repeat.
+        client_id: What we call ourselves.
+        client_instance_id: The id that the broker gave.
+        subscription_id: The subscriptions that this answers.
+        terminating: Whether it is the last one.
+        compression_type: The codec's id.
+        metrics: OTLP's MetricsData, compressed.
+
+    Raises:
+        ValueError: If the client id is longer than the protocol can carry.
+    """
+    return _encode(
+        ApiKey.PUSH_TELEMETRY,
+        version,
+        correlation_id,
+        client_id,
+        client_instance_id=client_instance_id,
+        subscription_id=subscription_id,
+        terminating=terminating,
+        compression_type=compression_type,
+        metrics=metrics,
+    )
+
+
 def encode_produce(
     version: int,
     correlation_id: int,

@@ -21,11 +21,13 @@ from aioproduce.wire.error_codes import UNSUPPORTED_VERSION
 from aioproduce.wire.messages import (
     ApiVersionsResponse,
     BrokerAddress,
+    GetTelemetrySubscriptionsResponse,
     InitProducerIdResponse,
     MetadataResponse,
     PartitionMetadata,
     PartitionProduceResponse,
     ProduceResponse,
+    PushTelemetryResponse,
     RecordError,
     TopicMetadata,
 )
@@ -186,6 +188,24 @@ def _init_producer_id(body: Mapping[str, Any]) -> InitProducerIdResponse:
     )
 
 
+def _telemetry_subscriptions(body: Mapping[str, Any]) -> GetTelemetrySubscriptionsResponse:
+    return GetTelemetrySubscriptionsResponse(
+        throttle=_throttle(body),
+        error_code=body["error_code"],
+        client_instance_id=body["client_instance_id"],
+        subscription_id=body["subscription_id"],
+        accepted_compression_types=tuple(body["accepted_compression_types"]),
+        push_interval=body["push_interval"] / _MILLISECONDS,
+        telemetry_max_bytes=body["telemetry_max_bytes"],
+        delta_temporality=body["delta_temporality"],
+        requested_metrics=tuple(body["requested_metrics"]),
+    )
+
+
+def _push_telemetry(body: Mapping[str, Any]) -> PushTelemetryResponse:
+    return PushTelemetryResponse(_throttle(body), body["error_code"])
+
+
 def _produce(body: Mapping[str, Any]) -> ProduceResponse:
     partitions = []
     for topic in body["responses"]:
@@ -257,4 +277,6 @@ _CONVERTERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Message]]] = {
     ApiKey.METADATA: _metadata,
     ApiKey.API_VERSIONS: _api_versions,
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _telemetry_subscriptions,
+    ApiKey.PUSH_TELEMETRY: _push_telemetry,
 }

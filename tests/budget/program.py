@@ -6,6 +6,8 @@ Prints one JSON object: for each mode what a run of `RECORDS` and one of twice a
 2. The garbage collector runs between the counted runs only: when it comes depends on everything that was ever made.
 3. Chance gives 0, 1, 2, ...: a run has few batches, and requests of one batch each, where chance takes a partition
    twice in a row, made send_many a third dearer than requests of two.
+4. Each run begins with a full second and with chance's 0. The table of loads is made anew every 5 ms, and with it
+   other partitions are drawn: when that was, in the first mode, depended on what the process had done before.
 """
 
 from __future__ import annotations
@@ -85,13 +87,14 @@ class Instructions:
 
 
 async def count(
-    mode: Callable[[int], Awaitable[None]], name: str, counter: Counter
+    mode: Callable[[int], Awaitable[None]], name: str, counter: Counter, align: Callable[[], None]
 ) -> dict[str, list[float]]:
     """What a mode's two runs count."""
     await mode(RECORDS)
     runs = []
     for size in (RECORDS, 2 * RECORDS):
         gc.collect()
+        align()
         counter.start()
         await mode(size)
         runs.append(counter.stop(f"{name} {size}"))
@@ -119,11 +122,11 @@ async def reference(records: int) -> None:
     assert total == 100 * records
 
 
-async def count_modes(producer: Producer, counter: Counter) -> Counts:
+async def count_modes(producer: Producer, counter: Counter, align: Callable[[], None]) -> Counts:
     """All modes, and the reference."""
-    counts = {REFERENCE: await count(reference, REFERENCE, counter)}
+    counts = {REFERENCE: await count(reference, REFERENCE, counter, align)}
     for name, mode in MODES.items():
-        counts[name] = await count(partial(mode, producer), name, counter)
+        counts[name] = await count(partial(mode, producer), name, counter, align)
     return counts
 
 
@@ -145,14 +148,35 @@ async def count_live(producer: Producer) -> Counts:
     return {LIVE: {"blocks": blocks[1:], "tracked": tracked[1:], "bytes": [0.0, size * RECORDS]}}
 
 
-async def run(what: str, world: ctypes.CDLL) -> Counts:
+class Chance:
+    """0, 1, 2, ... until it begins anew."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """0 again."""
+        self._numbers = numbers()
+
+    def draw(self, stop: int) -> int:
+        """The next number below that."""
+        return next(self._numbers) % stop
+
+
+async def run(what: str, world: ctypes.CDLL, chance: Chance) -> Counts:
     """Count with a producer of its own."""
+
+    def align() -> None:
+        world.budget_align()
+        chance.restart()
+
     producer = Producer("broker:9092", linger_ms=5, batch_size=65536, client_id="budget")
     await producer.start()
     try:
         if what == "live":
             return await count_live(producer)
-        return await count_modes(producer, Instructions(world) if what == "instructions" else Frames())
+        counter = Instructions(world) if what == "instructions" else Frames()
+        return await count_modes(producer, counter, align)
     finally:
         await producer.close()
 
@@ -163,12 +187,12 @@ def main(what: str) -> None:
     world.budget_pass.argtypes = [ctypes.c_double]
     gc.collect()
     gc.disable()
-    turn = numbers()
+    chance = Chance()
     with (
-        patch.object(Random, "randrange", lambda _, stop: next(turn) % stop),
+        patch.object(Random, "randrange", lambda _, stop: chance.draw(stop)),
         asyncio.Runner(loop_factory=lambda: MemoryLoop(world.budget_pass)) as runner,
     ):
-        counts = runner.run(run(what, world))
+        counts = runner.run(run(what, world, chance))
         broker = runner.get_loop().broker  # type: ignore[attr-defined]  # it is a MemoryLoop
     assert broker.records > RECORDS
     print(json.dumps(counts))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from aioproduce._native.murmur2 import partition_for_key
+from aioproduce._native.key_hash import partition_for_key
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
 from tests.cli.command import finish, start_cli

@@ -58,8 +58,8 @@ def test_the_source_distribution_has_what_builds_it_and_nothing_built(tmp_path: 
     ):
         shutil.copy(CHECKOUT / name, sources)
     # As after a build in place, and what Cython's own command leaves beside its source.
-    (sources / "aioproduce" / "_native" / "murmur2.c").write_text("#error not to be packed\n")
-    (sources / "aioproduce" / "_native" / "murmur2.so").write_text("not to be packed\n")
+    (sources / "aioproduce" / "_native" / "key_hash.c").write_text("#error not to be packed\n")
+    (sources / "aioproduce" / "_native" / "key_hash.so").write_text("not to be packed\n")
     (sources / "aioproduce" / "_native" / "packed.pxd").write_text("# declarations are sources\n")
     # Without Cython nothing is translated first, which is all the same to what is packed.
     hidden = tmp_path / "hidden" / "Cython.py"
@@ -82,5 +82,9 @@ def test_the_source_distribution_has_what_builds_it_and_nothing_built(tmp_path: 
     assert modules <= names
     assert {"aioproduce/_native/packed.pxd", "aioproduce/py.typed", "setup.py", "pyproject.toml"} <= names
     assert {"tests/package/smoke.py", "README.md", "LICENSE", "docs/configuration.md"} <= names
+    assert {
+        "aioproduce/dashboard/static/index.html",
+        "aioproduce/dashboard/static/vendor/uplot/LICENSE",
+    } <= names
     unwanted = {name for name in names if name.startswith("build/") or name.endswith((".so", ".pyd", ".pyc"))}
     assert unwanted | {name for name in names if re.match(r"aioproduce/.*\.c$", name)} == set()

@@ -63,7 +63,7 @@ def families(modules: set[str]) -> set[str]:
 def test_the_package_alone_loads_next_to_nothing() -> None:
     loaded = modules_loaded_by("import aioproduce")
 
-    assert {name for name in loaded if name.startswith("aioproduce")} == {"aioproduce"}
+    assert {name for name in loaded if name.startswith("aioproduce")} == {"aioproduce", "aioproduce.version"}
     assert {name.partition(".")[0] for name in loaded} <= {
         "aioproduce",
         "__future__",

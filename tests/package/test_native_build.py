@@ -43,7 +43,7 @@ def digest_in(extension: Path) -> str | None:
 
 
 def test_the_hot_path_is_where_it_is_looked_for() -> None:
-    assert {"record_batch", "murmur2"} <= set(MODULES)
+    assert {"record_batch", "key_hash"} <= set(MODULES)
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -102,9 +102,9 @@ def project(folder: Path) -> Path:
     """A folder with our setup.py and one of our modules; gives the module."""
     native = folder / "aioproduce" / "_native"
     native.mkdir(parents=True)
-    shutil.copy(FOLDER / "murmur2.py", native)
+    shutil.copy(FOLDER / "key_hash.py", native)
     shutil.copy(SETUP, folder)
-    return native / "murmur2.py"
+    return native / "key_hash.py"
 
 
 def build_in_place(folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -154,20 +154,20 @@ def test_what_is_built_follows_the_sources_content_whatever_their_times(tmp_path
     assert beside <= {"py", *(suffix.removeprefix(".") for suffix in EXTENSION_SUFFIXES)}
 
     first = digest_in(only_extension(tmp_path))
-    assert first == source_digest("murmur2", tmp_path)
+    assert first == source_digest("key_hash", tmp_path)
     module.write_text(
         module.read_text() + "\n# as an older commit, checked out with the times of its files\n"
     )
     os.utime(module, (0, 0))
-    assert digest_in(only_extension(tmp_path)) != source_digest("murmur2", tmp_path)
+    assert digest_in(only_extension(tmp_path)) != source_digest("key_hash", tmp_path)
 
     rebuilt = build_in_place(tmp_path, {})
     assert rebuilt.returncode == 0, rebuilt.stderr
-    assert digest_in(only_extension(tmp_path)) == source_digest("murmur2", tmp_path) != first
+    assert digest_in(only_extension(tmp_path)) == source_digest("key_hash", tmp_path) != first
 
 
 def test_a_declaration_of_the_folder_is_a_source_of_every_module(tmp_path: Path) -> None:
     module = project(tmp_path)
-    before = source_digest("murmur2", tmp_path)
+    before = source_digest("key_hash", tmp_path)
     (module.parent / "other.pxd").write_text("cdef int answer()\n")
-    assert source_digest("murmur2", tmp_path) != before
+    assert source_digest("key_hash", tmp_path) != before

@@ -17,6 +17,7 @@ calls = st.one_of(
     st.tuples(st.just("open"), partition, st.integers(61, 200)),
     st.tuples(st.just("close"), partition),
     st.tuples(st.just("sticky"), st.integers(-1, 5), st.integers(-10, 100)),
+    st.tuples(st.just("line"), st.lists(partition, max_size=4)),
     st.tuples(st.just("take")),
     st.tuples(
         st.just("append"),
@@ -32,9 +33,9 @@ calls = st.one_of(
 class Played:
     """One build, the batches that it was given, and what it answered."""
 
-    def __init__(self, build: Any, *, ignore_keys: bool) -> None:
+    def __init__(self, build: Any, key_rule: int) -> None:
         self.build = build
-        self.appender = build.topic_appender.TopicAppender(ignore_keys=ignore_keys)
+        self.appender = build.topic_appender.TopicAppender(key_rule)
         self.batches: list[tuple[Any, Any]] = []
         self.opened: set[int] = set()
         self.answers: list[object] = []
@@ -55,7 +56,10 @@ class Played:
                 self.appender.close(*arguments)
         elif name == "sticky":
             self.appender.set_sticky(*arguments)
+        elif name == "line":
+            self.appender.set_line(*arguments)
         elif name == "take":
+            self.answers.append(self.appender.keyless_partition())
             self.answers.append(self.appender.take_sticky_bytes())
         else:
             delivery = self.appender.append(*arguments)
@@ -69,11 +73,11 @@ class Played:
 
 
 @settings(max_examples=200)
-@given(ignore_keys=st.booleans(), script=st.lists(calls, max_size=40))
-def test_both_builds_do_the_same(ignore_keys: bool, script: list[tuple[Any, ...]]) -> None:
+@given(key_rule=st.integers(0, 15), script=st.lists(calls, max_size=40))
+def test_both_builds_do_the_same(key_rule: int, script: list[tuple[Any, ...]]) -> None:
     outcomes = []
     for build in BUILDS:
-        played = Played(native_build(build), ignore_keys=ignore_keys)
+        played = Played(native_build(build), key_rule)
         for call in script:
             played.play(call)
         outcomes.append(played.outcome())

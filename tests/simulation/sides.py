@@ -10,10 +10,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
 from aioproduce import Producer, ProducerConfig
+from aioproduce._native.stats import Windows
 from aioproduce.admission import Admission
 from aioproduce.compression import codec_for
 from aioproduce.config import dotted_keys
 from aioproduce.core.sender import Sender
+from aioproduce.metrics import ProducerMetrics
 from tests.simulation.bare import BareDriver, BareLoop, BareTask
 
 if TYPE_CHECKING:
@@ -149,6 +151,7 @@ class BareSide:
 
     async def start(self) -> None:
         config = self._config
+        metrics = ProducerMetrics(Windows())
         self.sender = Sender(
             config,
             codec=codec_for(
@@ -159,9 +162,10 @@ class BareSide:
             ),
             runtime=self.driver.runtime,
             random=Random(self._simulation.random.getrandbits(64)),
+            metrics=metrics,
             now=self.driver.now(),
         )
-        self._admission = Admission(config, self.driver, self.sender, lambda: None)  # type: ignore[arg-type]
+        self._admission = Admission(config, self.driver, self.sender, lambda: None, metrics)  # type: ignore[arg-type]
         self.driver.start(self.sender)
 
     async def send(

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aiokafka.record.default_records import DefaultRecordBatch
 
+from aioproduce._native.key_hash import MURMUR2, NO_HASH
 from aioproduce.core.batch_compression import BatchCompression
 from aioproduce.core.buffer_pool import BufferPool
 from aioproduce.core.cluster_metadata import ClusterMetadata
+from aioproduce.core.partitioning import Partitioning
 from aioproduce.core.producer_batch import BatchState, ProducerBatch
 from aioproduce.core.record_accumulator import RecordAccumulator
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import DeliveryError
+from aioproduce.partitioners import Keyless
 from aioproduce.records import TopicPartition
 from aioproduce.wire.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata
 
@@ -87,6 +90,12 @@ class AccumulatorHarness:
         retry_backoff: Seconds, initial and maximum.
         jitter: What stands in for chance in back-off, from 0 to 1; 0.5 is none.
         choices: What stands in for chance in the partitioner.
+        ignore_keys: Whether keys have no say.
+        keyless: The rule for records without a key.
+        is_adaptive: Whether partitions with more to send get less.
+        availability_timeout: Seconds after which a broker that keeps batches waiting is left out.
+        rack: Where keyless records shall stay.
+        racks: The rack of each broker.
     """
 
     def __init__(
@@ -104,6 +113,11 @@ class AccumulatorHarness:
         transactions: TransactionManager | None = None,
         choices: Callable[[int], int] | None = None,
         ignore_keys: bool = False,
+        keyless: Keyless = Keyless.UNIFORM_STICKY,
+        is_adaptive: bool = False,
+        availability_timeout: float = 0.0,
+        rack: str | None = None,
+        racks: Sequence[str | None] = (None,) * 4,
     ) -> None:
         self.now = 1000.0
         self.jitter = jitter
@@ -120,6 +134,17 @@ class AccumulatorHarness:
         )
         self.runtime = NoLoopRuntime()
         self.compression = None if codec is None else BatchCompression(codec)
+        self.partitioning = Partitioning(
+            NO_HASH if ignore_keys else MURMUR2,
+            keyless,
+            self.metadata,
+            batch_size=batch_size,
+            random=choices or in_turn(),
+            is_adaptive=is_adaptive,
+            availability_timeout=availability_timeout,
+            rack=rack,
+        )
+        self.racks = list(racks)
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             metadata=self.metadata,
@@ -131,8 +156,7 @@ class AccumulatorHarness:
             delivery_timeout=delivery_timeout,
             max_request_size=max_request_size,
             backoff=backoff,
-            random=choices or in_turn(),
-            ignore_keys=ignore_keys,
+            partitioning=self.partitioning,
         )
         self.leaders = {TOPIC: [(leader, 1) for leader in leaders]}
         self.refresh()
@@ -158,7 +182,7 @@ class AccumulatorHarness:
             )
             for topic, partitions in self.leaders.items()
         ]
-        brokers = tuple(BrokerAddress(node, f"b{node}", 9092, None) for node in range(4))
+        brokers = tuple(BrokerAddress(node, f"b{node}", 9092, rack) for node, rack in enumerate(self.racks))
         change = self.metadata.update(MetadataResponse(0.0, 0, brokers, None, 0, tuple(topics)), self.now)
         for topic in change.topics:
             self.accumulator.topic_changed(topic)
@@ -197,7 +221,7 @@ class AccumulatorHarness:
             delivery = appender.append(-1 if partition is None else partition, timestamp, key, value, headers)
             if delivery is not None:
                 return delivery
-        delivery = self.accumulator.append(view, partition, timestamp, key, value, headers)
+        delivery = self.accumulator.append(view, partition, timestamp, key, value, headers, self.now)
         if delivery is None:
             lease = self.pool.try_allocate(self.accumulator.size_of(key, value, headers))
             if lease is not None:

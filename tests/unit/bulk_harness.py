@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any
 
+from aioproduce._native.key_hash import MURMUR2, NO_HASH
 from tests.native_builds import native_module
 from tests.unit.accumulator_harness import NoLoopRuntime
 
@@ -23,13 +24,17 @@ BASE_OFFSET = 1000
 class OpenBatches:
     """One build, and an appender of it with an open batch for each partition that the test opens."""
 
-    def __init__(self, build: str, count: int = 3, *, ignore_keys: bool = False) -> None:
+    def __init__(
+        self, build: str, count: int = 3, *, ignore_keys: bool = False, key_rule: int = MURMUR2
+    ) -> None:
         self.columns: Any = native_module("columns", build)
         self.delivery: Any = native_module("delivery", build)
         self.record_batch: Any = native_module("record_batch", build)
         self.record_span: Any = native_module("record_span", build)
         self._bulk: Any = native_module("bulk_append", build)
-        self.appender: Any = native_module("topic_appender", build).TopicAppender(ignore_keys=ignore_keys)
+        self.appender: Any = native_module("topic_appender", build).TopicAppender(
+            NO_HASH if ignore_keys else key_rule
+        )
         self.appender.set_partition_count(count)
         self.buffers: dict[int, Any] = {}
         self.results: dict[int, Any] = {}

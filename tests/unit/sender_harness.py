@@ -16,16 +16,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from aioproduce._native.stats import Windows
 from aioproduce.config import ProducerConfig
 from aioproduce.core.effects import Compress, Connect, Send
 from aioproduce.core.sender import Sender
+from aioproduce.metrics import ProducerMetrics
 from aioproduce.testing.fake_cluster.encoding import encode_response
 from aioproduce.wire.reader import decode_request
 from tests.unit.sender_wire import (
     API_VERSIONS,
+    GET_TELEMETRY_SUBSCRIPTIONS,
     INIT_PRODUCER_ID,
     METADATA,
     PRODUCE,
+    PUSH_TELEMETRY,
     TOPIC,
     Request,
     Topic,
@@ -42,9 +46,12 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.compression import Codec
     from aioproduce.core.effects import Effect
+    from aioproduce.core.telemetry import PayloadSource
     from aioproduce.records import RecordMetadata
 
 PRODUCER_ID = 343434
+
+_ANSWERED_BY_TESTS = frozenset({PRODUCE, GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY})
 
 _MAX_STEPS = 2000
 """Effects of one instant, and timers of one `advance()`: beyond lies a livelock."""
@@ -119,6 +126,7 @@ class SenderHarness:
         producer_ids: What InitProducerId is answered, in turn: (producer id, epoch).
         is_bootstrapped: Whether to come to know the topic and the producer id at once.
         codec: Compression.
+        telemetry: What is pushed to brokers; those in `offer_telemetry` offer it (by default all, if it is given).
         **settings: The producer's, over `linger_ms=0`, `delivery_timeout_ms=1500`, `request_timeout_ms=1000` and
             `retry_backoff_ms=50`.
     """
@@ -139,6 +147,7 @@ class SenderHarness:
         ),
         is_bootstrapped: bool = True,
         codec: Codec | None = None,
+        telemetry: PayloadSource | None = None,
         **settings: Any,
     ) -> None:
         self.now = 1000.0
@@ -157,6 +166,7 @@ class SenderHarness:
         )
         self.runtime = FakeRuntime()
         self.produce_versions = produce_versions
+        self.offer_telemetry = set(range(-1, brokers)) if telemetry is not None else set()
         self.brokers = {node: (f"b{node}", 9092) for node in range(brokers)}
         self.topics = {TOPIC: Topic(topic_id_of(1), [(0, 0)] * partitions)}
         self.producer_ids = iter(producer_ids)
@@ -174,7 +184,16 @@ class SenderHarness:
         self.compressing: list[Compress] = []
         self.connections: dict[int, int] = {}
         self.records: list[Record] = []
-        self.sender = Sender(self.config, codec=codec, runtime=self.runtime, random=NoRandom(), now=self.now)
+        self.metrics = ProducerMetrics(Windows())
+        self.sender = Sender(
+            self.config,
+            codec=codec,
+            runtime=self.runtime,
+            random=NoRandom(),
+            metrics=self.metrics,
+            now=self.now,
+            telemetry=telemetry,
+        )
         if is_bootstrapped:
             self.want(TOPIC)
             self.run()
@@ -200,7 +219,7 @@ class SenderHarness:
         view = self.sender.metadata.topic(topic)
         assert view is not None, f"{topic} is not known"
         accumulator = self.sender.accumulator
-        delivery = accumulator.append(view, partition, 0, key, value, None)
+        delivery = accumulator.append(view, partition, 0, key, value, None, self.now)
         if delivery is None:
             lease = self.sender.pool.try_allocate(accumulator.size_of(key, value, None))
             assert lease is not None, "the buffer is full"
@@ -417,11 +436,12 @@ class SenderHarness:
     def _answer_by_itself(self, connection_id: int) -> None:
         """Answer the connection's first request if it is not for the test to answer."""
         request = self.first_of(connection_id)
-        if request is None or request.api == PRODUCE or request.api in self.held:
+        if request is None or request.api in _ANSWERED_BY_TESTS or request.api in self.held:
             return
         body: Mapping[str, Any]
         if request.api == API_VERSIONS:
-            body = api_versions_body(self.produce_versions)
+            offers_telemetry = request.node_id in self.offer_telemetry
+            body = api_versions_body(self.produce_versions, offers_telemetry=offers_telemetry)
         elif request.api == METADATA:
             body = metadata_body(request, self.brokers, self.topics)
         else:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 PRODUCE, METADATA, API_VERSIONS, INIT_PRODUCER_ID = 0, 3, 18, 22
+GET_TELEMETRY_SUBSCRIPTIONS, PUSH_TELEMETRY = 71, 72
 TOPIC = "test"
 
 
@@ -91,7 +92,7 @@ def _name_of(topic_id: UUID, topics: Mapping[str, Topic]) -> str:
     return next((name for name, topic in topics.items() if topic.topic_id == topic_id), str(topic_id))
 
 
-def api_versions_body(produce_versions: tuple[int, int]) -> dict[str, Any]:
+def api_versions_body(produce_versions: tuple[int, int], *, offers_telemetry: bool = False) -> dict[str, Any]:
     """The answer to ApiVersions."""
     offered = {
         ApiKey.PRODUCE: produce_versions,
@@ -99,6 +100,8 @@ def api_versions_body(produce_versions: tuple[int, int]) -> dict[str, Any]:
         ApiKey.API_VERSIONS: (0, 4),
         ApiKey.INIT_PRODUCER_ID: (0, 4),
     }
+    if offers_telemetry:
+        offered |= {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0), ApiKey.PUSH_TELEMETRY: (0, 0)}
     return {
         "error_code": 0,
         "api_keys": [

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioproduce._native.stats import Windows
 from aioproduce.core.broker_connection import (
     BrokerConnection,
     ConnectionSettings,
@@ -23,6 +24,7 @@ from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Buffer, Close, Connect, Effect, Send
 from aioproduce.core.in_flight_request import Completed
 from aioproduce.errors import ProtocolError, UnsupportedVersionError
+from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey, ApiVersions
 from aioproduce.wire.messages import ApiVersionsResponse, BrokerAddress, InitProducerIdResponse
 from tests.unit.connection_peer import (
@@ -60,6 +62,7 @@ class Peer:
             ),
             self.effects,
             self.deadlines,
+            NodeMetrics(Windows()),
         )
 
     def drain(self) -> list[Effect]:

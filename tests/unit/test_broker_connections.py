@@ -79,11 +79,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from aioproduce._native.stats import Windows
 from aioproduce.core.broker_connection import BrokerConnection, ConnectionState, LossCause
 from aioproduce.core.broker_connections import BrokerConnections
 from aioproduce.core.effects import Buffer, Close, Connect, Effect, Send
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import UnsupportedVersionError
+from aioproduce.metrics import ProducerMetrics
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.messages import BrokerAddress
 from tests.unit.connection_peer import (
@@ -121,6 +123,7 @@ class World:
                 RECONNECT_BACKOFF, RECONNECT_BACKOFF_MAX, random=lambda: 0.5
             ),
             "random": lambda count: self.offset % count,
+            "metrics": ProducerMetrics(Windows()),
         }
         self.connections = BrokerConnections(**(keywords | overrides))
 

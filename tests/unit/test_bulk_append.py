@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproduce._native.murmur2 import partition_for_key
+from aioproduce._native.key_hash import CRC32, FNV1A, HASHES_NULL, MURMUR2, partition_for_key
 from tests.native_builds import BUILDS, native_module
 from tests.unit.bulk_harness import BASE_OFFSET, OpenBatches, bytes_layout
 
@@ -55,6 +55,19 @@ def test_rows_of_one_partition(build: str) -> None:
     assert [span.future(index).result() for index in range(5)] == span.metadata()
 
 
+def test_the_largest_record_of_a_batch_is_known(build: str) -> None:
+    batches = OpenBatches(build)
+    buffer = batches.open(1)
+    assert buffer.largest_record == 0
+    append(batches, batches.of_list(list(VALUES)), partition=1)
+    # Length, attributes, timestamp, offset, key and header count take a byte each, and so does the value's length.
+    assert buffer.largest_record == 7 + 40
+    append(batches, batches.of_list([b"small"]), partition=1)
+    assert buffer.largest_record == 7 + 40
+    append(batches, batches.of_list([b"5" * 50]), partition=1)
+    assert buffer.largest_record == 7 + 50
+
+
 def test_keys_choose_as_java_does(build: str) -> None:
     batches = OpenBatches(build, 5)
     for partition in range(5):
@@ -79,6 +92,27 @@ def test_null_keys_and_ignored_keys_stick(build: str) -> None:
     ignoring.appender.set_sticky(1, 1000)
     assert len(append(ignoring, ignoring.of_list([b"v"] * 3), ignoring.of_list([b"a", b"b", b"c"]))) == 3
     assert ignoring.buffers[1].record_count == 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "of_empty"),
+    [
+        (MURMUR2, 0x106E08D9 % 7),  # librdkafka's unittest_murmur2()
+        (CRC32, 0),
+        (FNV1A, (2**32 - 0x811C9DC5) % 7),  # the offset basis, which is negative as an int32
+    ],
+)
+def test_rows_without_a_key_go_where_the_empty_key_goes(build: str, rule: int, of_empty: int) -> None:
+    batches = OpenBatches(build, 7, key_rule=rule | HASHES_NULL)
+    for partition in range(7):
+        batches.open(partition)
+    keyless = append(batches, batches.of_list([b"v"] * 2), bulk=batches.bulk(headers=[("name", b"value")]))
+    span = append(batches, batches.of_list([b"v"] * 4), batches.of_list([b"key", None, b"", b"key"]))
+    batches.acknowledge()
+    assert [partition for partition, _ in offsets(keyless)] == [of_empty] * 2
+    first, null, empty, last = (partition for partition, _ in offsets(span))
+    assert (null, empty) == (of_empty, of_empty)
+    assert first == last != of_empty
 
 
 def test_a_column_of_partitions_goes_before_the_keys(build: str) -> None:

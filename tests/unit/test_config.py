@@ -164,7 +164,7 @@ def test_the_issues_defaults_in_seconds() -> None:
     assert (made.retry_backoff, made.retry_backoff_max) == (0.1, 1.0)
     assert made.connections_max_idle == 540.0
     assert made.metadata_rebootstrap_trigger == 300.0
-    assert made.partitioner is None
+    assert made.partitioner == "uniform_sticky"
 
 
 def test_no_limit_on_idle_connections() -> None:

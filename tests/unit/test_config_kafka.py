@@ -55,7 +55,9 @@ def refused(settings: Mapping[Any, object]) -> ConfigError:
 
 def test_the_table_holds_exactly_kafkas_keys_and_our_own() -> None:
     assert {key.name for key in KEYS.values() if not key.is_own} == KAFKA_KEYS.keys()
-    assert {key.name for key in KEYS.values() if key.is_own} == {"interceptors", "on.delivery.error"}
+    assert {key.name for key in KEYS.values() if key.is_own} == {
+        "partitioner.rack.aware", "client.rack", "interceptors", "on.delivery.error",
+    }  # fmt: skip
     assert [key for section in SECTIONS.values() for key in section] == list(KEYS.values())
 
 
@@ -145,7 +147,6 @@ STRICTER = {
     "bootstrap.servers=SSL://127.0.0.1:9092": "Java ignores what is asked for",
     "security.protocol=SSL": "not in this version",
     "ssl.protocol=TLS": "not in this version",
-    "metrics.recording.level=DEBUG": "not in this version",
     "retries=\u0667": "digits are ASCII",
 }
 
@@ -185,7 +186,10 @@ def _expected(java: Mapping[str, str]) -> dict[str, object]:
             expected[str(key.attribute)] = int(text[key.name])
     expected["batch_size"] = max(1, int(text["batch.size"]))  # KafkaProducer's constructor
     expected["acks"] = int(text["acks"])
-    for name in ("enable.idempotence", "partitioner.ignore.keys"):
+    for name in (
+        "enable.idempotence", "partitioner.ignore.keys", "partitioner.adaptive.partitioning.enable",
+        "enable.metrics.push",
+    ):  # fmt: skip
         expected[name.replace(".", "_")] = text[name] == "true"
     for name in ("compression.type", "client.dns.lookup"):
         expected[name.replace(".", "_")] = text[name]
@@ -222,7 +226,8 @@ def test_every_exception_from_java_is_a_scenario() -> None:
 
 def test_every_attribute_is_compared_with_java_or_here() -> None:
     elsewhere = {
-        "client_id", "key_serializer", "value_serializer", "partitioner", "interceptors", "on_delivery_error",
+        "client_id", "key_serializer", "value_serializer", "partitioner", "partitioner_rack_aware",
+        "client_rack", "interceptors", "on_delivery_error",
     }  # fmt: skip
     assert {field.name for field in fields(ProducerConfig)} == _expected({}).keys() | elsewhere
 
@@ -231,9 +236,7 @@ def test_every_attribute_is_compared_with_java_or_here() -> None:
 
 # Kafka's default asks for something that is not there: the value that switches it off is taken instead.
 OFF_INSTEAD_OF_THE_DEFAULT = {
-    "enable.metrics.push": "false",
     "metric.reporters": "",
-    "partitioner.adaptive.partitioning.enable": "false",
 }
 
 

@@ -107,21 +107,12 @@ def test_refused_keys_say_why(key: Key, value: object) -> None:
     [
         ("transactional.id", "t", "transactions come with a later version"),
         ("interceptor.classes", "com.example.Audit", "`interceptors`"),
-        (
-            "partitioner.class",
-            "org.apache.kafka.clients.producer.RoundRobinPartitioner",
-            "partition= in send()",
-        ),
-        ("partitioner.class", object(), "partition= in send()"),
         ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only", "Kerberos"),
         ("config.providers", "file", "read the secret in Python"),
         ("config.providers.file.class", "x", "read the secret in Python"),
         ("sasl.mechanism", "PLAIN", "security release"),
         ("ssl.truststore.location", "ca.pem", "security release"),
-        ("enable.metrics.push", True, "KIP-714"),
         ("metric.reporters", "org.apache.kafka.common.metrics.JmxReporter", "JMX"),
-        ("partitioner.adaptive.partitioning.enable", "true", "KIP-794"),
-        ("partitioner.availability.timeout.ms", 10, "KIP-794"),
     ],
 )
 def test_what_to_use_instead(key: str, value: object, words: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproduce.errors import InvalidTopicError, ProducerError
-from aioproduce.interceptors import Interceptors
+from aioproduce.interceptors import Interceptors, tell_refused
 from aioproduce.records import ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ def fail(*arguments: object) -> Any:
 
 def test_each_gets_what_the_one_before_it_made() -> None:
     chain = Interceptors([add("1"), OnAcknowledgement(fail), add("2"), add("3")])
-    assert chain.on_send(ProducerRecord(topic="t", value="")).value == "123"
+    assert chain.intercept(ProducerRecord(topic="t", value=""))[0].value == "123"
 
 
 def test_one_that_fails_is_left_out_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     chain = Interceptors([add("1"), OnSend(fail), add("3")])
-    assert chain.on_send(ProducerRecord(topic="t", value="")).value == "13"
+    assert chain.intercept(ProducerRecord(topic="t", value=""))[0].value == "13"
     [line] = caplog.records
     assert (line.name, line.levelno) == ("aioproduce", logging.ERROR)
     assert "on_send failed; the record goes on without it" in line.getMessage()
@@ -59,7 +59,7 @@ def test_one_that_gives_no_record_is_left_out_and_logged(
     given: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     chain = Interceptors([add("1"), OnSend(lambda record: given), add("3")])
-    assert chain.on_send(ProducerRecord(topic="t", value="")).value == "13"
+    assert chain.intercept(ProducerRecord(topic="t", value=""))[0].value == "13"
     assert f"gave {type(given).__name__}, not a ProducerRecord" in caplog.text
 
 
@@ -90,7 +90,7 @@ def test_every_one_is_told_though_another_fails(caplog: pytest.LogCaptureFixture
 def test_none_at_all() -> None:
     chain = Interceptors([])
     record = ProducerRecord(topic="t")
-    assert chain.on_send(record) is record
+    assert chain.intercept(record)[0] is record
     chain.on_acknowledgement(METADATA, None)
 
 
@@ -110,7 +110,7 @@ def test_a_refused_record_is_told_with_partition_minus_one(
     told: list[Any] = []
     error = InvalidTopicError("refused", topic="t")
     chain = Interceptors([OnAcknowledgement(lambda *outcome: told.append(outcome))])
-    chain.on_refused(record, error)
+    tell_refused(record, chain.intercept(record)[1], error)
     assert told == [((topic, partition, -1, -1, -1, -1), error)]
 
 
@@ -119,6 +119,53 @@ def test_interrupts_are_not_swallowed() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Interceptors([OnSend(interrupt)]).on_send(ProducerRecord(topic="t"))
+        Interceptors([OnSend(interrupt)]).intercept(ProducerRecord(topic="t"))
     with pytest.raises(KeyboardInterrupt):
         Interceptors([OnAcknowledgement(interrupt)]).on_acknowledgement(METADATA, None)
+
+
+class Intercept:
+    """Only `intercept`."""
+
+    def __init__(self, act: Callable[[ProducerRecord], Any]) -> None:
+        self.intercept = act
+
+
+def test_one_that_intercepts_is_told_whose_outcome_it_is() -> None:
+    told: list[object] = []
+
+    def intercept(record: ProducerRecord) -> Any:
+        value = record.value
+        return ProducerRecord(topic="t", value=value + "!"), lambda *outcome: told.append((value, *outcome))
+
+    shared = OnAcknowledgement(lambda *outcome: told.append(("shared", *outcome)))
+    chain = Interceptors([add("1"), Intercept(intercept), shared, add("2")])
+    first, tell_first = chain.intercept(ProducerRecord(topic="t", value="a"))
+    second, tell_second = chain.intercept(ProducerRecord(topic="t", value="b"))
+    assert (first.value, second.value) == ("a1!2", "b1!2")
+    error = ProducerError("failed")
+    tell_second(METADATA, error)
+    tell_first(METADATA, None)
+    assert told == [
+        ("b1", METADATA, error),
+        ("shared", METADATA, error),
+        ("a1", METADATA, None),
+        ("shared", METADATA, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    "given", [None, ProducerRecord(topic="t"), (ProducerRecord(topic="t"), None), (None, fail), [1, 2, 3]]
+)
+def test_one_that_intercepts_and_gives_something_else_is_left_out(
+    given: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    chain = Interceptors([add("1"), Intercept(lambda record: given), Intercept(fail), add("3")])
+    record, on_outcome = chain.intercept(ProducerRecord(topic="t", value=""))
+    assert record.value == "13"
+    on_outcome(METADATA, None)
+    assert [line.getMessage().partition(";")[0] for line in caplog.records] == [
+        f"an interceptor's intercept gave {type(given).__name__}, not a ProducerRecord and whom to tell its "
+        "outcome",
+        "an interceptor's intercept failed",
+    ]

@@ -1,20 +1,32 @@
-"""The built-in partitioner without its adaptive part: the scenarios of Java's BuiltInPartitionerTest, and KIP-794.
+"""The rules for keyless records, each by itself.
 
-`adaptivePartitionsTest` is left out: the adaptive part comes later.
+The scenarios of Java's BuiltInPartitionerTest, StickyPartitionCacheTest and RoundRobinPartitionerTest, and
+KIP-794's and KIP-480's own words.
 """
 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproduce.partitioners import BuiltInPartitioner, TopicView, partition_for_key
+from aioproduce.config.keys import PARTITIONERS
+from aioproduce.partitioners import (
+    NAMED,
+    LoadTable,
+    RoundRobin,
+    StickyPerBatch,
+    TopicView,
+    UniformRandom,
+    UniformSticky,
+    partition_for_key,
+)
 from tests.vectors import record_format
 
 
@@ -38,7 +50,7 @@ def never(n: int) -> int:
 
 def test_sticky_partitioning() -> None:
     topic = Topic(3, [0, 1, 2])
-    partitioner = BuiltInPartitioner("topicA", 3, sequential())
+    partitioner = UniformSticky(3, sequential())
     first = partitioner.peek(topic)
     for _ in range(3):
         assert partitioner.peek(topic) == first
@@ -48,7 +60,7 @@ def test_sticky_partitioning() -> None:
 
 def test_switching_works_with_one_partition() -> None:
     topic = Topic(1, [0])
-    partitioner = BuiltInPartitioner("topicB", 1, sequential())
+    partitioner = UniformSticky(1, sequential())
     for _ in range(10):
         assert partitioner.peek(topic) == 0
         partitioner.on_appended(0, 1, topic)
@@ -57,7 +69,7 @@ def test_switching_works_with_one_partition() -> None:
 def test_unavailable_partitions_are_not_chosen() -> None:
     chance = random.Random(1).randrange
     without_1 = Topic(3, [0, 2])
-    partitioner = BuiltInPartitioner("topicA", 1, chance)
+    partitioner = UniformSticky(1, chance)
     chosen = []
     for _ in range(101):
         chosen.append(partitioner.peek(without_1))
@@ -65,18 +77,18 @@ def test_unavailable_partitions_are_not_chosen() -> None:
     assert set(chosen) == {0, 2}
 
     only_1 = Topic(2, [1])
-    partitioner = BuiltInPartitioner("topicB", 1, chance)
+    partitioner = UniformSticky(1, chance)
     for _ in range(101):
         assert partitioner.peek(only_1) == 1
         partitioner.on_appended(1, 1, only_1)
 
 
 def test_without_any_leader_all_partitions_are_chosen_from() -> None:
-    partitioner = BuiltInPartitioner("topicC", 1, sequential())
+    partitioner = UniformSticky(1, sequential())
     assert partitioner.peek(Topic(1, [])) == 0
 
     leaderless = Topic(4, [])
-    partitioner = BuiltInPartitioner("topicD", 1, sequential())
+    partitioner = UniformSticky(1, sequential())
     chosen = []
     for _ in range(8):
         chosen.append(partitioner.peek(leaderless))
@@ -87,13 +99,13 @@ def test_without_any_leader_all_partitions_are_chosen_from() -> None:
 @pytest.mark.parametrize("size", [0, -1])
 def test_sticky_batch_size_is_positive(size: int) -> None:
     with pytest.raises(ValueError, match="at least 1"):
-        BuiltInPartitioner("topicA", size, never)
-    BuiltInPartitioner("topicA", 1, never)
+        UniformSticky(size, never)
+    UniformSticky(1, never)
 
 
 def test_a_fractional_batch_defers_the_switch_up_to_twice_the_size() -> None:
     topic = Topic(2, [0, 1])
-    partitioner = BuiltInPartitioner("t", 100, sequential())
+    partitioner = UniformSticky(100, sequential())
     assert partitioner.peek(topic) == 0
     partitioner.on_appended(0, 150, topic, can_switch=False)
     assert partitioner.peek(topic) == 0
@@ -110,7 +122,7 @@ def test_a_fractional_batch_defers_the_switch_up_to_twice_the_size() -> None:
 
 def test_a_deferred_switch_is_made_up_for_without_further_bytes() -> None:
     topic = Topic(2, [0, 1])
-    partitioner = BuiltInPartitioner("t", 100, sequential())
+    partitioner = UniformSticky(100, sequential())
     partitioner.on_appended(partitioner.peek(topic), 120, topic, can_switch=False)
     partitioner.on_appended(0, 0, topic, can_switch=False)
     assert partitioner.peek(topic) == 0
@@ -120,11 +132,9 @@ def test_a_deferred_switch_is_made_up_for_without_further_bytes() -> None:
 
 def test_bytes_for_another_partition_are_not_counted() -> None:
     topic = Topic(2, [0, 1])
-    partitioner = BuiltInPartitioner("t", 100, sequential())
+    partitioner = UniformSticky(100, sequential())
     assert partitioner.peek(topic) == 0
     # An append that waited for memory while the choice changed; and keyed records.
-    assert partitioner.is_changed(1)
-    assert not partitioner.is_changed(0)
     partitioner.on_appended(1, 1000, topic)
     assert partitioner.peek(topic) == 0
     partitioner.on_appended(0, 99, topic)
@@ -132,7 +142,7 @@ def test_bytes_for_another_partition_are_not_counted() -> None:
 
 
 def test_a_choice_outlives_its_leader_until_its_bytes_are_full() -> None:
-    partitioner = BuiltInPartitioner("t", 100, sequential())
+    partitioner = UniformSticky(100, sequential())
     assert partitioner.peek(Topic(2, [0, 1])) == 0
     leader_lost = Topic(2, [1])
     assert partitioner.peek(leader_lost) == 0
@@ -142,7 +152,7 @@ def test_a_choice_outlives_its_leader_until_its_bytes_are_full() -> None:
 
 def test_a_topic_made_again_with_fewer_partitions_gets_a_new_choice() -> None:
     choices = iter([7, 1, 0])
-    partitioner = BuiltInPartitioner("t", 100, lambda n: next(choices))
+    partitioner = UniformSticky(100, lambda n: next(choices))
     assert partitioner.peek(Topic(8, range(8))) == 7
     partitioner.on_appended(7, 99, Topic(8, range(8)))
     smaller = Topic(2, [0, 1])
@@ -172,7 +182,7 @@ def test_between_one_and_two_batches_go_to_a_partition_before_the_next(
         switched += 1
         return source.randrange(n)
 
-    partitioner = BuiltInPartitioner("t", 100, chance)
+    partitioner = UniformSticky(100, chance)
     produced = 0
     for size in sizes:
         partition = partitioner.peek(topic)
@@ -191,3 +201,127 @@ def test_between_one_and_two_batches_go_to_a_partition_before_the_next(
 def test_keys_go_where_java_sends_them() -> None:
     for key, _, of_6, _ in record_format("murmur2"):
         assert partition_for_key(b"" if key == "-" else bytes.fromhex(key), 6) == int(of_6)
+
+
+def test_what_can_be_named_is_what_there_is() -> None:
+    assert set(NAMED) == set(PARTITIONERS)
+
+
+# -- loads (KIP-794) ---
+
+
+def test_kafkas_own_example() -> None:
+    """The comment in BuiltInPartitioner.updatePartitionLoadStats."""
+    table = LoadTable([0, 1, 2], [0, 3, 1])
+    assert table.total == 8
+    assert [table.partition_at(number) for number in range(8)] == [0, 0, 0, 0, 1, 2, 2, 2]
+
+
+def test_frequencies_are_the_reciprocals_of_queues() -> None:
+    """Java's adaptivePartitionsTest."""
+    queues = [5, 0, 3, 0, 1]
+    table = LoadTable(range(5), queues)
+    topic = Topic(5, range(5))
+    partitioner = UniformSticky(1, sequential(), lambda _: table)
+    chosen = [0] * 5
+    for _ in range(table.total * 2):
+        partition = partitioner.peek(topic)
+        chosen[partition] += 1
+        partitioner.on_appended(partition, 1, topic)
+    assert chosen == [2 * (6 - length) for length in queues]
+
+
+@given(st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 100)), min_size=1, max_size=50))
+def test_each_partition_is_drawn_as_often_as_it_weighs(loads: list[tuple[int, int]]) -> None:
+    partitions = list(range(0, 3 * len(loads), 3))
+    lengths = [length for _, length in loads]
+    table = LoadTable(partitions, lengths)
+    drawn = [table.partition_at(number) for number in range(table.total)]
+    assert [drawn.count(partition) for partition in partitions] == [
+        max(lengths) + 1 - each for each in lengths
+    ]
+
+
+# -- sticky per batch (KIP-480) ---
+
+
+def test_sticky_until_a_new_batch() -> None:
+    """Java's testStickyPartitionCache."""
+    topic = Topic(3, [0, 1, 2])
+    partitioner = StickyPerBatch(sequential())
+    first = partitioner.peek(topic)
+    partitioner.on_appended(first, 10**9, topic, can_switch=False)
+    assert partitioner.peek(topic) == first
+    partitioner.on_appended(first, 0, topic)
+    second = partitioner.peek(topic)
+    assert second != first
+    # Nothing is there yet: its first batch is to be begun, whoever asks how often.
+    partitioner.on_appended(second, 0, topic)
+    partitioner.on_appended(first, 50, topic)
+    assert partitioner.peek(topic) == second
+
+
+def test_sticky_per_batch_without_a_leader() -> None:
+    """Java's unavailablePartitionsTest."""
+    chance = random.Random(2).randrange
+    for topic, allowed in (
+        (Topic(3, [0, 2]), {0, 2}),
+        (Topic(2, [1]), {1}),
+        (Topic(1, []), {0}),
+        (Topic(2, []), {0, 1}),
+    ):
+        partitioner = StickyPerBatch(chance)
+        chosen = []
+        for _ in range(100):
+            chosen.append(partitioner.peek(topic))
+            partitioner.on_appended(chosen[-1], 1, topic)
+        assert set(chosen) == allowed
+        if len(allowed) > 1:
+            assert all(a != b for a, b in pairwise(chosen)), "another one each time"
+
+
+def test_the_next_one_is_any_of_the_others() -> None:
+    topic = Topic(5, [0, 1, 2, 3, 4])
+    partitioner = StickyPerBatch(random.Random(3).randrange)
+    followers: Counter[tuple[int, int]] = Counter()
+    before = partitioner.peek(topic)
+    for _ in range(20_000):
+        partitioner.on_appended(before, 1, topic)
+        followers[before, partitioner.peek(topic)] += 1
+        before = partitioner.peek(topic)
+    assert len(followers) == 20
+    # 1,000 each; five standard deviations of that count are 154.
+    assert all(846 < count < 1154 for count in followers.values())
+
+
+def test_a_topic_made_again_with_fewer_partitions_sticky_per_batch() -> None:
+    partitioner = StickyPerBatch(lambda n: n - 1)
+    assert partitioner.peek(Topic(5, [0, 1, 2, 3, 4])) == 4
+    assert partitioner.peek(Topic(2, [0, 1])) == 1
+
+
+# -- in turns ---
+
+
+def test_round_robin_goes_round() -> None:
+    """Java's testRoundRobinWithKeyBytes, without what KAFKA-9965 left out."""
+    topic = Topic(3, [0, 1, 2])
+    partitioner = RoundRobin(lambda n: 1)
+    assert [partitioner.next(topic) for _ in range(7)] == [1, 2, 0, 1, 2, 0, 1]
+
+
+def test_round_robin_leaves_out_what_has_no_leader() -> None:
+    """Java's testRoundRobinWithUnavailablePartitions."""
+    partitioner = RoundRobin(lambda n: 0)
+    chosen = [partitioner.next(Topic(3, [0, 2])) for _ in range(100)]
+    assert (chosen.count(0), chosen.count(1), chosen.count(2)) == (50, 0, 50)
+    assert {partitioner.next(Topic(2, [])) for _ in range(4)} == {0, 1}
+
+
+def test_random_takes_any() -> None:
+    partitioner = UniformRandom(random.Random(4).randrange)
+    chosen = Counter(partitioner.next(Topic(5, [0, 2, 3, 4])) for _ in range(40_000))
+    assert set(chosen) == {0, 2, 3, 4}
+    # 10,000 each; five standard deviations of that count are 433.
+    assert all(9_567 < count < 10_433 for count in chosen.values())
+    assert {partitioner.next(Topic(2, [])) for _ in range(50)} == {0, 1}

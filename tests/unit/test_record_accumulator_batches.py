@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproduce._native.murmur2 import partition_for_key
+from aioproduce._native.key_hash import partition_for_key
 from aioproduce.compression import codec_for
 from aioproduce.core.transaction_manager import TransactionManager
 from aioproduce.errors import DeliveryError, RecordTooLargeError

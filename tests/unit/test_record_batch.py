@@ -156,6 +156,20 @@ def test_lengths_around_every_size_of_varint(native: ModuleType, size: int) -> N
     assert record.headers == [("h" * (size or 1), b"x" * size)]
 
 
+def test_the_largest_record_is_what_its_append_took(native: ModuleType) -> None:
+    batch = native.RecordBatchBuffer(bytearray(400_000))
+    taken = [0]
+    for size in (None, 3, 127, 126, 9000, 128, 0):
+        before = batch.size
+        batch.try_append(1, None, None if size is None else bytes(size))
+        taken.append(batch.size - before)
+        assert batch.largest_record == max(taken)
+    assert batch.try_append(1, None, bytes(400_000)) == -1
+    assert batch.copy_into(bytearray(400_000)).largest_record == batch.largest_record == max(taken)
+    batch.release()
+    assert batch.largest_record == max(taken)
+
+
 def test_offset_deltas_beyond_one_byte(native: ModuleType) -> None:
     batch = native.RecordBatchBuffer(bytearray(200_000))
     indices = [batch.try_append(7, None, b"", None) for _ in range(20_000)]

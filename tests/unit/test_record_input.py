@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aioproduce._native.key_hash import MURMUR2
 from aioproduce._native.topic_appender import TopicAppender
 from aioproduce.config import ProducerConfig
 from aioproduce.core.record_input import (
@@ -123,7 +124,7 @@ def test_bytes_need_no_serializer(value: Any, expected: bytes) -> None:
     assert type(found) is bytes
     assert found == expected
     # The hot path takes nothing else.
-    assert TopicAppender(ignore_keys=False).append(0, 0, found, found, None) is None
+    assert TopicAppender(MURMUR2).append(0, 0, found, found, None) is None
 
 
 @pytest.mark.parametrize("field", ["key", "value"])

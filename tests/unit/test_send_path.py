@@ -18,6 +18,7 @@ from unittest import mock
 
 import pytest
 
+from aioproduce._native.key_hash import MURMUR2
 from aioproduce.errors import InvalidHeadersError
 from tests.native_builds import BUILDS, native_build
 from tests.unit.accumulator_harness import NoLoopRuntime
@@ -37,7 +38,7 @@ class World:
         self.slow: list[tuple[Any, ...]] = []
         self.turns: list[Callable[[], None]] = []
         self.is_running = True
-        self.appender = native.topic_appender.TopicAppender(ignore_keys=False)
+        self.appender = native.topic_appender.TopicAppender(MURMUR2)
         self.appender.set_partition_count(3)
         self.buffer = native.record_batch.RecordBatchBuffer(bytearray(65536))
         self.result = native.delivery.BatchResult("t", 0, NoLoopRuntime())

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproduce._native.murmur2 import partition_for_key
+from aioproduce._native.key_hash import MURMUR2, NO_HASH, partition_for_key
 from aioproduce.errors import InvalidHeadersError
 from tests.native_builds import BUILDS, native_build
 from tests.unit.accumulator_harness import NoLoopRuntime
@@ -28,7 +28,7 @@ class Batches:
 
     def __init__(self, native: SimpleNamespace, count: int = 3, *, ignore_keys: bool = False) -> None:
         self.native = native
-        self.appender = native.topic_appender.TopicAppender(ignore_keys=ignore_keys)
+        self.appender = native.topic_appender.TopicAppender(NO_HASH if ignore_keys else MURMUR2)
         self.appender.set_partition_count(count)
         self.buffers: dict[int, Any] = {}
 
@@ -55,7 +55,7 @@ def test_a_record_goes_into_the_open_batch_of_its_partition(native: SimpleNamesp
 
 
 def test_the_future_knows_index_timestamp_and_sizes(native: SimpleNamespace) -> None:
-    appender = native.topic_appender.TopicAppender(ignore_keys=False)
+    appender = native.topic_appender.TopicAppender(MURMUR2)
     appender.set_partition_count(1)
     result = native.delivery.BatchResult("topic", 0, NoLoopRuntime())
     appender.open(0, native.record_batch.RecordBatchBuffer(bytearray(1024)), result)

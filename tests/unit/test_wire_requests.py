@@ -13,9 +13,11 @@ import pytest
 from aioproduce.wire import requests
 from aioproduce.wire.requests import (
     encode_api_versions,
+    encode_get_telemetry_subscriptions,
     encode_init_producer_id,
     encode_metadata,
     encode_produce,
+    encode_push_telemetry,
 )
 from tests import wire_oracle as oracle
 
@@ -97,6 +99,34 @@ def test_init_producer_id(version: int, transactional_id: str | None) -> None:
     assert body.transaction_timeout == datetime.timedelta(milliseconds=1500)
     if version >= 3:
         assert (body.producer_id, body.producer_epoch) == (9_000_000_000, 12)
+
+
+@pytest.mark.parametrize("client_instance_id", [None, TOPIC_ID])
+def test_get_telemetry_subscriptions(client_instance_id: UUID | None) -> None:
+    frame = encode_get_telemetry_subscriptions(0, 7, "client", client_instance_id)
+    header, body = oracle.decoded_request(oracle.request_class(71, 0), frame)
+    assert (header.request_api_key, header.request_api_version) == (71, 0)
+    assert (header.correlation_id, header.client_id) == (7, "client")
+    assert body.client_instance_id == client_instance_id
+
+
+@pytest.mark.parametrize("terminating", [True, False])
+@pytest.mark.parametrize("metrics", [b"", b"otlp" * 5000])
+def test_push_telemetry(terminating: bool, metrics: bytes) -> None:
+    frame = encode_push_telemetry(
+        0,
+        7,
+        "client",
+        client_instance_id=TOPIC_ID,
+        subscription_id=-3,
+        terminating=terminating,
+        compression_type=4,
+        metrics=metrics,
+    )
+    header, body = oracle.decoded_request(oracle.request_class(72, 0), frame)
+    assert (header.request_api_key, header.correlation_id) == (72, 7)
+    assert (body.client_instance_id, body.subscription_id) == (TOPIC_ID, -3)
+    assert (body.terminating, body.compression_type, body.metrics) == (terminating, 4, metrics)
 
 
 def test_produce_v13_byte_by_byte() -> None:

@@ -15,11 +15,13 @@ from aioproduce.errors import ProtocolError, UnsupportedVersionError
 from aioproduce.wire.messages import (
     ApiVersionsResponse,
     BrokerAddress,
+    GetTelemetrySubscriptionsResponse,
     InitProducerIdResponse,
     MetadataResponse,
     PartitionMetadata,
     PartitionProduceResponse,
     ProduceResponse,
+    PushTelemetryResponse,
     RecordError,
     TopicMetadata,
 )
@@ -174,6 +176,44 @@ def test_init_producer_id(version: int) -> None:
     cls = oracle.response_class(22, version)
     answer = cls(throttle_time=THROTTLE, error_code=ErrorCode.none, producer_id=2**50, producer_epoch=3)
     assert decode_body(22, version, oracle.response_frame(answer)) == InitProducerIdResponse(1.5, 0, 2**50, 3)
+
+
+def test_get_telemetry_subscriptions() -> None:
+    answer = oracle.response_class(71, 0)(
+        throttle_time=THROTTLE,
+        error_code=ErrorCode.none,
+        client_instance_id=TOPIC_ID,
+        subscription_id=-77,
+        accepted_compression_types=(4, 3, 1, 2),
+        push_interval=datetime.timedelta(milliseconds=300_001),
+        telemetry_max_bytes=2**20,
+        delta_temporality=True,
+        requested_metrics=("org.apache.kafka.producer.", "größe"),
+    )
+    assert decode_body(71, 0, oracle.response_frame(answer)) == GetTelemetrySubscriptionsResponse(
+        1.5, 0, TOPIC_ID, -77, (4, 3, 1, 2), 300.001, 2**20, True, ("org.apache.kafka.producer.", "größe")
+    )
+
+
+def test_nothing_is_subscribed_to_and_no_id_is_given() -> None:
+    answer = oracle.response_class(71, 0)(
+        throttle_time=datetime.timedelta(),
+        error_code=ErrorCode.throttling_quota_exceeded,
+        client_instance_id=None,
+        subscription_id=0,
+        push_interval=datetime.timedelta(),
+        telemetry_max_bytes=0,
+        delta_temporality=False,
+    )
+    assert decode_body(71, 0, oracle.response_frame(answer)) == GetTelemetrySubscriptionsResponse(
+        0.0, 89, None, 0, (), 0.0, 0, False, ()
+    )
+
+
+@pytest.mark.parametrize("code", [0, 117, 118])
+def test_push_telemetry(code: int) -> None:
+    answer = oracle.response_class(72, 0)(throttle_time=THROTTLE, error_code=ErrorCode(code))
+    assert decode_body(72, 0, oracle.response_frame(answer)) == PushTelemetryResponse(1.5, code)
 
 
 @pytest.mark.parametrize("version", range(5))

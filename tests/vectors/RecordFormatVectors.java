@@ -1,5 +1,5 @@
 // Prints record_format.txt: what Kafka's own client writes and hashes, for tests/unit/test_record_batch.py,
-// test_murmur2.py and test_compression.py. With the jars of a Kafka release:
+// test_key_hash.py and test_compression.py. With the jars of a Kafka release:
 //   java -cp 'libs/*' RecordFormatVectors.java > record_format.txt       (made with kafka-clients 4.3.1)
 
 import java.nio.ByteBuffer;

@@ -15,6 +15,7 @@ from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
 from aioproduce.testing.fake_cluster.model import ClusterModel
 from aioproduce.testing.fake_cluster.server import ClusterServer
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState, TopicState
+from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from aioproduce.testing.fake_cluster.faults import Faults
     from aioproduce.testing.fake_cluster.partition import ReplicationConfig
+    from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
 
 
 class FakeRecord(NamedTuple):
@@ -303,6 +305,36 @@ class FakeCluster:
         plays a broker before Kafka 0.11 (it only advertises so: no such Produce request is understood).
         """
         self._model.set_api_versions(versions, broker)
+
+    def subscribe_metrics(
+        self,
+        prefixes: Sequence[str] = ("*",),
+        *,
+        interval: float = 300.0,
+        is_delta: bool = False,
+        codecs: Sequence[str] = ("zstd", "lz4", "gzip", "snappy"),
+        max_bytes: int = 1024 * 1024,
+    ) -> None:
+        """Offer client telemetry (KIP-714) from the next connection on, and ask clients for these metrics.
+
+        Without a call the brokers are as Kafka's are without a plugin for it: clients are asked for nothing.
+
+        Args:
+            prefixes: What their names begin with, e.g. `("org.apache.kafka.producer.",)`; `("*",)` is all.
+            interval: Seconds from push to push.
+            is_delta: Whether totals shall count from push to push.
+            codecs: What a push may be compressed with, the favourite first.
+            max_bytes: Of a push, as compressed.
+        """
+        self._model.telemetry.subscribe(
+            prefixes, interval, is_delta=is_delta, codecs=codecs, max_bytes=max_bytes
+        )
+        self.set_api_versions({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0), ApiKey.PUSH_TELEMETRY: (0, 0)})
+
+    @property
+    def pushed_metrics(self) -> list[TelemetryPush]:
+        """The metrics that clients pushed, oldest first."""
+        return self._model.telemetry.pushes
 
     def limit_produce(self, bytes_per_second: float | None) -> None:
         """A quota for every connection: who sends more is told `throttle_time_ms` and not read meanwhile (KIP-219).

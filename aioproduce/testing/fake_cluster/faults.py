@@ -178,7 +178,7 @@ class Faults:
         )
 
     def fail(self, api: int, code: int, *, times: int | None = 1, broker: int | None = None) -> Fault:
-        """Answer with a top-level error code: ApiVersions, InitProducerId, FindCoordinator, Metadata v13.
+        """Answer with a top-level code: ApiVersions, InitProducerId, FindCoordinator, Metadata v13, or telemetry.
 
         Raises:
             ValueError: The API's answer has no such code.
@@ -392,7 +392,14 @@ class Faults:
 # A partition that no request names: keeps `fail()` apart from `fail_metadata()`.
 _TOP_LEVEL_ONLY: Final = -2
 _TOP_LEVEL: Final = frozenset(
-    {ApiKey.API_VERSIONS, ApiKey.INIT_PRODUCER_ID, ApiKey.FIND_COORDINATOR, ApiKey.METADATA}
+    {
+        ApiKey.API_VERSIONS,
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.FIND_COORDINATOR,
+        ApiKey.METADATA,
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
+    }
 )
 
 

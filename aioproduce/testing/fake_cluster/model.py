@@ -31,6 +31,7 @@ from aioproduce.testing.fake_cluster.fetch import FetchHandler
 from aioproduce.testing.fake_cluster.groups import GroupCoordinator
 from aioproduce.testing.fake_cluster.produce import ProduceHandler
 from aioproduce.testing.fake_cluster.replicator import Replicator
+from aioproduce.testing.fake_cluster.telemetry import TelemetryCollector
 from aioproduce.testing.fake_cluster.timers import Action, Timers
 from aioproduce.testing.fake_cluster.views import MetadataViews
 from aioproduce.wire.api import ApiKey
@@ -59,6 +60,7 @@ class ClusterModel:
         effects: What to do to sockets, in order; the caller empties it.
         produce_quota: Bytes per second that each connection may produce (Kafka counts them by user and client id);
             who sends more is told `throttle_time_ms`, and not read meanwhile. `None` is no limit.
+        telemetry: What the cluster wants of clients' metrics (KIP-714), and what it got.
         wake: Called when something other than a fact (a call on `faults`) made work for `handle_timer`.
     """
 
@@ -91,6 +93,7 @@ class ClusterModel:
             self._answer,
         )
         self.groups = GroupCoordinator(state, self._timers, self._answer)
+        self.telemetry = TelemetryCollector()
         self._handlers = self._make_handlers()
         state.changed = self._partition_changed
         state.described = self._described
@@ -199,7 +202,7 @@ class ClusterModel:
             self._close(connection, is_reset=False)
 
     def _make_handlers(self) -> dict[int, Handler]:
-        state, faults, groups = self.state, self.faults, self.groups
+        state, faults, groups, telemetry = self.state, self.faults, self.groups, self.telemetry
 
         def code(exchange: Exchange) -> int:
             return faults.take_top_level_code(exchange.api_key, exchange.broker_id)
@@ -225,6 +228,10 @@ class ClusterModel:
             ApiKey.INIT_PRODUCER_ID: lambda exchange, _: cluster_apis.init_producer_id(
                 state, exchange, code(exchange)
             ),
+            ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: lambda exchange, _: telemetry.get_subscriptions(
+                exchange, code(exchange)
+            ),
+            ApiKey.PUSH_TELEMETRY: lambda exchange, now: telemetry.push(exchange, code(exchange), now),
         }
 
     def _wall_ms(self, now: float) -> int:

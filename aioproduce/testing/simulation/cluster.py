@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.testing.fake_cluster.effects import Close, Effect, Send
 from aioproduce.testing.fake_cluster.model import ClusterModel
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aioproduce.testing.fake_cluster.log import StoredBatch
     from aioproduce.testing.simulation.clock import Event
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from aioproduce.testing.simulation.network import Network
 
 PORT: Final = 9092
+_SIZE: Final = 4
+"""Bytes of a request's length in front of it."""
+
 EPOCH_MS: Final = 1_700_000_000_000
 """The wall clock of the brokers when a simulation begins."""
 
@@ -35,19 +38,42 @@ class SimulatedCluster:
         network: Where they listen.
         brokers: How many.
         topics: Name -> number of partitions.
+        service_time: Called with a broker's id and the bytes of a request: how many seconds the broker works on
+            it, on one after the other. None: no time at all.
         **settings: As those of `ClusterState`.
 
     Attributes:
         model: The brokers: `model.faults`, `model.state`, `model.requests`.
     """
 
-    __slots__ = ("_endpoints", "_network", "_timer", "_timer_at", "model", "state")
+    __slots__ = (
+        "_busy_until",
+        "_endpoints",
+        "_network",
+        "_received_bytes",
+        "_service_time",
+        "_timer",
+        "_timer_at",
+        "model",
+        "state",
+    )
 
-    def __init__(self, network: Network, brokers: int, topics: Mapping[str, int], **settings: object) -> None:
+    def __init__(
+        self,
+        network: Network,
+        brokers: int,
+        topics: Mapping[str, int],
+        *,
+        service_time: Callable[[int, int], float] | None = None,
+        **settings: Any,
+    ) -> None:
         self._network = network
+        self._service_time = service_time
+        self._busy_until: dict[int, float] = {}
+        self._received_bytes: dict[int, bytearray] = {}
         self.state = ClusterState(
             [BrokerState(broker_id, host_of(broker_id), PORT) for broker_id in range(brokers)],
-            **settings,  # type: ignore[arg-type]
+            **settings,
         )
         for name, partitions in topics.items():
             self.state.create_topic(name, partitions)
@@ -102,16 +128,31 @@ class SimulatedCluster:
     def _accept(self, broker_id: int, endpoint: Endpoint) -> None:
         connection_id = self.model.connection_opened(broker_id, self._network.clock.now)
         self._endpoints[connection_id] = endpoint
-        endpoint.on_data = partial(self._received, connection_id)
+        endpoint.on_data = partial(self._received, broker_id, connection_id)
         endpoint.on_lost = partial(self._lost, connection_id)
         self._settle()
 
-    def _received(self, connection_id: int, data: bytes) -> None:
-        self.model.receive_data(connection_id, data, self._network.clock.now)
-        self._settle()
+    def _received(self, broker_id: int, connection_id: int, data: bytes) -> None:
+        if self._service_time is None:
+            self._serve(connection_id, data)
+            return
+        clock = self._network.clock
+        received = self._received_bytes.setdefault(connection_id, bytearray())
+        received += data
+        while len(received) >= _SIZE and len(received) >= (size := _SIZE + int.from_bytes(received[:_SIZE])):
+            begin = max(clock.now, self._busy_until.get(broker_id, 0.0))
+            self._busy_until[broker_id] = end = begin + self._service_time(broker_id, size)
+            clock.call_at(end, self._serve, connection_id, bytes(received[:size]))
+            del received[:size]
+
+    def _serve(self, connection_id: int, data: bytes) -> None:
+        if connection_id in self._endpoints:
+            self.model.receive_data(connection_id, data, self._network.clock.now)
+            self._settle()
 
     def _lost(self, connection_id: int, _error: Exception | None) -> None:
         self._endpoints.pop(connection_id, None)
+        self._received_bytes.pop(connection_id, None)
         self.model.connection_closed(connection_id, self._network.clock.now)
         self._settle()
 

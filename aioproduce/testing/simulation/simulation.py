@@ -80,7 +80,7 @@ class Simulation:
         brokers: int = 3,
         topics: Mapping[str, int] | None = None,
         trace: int | None = 0,
-        **settings: object,
+        **settings: Any,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster has at least one broker, not {brokers}")

@@ -16,11 +16,13 @@ import struct
 from collections import deque
 from collections.abc import Iterator
 
+from aioproduce._native.stats import Windows
 from aioproduce.core.broker_connection import BrokerConnection, ConnectionSettings, ConnectionState, LossCause
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Close, Effect, Send
 from aioproduce.core.in_flight_request import Completed
 from aioproduce.errors import UnsupportedVersionError
+from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproduce.wire.messages import BrokerAddress
 from tests.fuzz import peer
@@ -48,7 +50,9 @@ class Transport:
         self.effects: deque[Effect] = deque()
         self.deadlines: Deadlines[int] = Deadlines()
         address = BrokerAddress(1, "broker", 9092)
-        self.connection = BrokerConnection(1, address, SETTINGS, self.effects, self.deadlines)
+        self.connection = BrokerConnection(
+            1, address, SETTINGS, self.effects, self.deadlines, NodeMetrics(Windows())
+        )
         self.connection.connect(self.now, 1.0)
         self.is_made = False
         self.is_unwritten = False

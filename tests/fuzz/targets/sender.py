@@ -20,9 +20,11 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
+from aioproduce._native.stats import Windows
 from aioproduce.config import ProducerConfig
 from aioproduce.core.effects import Close, Compress, Connect, Send
 from aioproduce.core.sender import Sender
+from aioproduce.metrics import ProducerMetrics
 from aioproduce.testing.fake_cluster.encoding import encode_response
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.error_codes import NONE
@@ -146,7 +148,12 @@ class Brokers:
             **({} if settings % 3 == 0 else {"enable_idempotence": False, "acks": settings % 2}),
         )
         self.sender = Sender(
-            config, codec=None, runtime=FakeRuntime(), random=random.Random(settings), now=self.now
+            config,
+            codec=None,
+            runtime=FakeRuntime(),
+            random=random.Random(settings),
+            metrics=ProducerMetrics(Windows()),
+            now=self.now,
         )
         self.topics = ["t", "u"]
         for topic in self.topics:
@@ -222,7 +229,7 @@ class Brokers:
         key = b"k" * size if partition == 3 else None
         accumulator = self.sender.accumulator
         value = b"v" * size
-        delivery = accumulator.append(view, chosen, 0, key, value, None)
+        delivery = accumulator.append(view, chosen, 0, key, value, None, self.now)
         if delivery is None:
             lease = self.sender.pool.try_allocate(accumulator.size_of(key, value, None))
             if lease is None:

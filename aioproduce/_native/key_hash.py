@@ -1,0 +1,177 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The hashes of record keys: a key goes to one partition from any client that hashes alike.
+
+Called by the other modules of this folder for every record without a partition, by a *key rule*: one of the hashes
+`MURMUR2` (Java's `Utils.murmur2`), `CRC32` and `FNV1A` (librdkafka's `consistent` and `fnv1a`), or `NO_HASH` where
+keys have no say; with `HASHES_NULL`, a record without a key goes where the empty key goes, and with `SKIPS_EMPTY`
+an empty key counts as none. Which named partitioner has which rule is in `aioproduce.partitioners`.
+
+1. All arithmetic is modulo 2**32. Compiled, that is what an unsigned int does; interpreted, the masks do it.
+2. Of murmur2 the sign bit is dropped, as Java's `Utils.toPositive` does; of FNV-1a the absolute value is taken, as
+   librdkafka and Sarama do; CRC-32 is unsigned.
+
+One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if cython.compiled:
+    from cython.cimports.cpython.bytes import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        PyBytes_AS_STRING,
+    )
+
+NO_HASH: Final = 0
+MURMUR2: Final = 1
+CRC32: Final = 2
+FNV1A: Final = 3
+HASHES: Final = 3
+"""The bits of a rule that say which hash."""
+HASHES_NULL: Final = 4
+SKIPS_EMPTY: Final = 8
+
+UNDECIDED: Final = -1
+"""Where a key rule says nothing of a record."""
+
+# The same as C's integers (`key_hash.pxd`): a look-up of Python's costs a hundred instructions.
+_MURMUR2 = MURMUR2
+_CRC32 = CRC32
+_HASHES = HASHES
+_HASHES_NULL = HASHES_NULL
+_SKIPS_EMPTY = SKIPS_EMPTY
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _murmur2_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
+    mix: cython.uint = 0x5BD1E995
+    mask: cython.uint = 0xFFFFFFFF
+    h: cython.uint = 0x9747B28C ^ (size & 0xFFFFFFFF)
+    k: cython.uint
+    i: cython.Py_ssize_t = 0
+    rest: cython.Py_ssize_t = size & 3
+    while i < size - rest:
+        k = key[i + 3]
+        k = (k << 8) | key[i + 2]
+        k = (k << 8) | key[i + 1]
+        k = (k << 8) | key[i]
+        k = (k * mix) & mask
+        k ^= k >> 24
+        k = (k * mix) & mask
+        h = ((h * mix) & mask) ^ k
+        i += 4
+    if rest:
+        k = 0
+        while rest:
+            rest -= 1
+            k = (k << 8) | key[i + rest]
+        h = ((h ^ k) * mix) & mask
+    h ^= h >> 13
+    h = (h * mix) & mask
+    return h ^ (h >> 15)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _fnv1a_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
+    h: cython.uint = 0x811C9DC5
+    prime: cython.uint = 0x01000193
+    mask: cython.uint = 0xFFFFFFFF
+    i: cython.Py_ssize_t
+    for i in range(size):
+        h = ((h ^ key[i]) * prime) & mask
+    return h
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _crc32_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
+    if cython.compiled:
+        # Bit by bit: of keys' few bytes as fast as a call of zlib's.
+        crc: cython.uint = 0xFFFFFFFF
+        i: cython.Py_ssize_t
+        for i in range(size):
+            crc ^= key[i]
+            for _ in range(8):
+                crc = (crc >> 1) ^ (0xEDB88320 if crc & 1 else 0)
+        return crc ^ 0xFFFFFFFF
+    else:
+        # Bulk calls leave what was there before where there is no key.
+        return zlib.crc32(key[:size])
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def partition_at(
+    rule: cython.int, key: cython.p_uchar, size: cython.Py_ssize_t, count: cython.longlong
+) -> cython.longlong:
+    """What a key rule says of `size` bytes at an address, -1 for no key: for the other compiled modules."""
+    hashing: cython.int = rule & _HASHES
+    hashed: cython.uint
+    if hashing == 0 or count <= 0:
+        return -1
+    if size < 0:
+        if not rule & _HASHES_NULL:
+            return -1
+        size = 0
+    elif size == 0 and rule & _SKIPS_EMPTY:
+        return -1
+    if hashing == _MURMUR2:
+        hashed = _murmur2_at(key, size) & 0x7FFFFFFF
+    elif hashing == _CRC32:
+        hashed = _crc32_at(key, size)
+    else:
+        hashed = _fnv1a_at(key, size)
+        if hashed & 0x80000000:
+            hashed = (0xFFFFFFFF - hashed + 1) & 0xFFFFFFFF
+    return hashed % count
+
+
+@cython.ccall
+@cython.exceptval(-2)
+def partition_of(rule: cython.int, key: bytes | None, count: cython.longlong) -> cython.longlong:
+    """What a key rule says of a key: its partition of `count`, or `UNDECIDED`, also where none is known yet."""
+    if cython.compiled:
+        if key is None:
+            return partition_at(rule, cython.cast(cython.p_uchar, 0), -1, count)
+        return partition_at(rule, cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key), count)
+    else:
+        size = -1 if key is None else len(key)
+        return partition_at(rule, key or b"", size, count)  # type: ignore[arg-type]
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash of Kafka's default partitioner, unsigned (Java's int, modulo 2**32).
+
+    Example:
+        >>> murmur2(b"foobar") - 2**32
+        -790332482
+    """
+    if cython.compiled:
+        return _murmur2_at(cython.cast(cython.p_uchar, PyBytes_AS_STRING(data)), len(data))
+    else:
+        return _murmur2_at(data, len(data))  # type: ignore[arg-type]
+
+
+def partition_for_key(key: bytes, count: int) -> int:
+    """The partition of a key in a topic of `count` partitions, as Java's producer chooses it.
+
+    Raises:
+        ValueError: `count` is not positive.
+    """
+    if count <= 0:
+        raise ValueError(f"a topic has at least one partition, not {count}")
+    return partition_of(MURMUR2, key, count)

@@ -1,0 +1,294 @@
+"""The sensors that every batch, request and turn of the sender passes: of batches, of topics and of brokers.
+
+Owned by `metrics.ProducerMetrics`, which is a `RequestMetrics` itself; the core and the driver record into them.
+Compiled, because half a dozen of them hear of each batch. Times come in as seconds and are kept as milliseconds.
+
+Invariants:
+
+1. The stages of a batch's life add up to the time from its creation to its outcome.
+2. Nothing here raises, whatever is recorded, and nothing but topics and brokers makes it grow.
+
+One source, two builds, as `watcher.py`; `sensors.pxd` has the C types.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD
+from aioproduce._native.stats import Distribution, Meter, Spread, SummedSpread, Windows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioproduce._native import _cython_shadow as cython
+    from aioproduce._native._recorded_batch import RecordedBatch
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+
+@cython.final
+@cython.cclass
+class TopicMetrics:
+    """What is counted of one topic.
+
+    Attributes:
+        records: Sent, each attempt counted.
+        bytes: Sent, as compressed.
+        compression: Compressed size of the records over their size, of each batch.
+        retries: Records that were queued again.
+        errors: Records that failed.
+    """
+
+    __slots__ = ("bytes", "compression", "errors", "records", "retries")
+
+    def __init__(self, windows: Windows) -> None:
+        self.records = Meter(windows)
+        self.bytes = Meter(windows)
+        self.compression = Spread(windows)
+        self.retries = Meter(windows)
+        self.errors = Meter(windows)
+
+
+@cython.final
+@cython.cclass
+class NodeMetrics:
+    """What is counted of one broker, or of all of them together.
+
+    Args:
+        windows: How long what is recorded counts.
+        together: Those of all brokers, which hear of everything too.
+
+    Attributes:
+        requests: Their sizes in bytes.
+        outgoing: Bytes written.
+        responses: Answers.
+        incoming: Bytes read.
+        latency: Of Produce requests, in ms; of each broker only.
+        operations: Reads and writes; of all brokers together only.
+        in_flight: Looks up how many requests are not answered yet; of each broker only, set by who connects to it.
+    """
+
+    __slots__ = (
+        "_all",
+        "in_flight",
+        "incoming",
+        "latency",
+        "operations",
+        "outgoing",
+        "requests",
+        "responses",
+    )
+
+    def __init__(self, windows: Windows, together: NodeMetrics | None = None) -> None:
+        self._all = together
+        self.requests = Spread(windows)
+        self.outgoing = Meter(windows)
+        self.responses = Meter(windows)
+        self.incoming = Meter(windows)
+        self.latency = Spread(windows)
+        self.operations = Meter(windows)
+        self.in_flight: Callable[[], int] = int
+
+    def sent(self, size: cython.Py_ssize_t, now: cython.double) -> None:
+        """A request was written."""
+        self.requests.record(size, now)
+        self.outgoing.record(size, now)
+        if self._all is None:
+            self.operations.record(1, now)
+        else:
+            self._all.sent(size, now)
+
+    def received(self, size: cython.Py_ssize_t, responses: cython.Py_ssize_t, now: cython.double) -> None:
+        """Bytes came, and with them the ends of so many answers."""
+        self.incoming.record(size, now)
+        if responses:
+            self.responses.record(responses, now)
+        if self._all is None:
+            self.operations.record(1, now)
+        else:
+            self._all.received(size, responses, now)
+
+
+@cython.cclass
+class RequestMetrics:
+    """What is counted of requests and of the sender's turns.
+
+    Attributes:
+        nodes: By broker id, from the first connection on; bootstrap servers have negative ids.
+        all_nodes: All of them together.
+        request_latency: Of Produce requests.
+        throttle: What each answer says of it.
+        steps_worked: How long each turn of the sender took, in ns.
+        steps_waited: How long it slept before, in ns.
+        loop_lag: How much later the event loop ran what was due.
+    """
+
+    __slots__ = (
+        "_windows",
+        "all_nodes",
+        "loop_lag",
+        "nodes",
+        "request_latency",
+        "steps_waited",
+        "steps_worked",
+        "throttle",
+    )
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self.nodes: dict[int, NodeMetrics] = {}
+        self.all_nodes = NodeMetrics(windows)
+        self.request_latency = Distribution(windows)
+        self.throttle = Distribution(windows)
+        self.steps_worked = Spread(windows)
+        self.steps_waited = Spread(windows)
+        self.loop_lag = Distribution(windows)
+
+    def node(self, node_id: cython.Py_ssize_t) -> NodeMetrics:
+        """That broker's, by its number."""
+        found = self.nodes.get(node_id)
+        if found is None:
+            found = self.nodes[node_id] = NodeMetrics(self._windows, self.all_nodes)
+        return found
+
+    def answered(self, node_id: cython.Py_ssize_t, latency: cython.double, now: cython.double) -> None:
+        """A Produce request has its answer."""
+        node: NodeMetrics = self.node(node_id)
+        self.request_latency.record(latency * 1e3, now)
+        node.latency.record(latency * 1e3, now)
+
+    def throttled(self, seconds: cython.double, now: cython.double) -> None:
+        """An answer told how long its broker throttles this client; 0 counts, as in Kafka."""
+        self.throttle.record(seconds * 1e3, now)
+
+    def stepped(self, waited: cython.double, worked: cython.double, now: cython.double) -> None:
+        """The sender slept, and then did what there was to do."""
+        self.steps_waited.record(waited * 1e9, now)
+        self.steps_worked.record(worked * 1e9, now)
+
+    def lagged(self, seconds: cython.double, now: cython.double) -> None:
+        """The event loop ran what was due so much later."""
+        self.loop_lag.record(seconds * 1e3, now)
+
+
+@cython.final
+@cython.cclass
+class BatchMetrics:
+    """What is counted of batches.
+
+    Attributes:
+        topics: The same by topic, from the first batch or error on.
+        size: Bytes as sent.
+        compression: Compressed size of the records over their size.
+        queue_time: From creation to each sending.
+        records: Sent, each attempt counted.
+        records_per_request: Of each request.
+        record_size: Bytes of records before compression.
+        retries: Records that were queued again.
+        errors: Records that failed, or were refused.
+        batching_time: Until it was full or its linger over.
+        await_send_time: From then until it was sent first.
+        in_flight_time: Of the first attempt.
+        retry_time: From the failure of that to the outcome.
+        delivery_time: All four.
+    """
+
+    __slots__ = (
+        "_windows",
+        "await_send_time",
+        "batching_time",
+        "compression",
+        "delivery_time",
+        "errors",
+        "in_flight_time",
+        "queue_time",
+        "record_size",
+        "records",
+        "records_per_request",
+        "retries",
+        "retry_time",
+        "size",
+        "topics",
+    )
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self.topics: dict[str, TopicMetrics] = {}
+        self.size = Distribution(windows)
+        self.compression = Spread(windows)
+        self.queue_time = Distribution(windows)
+        self.records = Meter(windows)
+        self.records_per_request = Spread(windows)
+        self.record_size = SummedSpread(windows)
+        self.retries = Meter(windows)
+        self.errors = Meter(windows)
+        self.batching_time = Distribution(windows)
+        self.await_send_time = Distribution(windows)
+        self.in_flight_time = Distribution(windows)
+        self.retry_time = Distribution(windows)
+        self.delivery_time = Distribution(windows)
+
+    def topic(self, name: str) -> TopicMetrics:
+        """That topic's."""
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = TopicMetrics(self._windows)
+        return found
+
+    def sent(self, batches: Sequence[RecordedBatch], now: cython.double) -> None:
+        """These batches were handed to a connection, in one request."""
+        total: cython.Py_ssize_t = 0
+        count: cython.Py_ssize_t
+        size: cython.Py_ssize_t
+        whole: cython.Py_ssize_t
+        ratio: cython.double
+        topic: TopicMetrics
+        for batch in batches:
+            records = batch.records
+            count = records.record_count
+            whole = records.size
+            size = batch.size
+            # Of the records alone, as Kafka's MemoryRecordsBuilder has it: the header is not compressed.
+            ratio = (size - RECORD_BATCH_OVERHEAD) / (whole - RECORD_BATCH_OVERHEAD)
+            topic = self.topic(batch.topic)
+            topic.records.record(count, now)
+            topic.bytes.record(size, now)
+            topic.compression.record(ratio, now)
+            self.compression.record(ratio, now)
+            self.size.record(size, now)
+            self.queue_time.record((now - batch.created_at) * 1e3, now)
+            self.record_size.record_sum(whole - RECORD_BATCH_OVERHEAD, count, now)
+            self.record_size.record_highest(records.largest_record, now)
+            total += count
+        self.records.record(total, now)
+        self.records_per_request.record(total, now)
+
+    def retried(self, batch: RecordedBatch, now: cython.double) -> None:
+        """A batch goes back to its queue."""
+        count: cython.Py_ssize_t = batch.record_count
+        topic: TopicMetrics = self.topic(batch.topic)
+        self.retries.record(count, now)
+        topic.retries.record(count, now)
+
+    def ended(self, batch: RecordedBatch, now: cython.double, *, is_failed: cython.bint) -> None:
+        """A batch has its outcome."""
+        created_at: cython.double = batch.created_at
+        sent_at: cython.double = batch.first_sent_at
+        closed_at: cython.double = min(batch.closed_at, sent_at, now)
+        failed_at: cython.double = min(batch.first_failed_at, now)
+        self.delivery_time.record((now - created_at) * 1e3, now)
+        self.batching_time.record((closed_at - created_at) * 1e3, now)
+        self.await_send_time.record((min(sent_at, now) - closed_at) * 1e3, now)
+        if sent_at <= now:
+            self.in_flight_time.record((failed_at - sent_at) * 1e3, now)
+            if failed_at != now:
+                self.retry_time.record((now - failed_at) * 1e3, now)
+        if is_failed:
+            count: cython.Py_ssize_t = batch.record_count
+            topic: TopicMetrics = self.topic(batch.topic)
+            self.errors.record(count, now)
+            topic.errors.record(count, now)

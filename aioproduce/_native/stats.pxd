@@ -1,0 +1,58 @@
+# What is counted with in C: once a batch or a request, a dozen of them.
+
+cdef double _LOWEST
+cdef Py_ssize_t _SUB_BUCKETS
+cdef Py_ssize_t _BUCKETS
+
+
+cdef class Windows:
+    cdef readonly Py_ssize_t samples
+    cdef readonly double seconds
+
+
+cdef class _Sample:
+    cdef double began_at
+    cdef double last_at
+    cdef double total
+    cdef double highest
+    cdef long long count
+    cdef dict counts
+    cdef dict former
+    cdef reset(self, double now)
+
+
+cdef class _Windowed:
+    cdef Windows _windows
+    cdef double _seconds
+    cdef _Sample _latest
+    cdef list _samples
+    cdef dict _former
+    cdef Py_ssize_t _current
+    cdef _Sample _sample(self, double now)
+    cdef list _fresh(self, double now)
+    cdef double _elapsed(self, double now) except? -1
+
+
+cdef class Meter(_Windowed):
+    cdef readonly double total
+    cpdef record(self, double value, double now)
+
+
+cdef class Spread(_Windowed):
+    cdef readonly long long count
+    cdef readonly double total
+    cdef readonly double highest
+    cpdef record(self, double value, double now)
+
+
+cdef class SummedSpread(Spread):
+    cpdef record_sum(self, double total, long long count, double now)
+    cpdef record_highest(self, double value, double now)
+
+
+cdef class Distribution(Spread):
+    pass
+
+
+cpdef Py_ssize_t bucket_of(double value) except? -1
+cpdef double upper_end(Py_ssize_t bucket) except? -1

@@ -1,0 +1,359 @@
+"""What is measured: totals, rates, averages and maxima over Kafka's sampled windows, and histograms beneath.
+
+Called by `metrics`, once a batch or a request, never once a record. No clock: `now` is an argument, in seconds.
+
+The windows are Kafka's (`metrics.num.samples` of `metrics.sample.window.ms` each): a rate is over the time since
+the oldest sample began, and never over less than all but one of the windows; an average or maximum is of all
+samples in which something happened. Where Kafka has an average and a maximum only, the same numbers can also fill a
+histogram.
+
+Invariants:
+
+1. `record()` costs the same however much was recorded; what was recorded before the windows costs no memory.
+2. Totals and histogram counts only grow: they are what Prometheus and OpenTelemetry count with.
+3. A percentile is at most one twentieth above what it should be: buckets are so wide, and their upper end is told.
+
+One source, two builds, as `watcher.py`; `stats.pxd` has the C types.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if cython.compiled:
+    from cython.cimports.libc.math import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        ceil,
+        log2,
+        pow,
+    )
+else:
+    from math import ceil, log2, pow
+
+_SUB_BUCKETS: Final = 16
+"""Buckets between a power of two and the next."""
+
+_LOWEST: Final = 2.0**-20
+"""What is less falls into the first bucket."""
+
+_BUCKETS: Final = 60 * _SUB_BUCKETS
+"""From 2**-20 to 2**40: microseconds and years, bytes and gigabytes."""
+
+
+@cython.cclass
+class Windows:
+    """How long what was recorded counts.
+
+    Attributes:
+        samples: How many samples are kept: `metrics.num.samples`.
+        seconds: How long each takes in: `metrics.sample.window.ms`; a millisecond at least, so that 0, which Kafka
+            takes too, divides nothing.
+    """
+
+    __slots__ = ("samples", "seconds")
+
+    def __init__(self, samples: cython.Py_ssize_t = 2, seconds: cython.double = 30.0) -> None:
+        self.samples = samples
+        self.seconds = max(seconds, 0.001)
+
+
+@cython.cclass
+class _Sample:
+    __slots__ = ("began_at", "count", "counts", "former", "highest", "last_at", "total")
+
+    def __init__(self, former: dict[int, int], now: float) -> None:
+        self.counts: dict[int, int] = {}
+        self.former = former  # where the counts of a histogram go when the sample is used again
+        self.reset(now)
+
+    def reset(self, now: float) -> None:
+        self.began_at = now
+        self.last_at = now
+        self.count = 0
+        self.total = 0.0
+        self.highest = -math.inf
+        if self.counts:
+            for bucket, count in self.counts.items():
+                self.former[bucket] = self.former.get(bucket, 0) + count
+            self.counts = {}
+
+
+@cython.cclass
+class _Windowed:
+    """The samples of one sensor, as Kafka's SampledStat keeps them."""
+
+    # The latest sample and the length of a window lie here, too: a batch passes a dozen of these with a cold cache,
+    # and each object that is looked through costs it a wait for memory.
+    __slots__ = ("_current", "_former", "_latest", "_samples", "_seconds", "_windows")
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self._seconds = windows.seconds
+        self._latest: _Sample | None = None
+        self._samples: list[_Sample] = []
+        self._former: dict[int, int] = {}
+        self._current = -1
+
+    def _sample(self, now: float) -> _Sample:
+        """The sample that takes in what happens now."""
+        latest = self._latest
+        if latest is not None and now - latest.began_at < self._seconds:
+            return latest
+        sample: _Sample
+        samples = self._samples
+        self._current = (self._current + 1) % (self._windows.samples + 1)
+        if self._current == len(samples):
+            samples.append(_Sample(self._former, now))
+        sample = samples[self._current]
+        sample.reset(now)
+        self._latest = sample
+        return sample
+
+    def _fresh(self, now: float) -> list[_Sample]:
+        """The samples that still count."""
+        span = self._windows.samples * self._windows.seconds
+        sample: _Sample
+        for sample in self._samples:
+            if now - sample.last_at >= span:
+                sample.reset(now)
+        return self._samples
+
+    def _elapsed(self, now: float) -> float:
+        """Over how many seconds a rate is told."""
+        windows = self._windows
+        samples = self._fresh(now)
+        if not samples:
+            return windows.seconds * max(windows.samples - 1, 1)
+        sample: _Sample
+        first = now
+        for sample in samples:
+            first = min(first, sample.began_at)
+        elapsed = now - first
+        full = int(elapsed / windows.seconds)
+        if full < windows.samples - 1:
+            elapsed += (windows.samples - 1 - full) * windows.seconds
+        return max(elapsed, 0.001)
+
+
+@cython.final
+@cython.cclass
+class Meter(_Windowed):
+    """Something that happens: how often altogether, and how often a second.
+
+    Attributes:
+        total: The sum of all that was recorded.
+
+    Example:
+        >>> records = Meter(Windows())
+        >>> records.record(150, 0.0)
+        >>> records.total, records.rate(30.0)
+        (150.0, 5.0)
+    """
+
+    __slots__ = ("total",)
+
+    def __init__(self, windows: Windows) -> None:
+        super().__init__(windows)
+        self.total = 0.0
+
+    def record(self, value: float, now: float) -> None:
+        """So many more."""
+        sample = self._sample(now)
+        sample.total += value
+        sample.last_at = now
+        self.total += value
+
+    def rate(self, now: float) -> float:
+        """A second, over the windows."""
+        elapsed = self._elapsed(now)
+        total = 0.0
+        sample: _Sample
+        for sample in self._samples:
+            total += sample.total
+        return total / elapsed
+
+
+@cython.cclass
+class Spread(_Windowed):
+    """A size or a duration: its average and its maximum over the windows.
+
+    Attributes:
+        count: How many were recorded.
+        total: Their sum.
+        highest: The largest ever.
+
+    Example:
+        >>> latency = Spread(Windows())
+        >>> for seconds in (0.001, 0.002, 0.006):
+        ...     latency.record(seconds, 1.0)
+        >>> latency.average(2.0), latency.maximum(2.0)
+        (0.003, 0.006)
+    """
+
+    __slots__ = ("count", "highest", "total")
+
+    def __init__(self, windows: Windows) -> None:
+        super().__init__(windows)
+        self.count = 0
+        self.total = 0.0
+        self.highest = -math.inf
+
+    def record(self, value: float, now: float) -> None:
+        """One more; never negative."""
+        sample = self._sample(now)
+        sample.count += 1
+        sample.total += value
+        sample.last_at = now
+        if value > sample.highest:
+            sample.highest = value
+            self.highest = max(self.highest, value)
+        self.count += 1
+        self.total += value
+
+    def rate(self, now: float) -> float:
+        """How many a second, over the windows."""
+        elapsed = self._elapsed(now)
+        count = 0.0
+        sample: _Sample
+        for sample in self._samples:
+            count += sample.count
+        return count / elapsed
+
+    def sum_rate(self, now: float) -> float:
+        """How much a second, over the windows."""
+        elapsed = self._elapsed(now)
+        total = 0.0
+        sample: _Sample
+        for sample in self._samples:
+            total += sample.total
+        return total / elapsed
+
+    def average(self, now: float) -> float:
+        """Of the windows; NaN where nothing was recorded in them, as in Kafka."""
+        count = 0
+        total = 0.0
+        sample: _Sample
+        for sample in self._fresh(now):
+            count += sample.count
+            total += sample.total
+        return total / count if count else math.nan
+
+    def maximum(self, now: float) -> float:
+        """Of the windows; NaN where nothing was recorded in them."""
+        highest = -math.inf
+        sample: _Sample
+        for sample in self._fresh(now):
+            highest = max(highest, sample.highest)
+        return highest if highest != -math.inf else math.nan
+
+
+@cython.final
+@cython.cclass
+class SummedSpread(Spread):
+    """A `Spread` of what comes many at a time, told by their sum."""
+
+    __slots__ = ()
+
+    def record_sum(self, total: float, count: cython.longlong, now: float) -> None:
+        """Several of which only the sum is known; the maximum is told by `record_highest()`."""
+        sample = self._sample(now)
+        sample.count += count
+        sample.total += total
+        sample.last_at = now
+        self.count += count
+        self.total += total
+
+    def record_highest(self, value: float, now: float) -> None:
+        """The largest of those whose sum was recorded."""
+        sample = self._sample(now)
+        sample.highest = max(sample.highest, value)
+        self.highest = max(self.highest, value)
+
+
+@cython.final
+@cython.cclass
+class Distribution(Spread):
+    """A `Spread` with percentiles, and all that was ever recorded in a histogram.
+
+    Example:
+        >>> sizes = Distribution(Windows())
+        >>> for size in (1.0, 2.0, 64.0):
+        ...     sizes.record(size, 1.0)
+        >>> sizes.percentile(0.5, 1.0), sizes.histogram((2.0, 100.0))
+        (2.0, [2, 3, 3])
+    """
+
+    __slots__ = ()
+
+    def record(self, value: float, now: float) -> None:
+        """One more; never negative."""
+        sample = self._sample(now)
+        sample.count += 1
+        sample.total += value
+        sample.last_at = now
+        if value > sample.highest:
+            sample.highest = value
+            self.highest = max(self.highest, value)
+        self.count += 1
+        self.total += value
+        bucket = bucket_of(value)
+        sample.counts[bucket] = sample.counts.get(bucket, 0) + 1
+
+    def percentile(self, share: float, now: float) -> float:
+        """Of the windows: what a share (0 to 1) does not exceed; NaN where nothing was recorded in them."""
+        counts: dict[int, int] = {}
+        sample: _Sample
+        for sample in self._fresh(now):
+            for bucket, count in sample.counts.items():
+                counts[bucket] = counts.get(bucket, 0) + count
+        return _percentile(counts, share, self.maximum(now))
+
+    def histogram(self, bounds: tuple[float, ...]) -> list[int]:
+        """How many of all that was ever recorded are at most each of these bounds, ascending; the last is all.
+
+        A value counts for a bound if the upper end of its bucket does: so none is told to be less than it was.
+        """
+        of_each = [0] * (len(bounds) + 1)
+        all_counts = [self._former]
+        sample: _Sample
+        for sample in self._samples:
+            all_counts += [sample.counts]
+        for counts in all_counts:
+            for bucket, count in counts.items():
+                of_each[bisect_left(bounds, upper_end(bucket))] += count
+        return list(accumulate(of_each))
+
+
+def bucket_of(value: cython.double) -> cython.Py_ssize_t:
+    """The bucket of a number: 16 of them from each power of two to the next, from a millionth on (2**-20)."""
+    if value <= _LOWEST:
+        return 0
+    bucket: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, ceil(_SUB_BUCKETS * log2(value / _LOWEST)))
+    return bucket if bucket < _BUCKETS else _BUCKETS
+
+
+def upper_end(bucket: cython.Py_ssize_t) -> cython.double:
+    """The largest number of a bucket."""
+    return float(_LOWEST * pow(2.0, bucket / _SUB_BUCKETS))
+
+
+def _percentile(counts: dict[int, int], share: float, highest: float) -> float:
+    count = sum(counts.values())
+    if not count:
+        return math.nan
+    rank = max(math.ceil(share * count), 1)
+    for bucket in sorted(counts):
+        rank -= counts[bucket]
+        if rank <= 0:
+            return min(upper_end(bucket), highest)
+    raise AssertionError("the counts add up")

@@ -1,0 +1,194 @@
+"""The commands that show a producer at work: `aioproduce dashboard` (in the browser) and `top` (in the terminal).
+
+Called by `app`, which adds them to its commands. A service shows its own producers by mounting the dashboard
+(docs/dashboard.md); here are a demo, a load on a real cluster, and for `top` whatever dashboard runs somewhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+from rich.console import Console
+
+from aioproduce.cli.display import complain, hushed_warnings, write_output
+from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.options import Bootstrap, ConfigFile, Overrides
+from aioproduce.cli.settings import build_config
+from aioproduce.errors import ConfigError, ListenError, MissingExtraError, ProducerError
+
+if TYPE_CHECKING:
+    from aioproduce.producer import Producer
+
+_DEFAULT_PORT: Final = 8089
+
+Demo = Annotated[bool, typer.Option("--demo", help="A cluster in memory, with a load and some troubles.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", metavar="NAME", help="Send a load to this topic of --bootstrap-server; repeatable."
+    ),
+]
+LoadRate = Annotated[
+    float, typer.Option("--rate", metavar="N", min=0.1, max=1e6, help="The load's records per second.")
+]
+RecordSize = Annotated[int, typer.Option(min=0, max=1_000_000, help="Bytes of each of its records.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add `dashboard` and `top`."""
+    app.command()(dashboard)
+    app.command()(top)
+
+
+def _source(
+    is_demo: bool,
+    topics: list[str] | None,
+    config: dict[str, Any],
+    rate: float,
+    size: int,
+) -> contextlib.AbstractAsyncContextManager[Producer]:
+    """The producer to show, at work.
+
+    Raises:
+        ConfigError: it is not said which, or both, or not where the cluster is.
+    """
+    from aioproduce.cli.load import demo, load_on
+
+    if is_demo == bool(topics):
+        raise ConfigError(
+            "say what to show: --demo, or --bootstrap-server and --topic for a load on a real cluster. A service "
+            "that runs shows its own producers where it has the dashboard mounted (docs/dashboard.md)"
+        )
+    if is_demo:
+        return demo(rate, size, complain)
+    built = build_config(**config, options={}, client_id="aioproduce-load")
+    return load_on(built, topics or [], rate, size, complain)
+
+
+def dashboard(
+    is_demo: Demo = False,
+    bootstrap: Bootstrap = None,
+    topics: Topics = None,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    rate: LoadRate = 1000.0,
+    record_size: RecordSize = 200,
+    host: Annotated[str, typer.Option(help="The address to listen on; there is no login.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = _DEFAULT_PORT,
+) -> None:
+    """Show a producer at work in the browser, until Ctrl-C: a demo, or a load on a real cluster.
+
+    A service shows its own producers by mounting the dashboard, see docs/dashboard.md.
+    """
+    config = {"bootstrap": bootstrap, "file": config_file, "overrides": overrides or []}
+    try:
+        source = _source(is_demo, topics, config, rate, record_size)
+        with hushed_warnings() if is_demo else contextlib.nullcontext():
+            asyncio.run(_dashboard(source, host, port))
+    except (ConfigError, ListenError) as error:
+        complain(f"error: {error}{'; for example --port 0' if isinstance(error, ListenError) else ''}")
+        raise typer.Exit(ExitCode.BAD_INPUT) from None
+    except MissingExtraError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(ExitCode.BAD_INPUT) from None
+    except ProducerError as error:
+        complain(f"error: {error}")
+        raise typer.Exit(ExitCode.NOT_ACKNOWLEDGED) from None
+    raise typer.Exit(ExitCode.DONE)
+
+
+async def _dashboard(source: contextlib.AbstractAsyncContextManager[Producer], host: str, port: int) -> None:
+    from aioproduce.dashboard import serve
+
+    ended = _ended_by_signal()
+    async with source as producer, serve(producer, host=host, port=port) as server:
+        write_output(f"{server.url}\nCtrl-C ends it. In a terminal: aioproduce top {server.url}\n")
+        await ended.wait()
+
+
+def _ended_by_signal() -> asyncio.Event:
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    return ended
+
+
+def top(
+    address: Annotated[
+        str | None,
+        typer.Argument(help="Where a service has its dashboard: http://host:port/path/.", show_default=False),
+    ] = None,
+    is_demo: Demo = False,
+    bootstrap: Bootstrap = None,
+    topics: Topics = None,
+    config_file: ConfigFile = None,
+    overrides: Overrides = None,
+    rate: LoadRate = 1000.0,
+    record_size: RecordSize = 200,
+    client_id: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of several producers the one to show.", show_default=False),
+    ] = None,
+    is_once: Annotated[bool, typer.Option("--once", help="Show one picture, and end.")] = False,
+) -> None:
+    """Show a producer at work in the terminal, until Ctrl-C: a service's, a demo, or a load on a real cluster."""
+    from aioproduce.cli.top import AddressError, watch
+
+    console = Console()
+    config = {"bootstrap": bootstrap, "file": config_file, "overrides": overrides or []}
+    try:
+        if not is_once and not console.is_terminal:
+            raise ConfigError("top needs a terminal to draw on; --once shows one picture anywhere")
+        if address is None:
+            source = _source(is_demo, topics, config, rate, record_size)
+            with hushed_warnings():
+                asyncio.run(_top(source, client_id, is_once=is_once, console=console))
+        elif is_demo or topics:
+            raise ConfigError("give the address of a dashboard, or --demo, or --topic: not two of them")
+        else:
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            watch(address, client_id, is_once=is_once, console=console)
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.DONE) from None
+    except (ConfigError, AddressError) as error:
+        complain(f"error: {error}")
+        raise typer.Exit(ExitCode.BAD_INPUT) from None
+    except (ProducerError, OSError) as error:
+        where = f"nothing answers at {address}: " if address else ""
+        complain(f"error: {where}{getattr(error, 'reason', None) or error}")
+        raise typer.Exit(ExitCode.NOT_ACKNOWLEDGED) from None
+    raise typer.Exit(ExitCode.DONE)
+
+
+async def _top(
+    source: contextlib.AbstractAsyncContextManager[Producer],
+    client_id: str | None,
+    *,
+    is_once: bool,
+    console: Console,
+) -> None:
+    from aioproduce.cli.top import HISTORY, Screen, showing
+    from aioproduce.dashboard import Feed
+
+    ended = _ended_by_signal()
+    async with source as producer:
+        feed = Feed([producer], history=HISTORY)
+        screen = Screen(console, client_id, "this process")
+        ending = asyncio.ensure_future(ended.wait())
+        with showing(screen, is_once=is_once, console=console) as draw:
+            number = 0
+            while not ending.done() and not (is_once and screen.sample_count >= 2):
+                taking = asyncio.ensure_future(feed.next_after(number))
+                await asyncio.wait([ending, taking], return_when=asyncio.FIRST_COMPLETED)
+                if not taking.done():
+                    taking.cancel()
+                    break
+                for sample in taking.result():
+                    number = sample.number
+                    screen.take(sample.content)
+                draw()
+        ending.cancel()

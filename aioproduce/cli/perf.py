@@ -1,0 +1,384 @@
+"""The run of `aioproduce perf`: send so many records, at most so fast, and measure each.
+
+Called by `perf_command` with everything checked that can be checked without a cluster. One task sends, record after
+record, as Kafka's tool does; it is not awaited that a record is acknowledged before the next is sent.
+
+Invariants:
+
+1. A latency is from the call of `send()` to the acknowledgement, the wait for room included. The clock is read once
+   for a group of records, and again wherever a `send()` suspends: between two readings nothing else runs.
+2. Nothing waits by turning: a limited run sleeps until its next group is due, at most 500 times a second.
+3. Every end (done, failure, signal, second signal) flushes within a bound, then closes, then counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce._native.stopwatch import Stopwatch
+from aioproduce.cli.display import hushed_warnings
+from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.perf_lines import KafkaStats, Measured, warmup_line
+from aioproduce.cli.perf_timeline import Timeline
+from aioproduce.cli.signals import Signals
+from aioproduce.errors import (
+    FlushTimeoutError,
+    InvalidTopicError,
+    MaxBlockTimeoutError,
+    ProducerError,
+)
+from aioproduce.producer import Producer
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Coroutine, Generator
+
+    from aioproduce import DeliveryFuture
+    from aioproduce.cli.perf_payloads import Payloads
+    from aioproduce.config import ProducerConfig
+    from aioproduce.metrics import MetricsSnapshot
+
+# Records between two readings of the clock: some 50 microseconds.
+_GROUP: Final = 128
+_GROUPS_PER_SECOND: Final = 500
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerfJob:
+    """What is to be sent where, and how it is reported.
+
+    Attributes:
+        topic: The topic.
+        records: How many.
+        payloads: Their values.
+        config: The producer's.
+        rate: Records per second at most, `None` without a limit.
+        warmup: So many first records are left out of the steady state's figures.
+        interval: Seconds between two lines.
+        timeout: Seconds to wait for cluster and topic at the start, and for what is outstanding after a signal.
+    """
+
+    topic: str
+    records: int
+    payloads: Payloads
+    config: ProducerConfig
+    rate: float | None
+    warmup: int
+    interval: float
+    timeout: float
+
+
+@final
+class _Turns:
+    """Runs a coroutine, and tells when it suspends and when it goes on."""
+
+    __slots__ = ("_coroutine", "_resumed", "_suspended")
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, None],
+        suspended: Callable[[], None],
+        resumed: Callable[[], None],
+    ) -> None:
+        self._coroutine = coroutine
+        self._suspended = suspended
+        self._resumed = resumed
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        step: Callable[..., Any] = self._coroutine.send
+        given: Any = None
+        while True:
+            try:
+                waits_for = step(given)
+            except StopIteration:
+                return
+            self._suspended()
+            try:
+                given = yield waits_for
+                step = self._coroutine.send
+            except BaseException as error:  # whatever ends the task is the coroutine's to see
+                given = error
+                step = self._coroutine.throw
+            self._resumed()
+
+
+@final
+class _Sends:
+    """The records sent since the clock was read, until the stopwatch takes them.
+
+    Args:
+        stopwatch: It.
+        clock: The clock.
+        value_size: Of each record's value; -1 where they differ.
+
+    Attributes:
+        deliveries: Of these records, appended by who sends.
+        is_steady: Whether they come after the warm-up.
+    """
+
+    __slots__ = (
+        "_began_at",
+        "_called_at",
+        "_clock",
+        "_is_open",
+        "_stopwatch",
+        "_value_size",
+        "deliveries",
+        "is_steady",
+    )
+
+    def __init__(self, stopwatch: Stopwatch, clock: Callable[[], float], value_size: int = -1) -> None:
+        self._stopwatch = stopwatch
+        self._value_size = value_size
+        self._clock = clock
+        self._began_at = 0.0
+        # When send() was called for the first of them, if that was before it suspended.
+        self._called_at: float | None = None
+        self._is_open = False
+        self.deliveries: list[DeliveryFuture] = []
+        self.is_steady = False
+
+    def open(self) -> None:
+        """Sends follow, one after another."""
+        self._is_open = True
+        self._called_at = None
+        self._began_at = self._clock()
+
+    def close(self) -> None:
+        """Something else follows."""
+        self._take()
+        self._is_open = False
+
+    def suspended(self) -> None:
+        """In the middle of a `send()`, if this is open."""
+        if self._is_open:
+            is_same_call = self._called_at is not None and not self.deliveries
+            now = self._take()
+            if not is_same_call:
+                self._called_at = now
+
+    def resumed(self) -> None:
+        """It goes on."""
+        if self._is_open:
+            self._began_at = self._clock()
+
+    def _take(self) -> float:
+        now = self._clock()
+        if self.deliveries:
+            began_at = self._began_at
+            if self._called_at is not None:
+                self._stopwatch.record(self.deliveries[:1], self._called_at, began_at, self.is_steady)
+                del self.deliveries[0]
+                self._called_at = None
+            self._stopwatch.record(self.deliveries, began_at, now, self.is_steady, self._value_size)
+            self.deliveries.clear()
+        return now
+
+
+@final
+class PerfRun:
+    """One run.
+
+    Args:
+        job: What to do.
+        tell: Called with each line of the result.
+        announce: Called with a line for the user when a signal came.
+        clock: Tells the time in seconds.
+
+    Attributes:
+        stopwatch: The counts.
+        problem: What ended the run early, if anything but a record's failure did.
+        signal: The first signal that came.
+        total: After the run: all records.
+        steady: After the run: those after the warm-up, if there was one and it ended.
+        metrics: After the run: the producer's, before it was closed.
+    """
+
+    def __init__(
+        self,
+        job: PerfJob,
+        tell: Callable[[str], None],
+        announce: Callable[[str], None],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._job = job
+        self._tell = tell
+        self._announce = announce
+        self._clock = clock
+        self._signals = Signals()
+        self._producer = Producer(job.config)
+        self._stats: KafkaStats | None = None
+        self._steady_stats: KafkaStats | None = None
+        self._timeline: Timeline | None = None
+        self.stopwatch = Stopwatch(clock, self._settled)
+        self.problem: ProducerError | None = None
+        self.signal: signal.Signals | None = None
+        self.total: Measured | None = None
+        self.steady: Measured | None = None
+        self.metrics: MetricsSnapshot | None = None
+
+    async def run(self) -> None:
+        """Send everything; afterwards the attributes say what came of it."""
+        with self._signals.listening():
+            await self._producer.start()
+            work = asyncio.create_task(self._work(), name="aioproduce perf")
+            ticking = asyncio.create_task(self._tick(), name="aioproduce perf's timeline")
+            try:
+                self.signal = await self._signals.during(work)
+            finally:
+                work.cancel()
+                await asyncio.wait([work])
+            try:
+                await self._wind_up()
+            finally:
+                self.metrics = self._producer.metrics()
+                ticking.cancel()
+                await asyncio.wait([ticking])
+                await self._producer.close(0)
+        self._end()
+        if not work.cancelled():
+            work.result()  # a bug of ours is not to be hidden
+        if not ticking.cancelled():
+            ticking.result()
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the process ends with."""
+        if self.problem is not None and isinstance(self.problem, InvalidTopicError):
+            return ExitCode.BAD_INPUT
+        if self.problem is not None or self.stopwatch.failed:
+            return ExitCode.NOT_ACKNOWLEDGED
+        if self.signal is not None:
+            is_interrupt = self.signal.name == "SIGINT"
+            return ExitCode.INTERRUPTED if is_interrupt else ExitCode.TERMINATED
+        return ExitCode.DONE
+
+    @property
+    def stats(self) -> KafkaStats | None:
+        """Of all records; `None` before the first is sent."""
+        return self._stats
+
+    @property
+    def steady_stats(self) -> KafkaStats | None:
+        """Of those after the warm-up; `None` before the first of them is sent."""
+        return self._steady_stats
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """The course of the run; `None` before the first record is sent."""
+        return self._timeline
+
+    # -- the work ---
+
+    async def _work(self) -> None:
+        try:
+            with hushed_warnings():
+                await self._producer.check(self._job.timeout)
+                await self._producer.partitions_for(self._job.topic, self._job.timeout)
+        except ProducerError as error:
+            self.problem = error
+            return
+        self._begin()
+        sends = _Sends(self.stopwatch, self._clock, self._job.payloads.size)
+        try:
+            await _Turns(self._send_all(sends), sends.suspended, sends.resumed)
+            await self._producer.flush()
+        except ProducerError as error:
+            self.problem = error
+
+    def _begin(self) -> None:
+        job = self._job
+        if job.warmup:
+            self._tell(warmup_line(job.warmup))
+        now = self._clock()
+        self._stats = KafkaStats(now, job.interval, self.stopwatch.sinks, self._tell)
+        self._timeline = Timeline(now, self.stopwatch.sinks, self._producer.metrics)
+
+    async def _send_all(self, sends: _Sends) -> None:
+        job = self._job
+        started_at = self._clock()
+        size = _GROUP if job.rate is None else max(1, min(_GROUP, int(job.rate / _GROUPS_PER_SECOND)))
+        first = 0
+        while first < job.records:
+            if job.warmup and first == job.warmup:
+                self._end_warmup()
+                sends.is_steady = True
+            ends = job.records if first >= job.warmup else job.warmup
+            values = job.payloads.take(first, min(size, ends - first))
+            await self._send(values, sends)
+            first += len(values)
+            if job.rate is not None:
+                left = started_at + first / job.rate - self._clock()
+                if left > 0 and first < job.records:
+                    await asyncio.sleep(left)
+
+    async def _send(self, values: Any, sends: _Sends) -> None:
+        """The hot loop: one pass per record."""
+        send, topic, deliveries = self._producer.send, self._job.topic, sends.deliveries
+        rest = iter(values)
+        while True:
+            sends.open()
+            try:
+                for value in rest:
+                    # Not by a bound method: CPython has an instruction of its own for this call.
+                    deliveries.append(await send(topic, value))
+                return
+            except MaxBlockTimeoutError as error:
+                # As in Kafka's tool: this one failed, and the next may not.
+                self.stopwatch.refused(error)
+            finally:
+                sends.close()
+
+    def _end_warmup(self) -> None:
+        assert self._stats is not None
+        self._stats.is_silent = True
+        self._steady_stats = KafkaStats(
+            self._clock(), self._job.interval, self.stopwatch.steady_sinks, self._tell, is_steady=True
+        )
+
+    # -- meanwhile ---
+
+    def _settled(self, now: float) -> None:
+        for stats in (self._stats, self._steady_stats):
+            if stats is not None:
+                stats.settled(now)
+
+    async def _tick(self) -> None:
+        while True:
+            timeline = self._timeline
+            await asyncio.sleep(0.05 if timeline is None else timeline.interval)
+            if timeline is not None:
+                timeline.end_slot(self._clock(), self.stopwatch.failed)
+
+    # -- the end ---
+
+    async def _wind_up(self) -> None:
+        """After a signal: give what was accepted a bounded time to be acknowledged, or until a second signal."""
+        outstanding = self.stopwatch.outstanding
+        if self.signal is None or not outstanding:
+            return
+        self._announce(
+            f"{self.signal.name}: waiting at most {self._job.timeout:g} s for {outstanding} records that are not "
+            "acknowledged yet; once more to give them up"
+        )
+        flush = asyncio.create_task(self._producer.flush(self._job.timeout))
+        if await self._signals.during(flush) is not None:
+            flush.cancel()
+        with contextlib.suppress(asyncio.CancelledError, FlushTimeoutError, ProducerError):
+            await flush  # records that are left fail in close(0), each with its reason
+
+    def _end(self) -> None:
+        now = self._clock()
+        if self._timeline is not None:
+            self._timeline.end_slot(now, self.stopwatch.failed)
+        if self._stats is not None:
+            self.total = self._stats.end(now)
+            self._tell(self._stats.total_line(self.total))
+        if self._steady_stats is not None:
+            self.steady = self._steady_stats.end(now)
+            self._tell(self._steady_stats.total_line(self.steady))

@@ -1,0 +1,66 @@
+"""The options of `aioproduce perf`: names, what they take, help texts. Kafka's tool has those without a remark.
+
+Imported by `perf_command`, whose function has them as the types of its parameters, as typer wants it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from aioproduce.cli.settings import ENVIRONMENT
+
+PerfTopic = Annotated[str, typer.Option("--topic", help="Produce records to this topic.")]
+NumRecords = Annotated[int, typer.Option("--num-records", metavar="N", help="How many.")]
+RecordSize = Annotated[
+    int | None, typer.Option(metavar="BYTES", help="Send random letters, so many in each record.")
+]
+PayloadFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Send payloads of this file, each drawn at random.")
+]
+PayloadDelimiter = Annotated[
+    str, typer.Option(metavar="REGEX", help="What separates them; a line's end by default.")
+]
+PayloadMonotonic = Annotated[bool, typer.Option("--payload-monotonic", help="Send the numbers 0, 1, 2, ...")]
+Throughput = Annotated[
+    float, typer.Option(metavar="N", help="At most about N records per second; -1: without a limit.")
+]
+BootstrapServer = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap-server", "-b", metavar="HOST:PORT,...", help=f"Brokers to ask first; or {ENVIRONMENT}."
+    ),
+]
+ProducerProps = Annotated[
+    list[str] | None,
+    typer.Option("--producer-props", metavar="KEY=VALUE ...", help="As --command-property; older."),
+]
+CommandProperty = Annotated[
+    list[str] | None,
+    typer.Option(metavar="KEY=VALUE ...", help="Producer keys (see `aioproduce config`)."),
+]
+ProducerConfigFile = Annotated[
+    str | None, typer.Option("--producer.config", metavar="FILE", help="As --command-config; older.")
+]
+CommandConfig = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A .properties file with producer keys.")
+]
+PrintMetrics = Annotated[
+    bool, typer.Option("--print-metrics", help="Print the producer's metrics at the end.")
+]
+WarmupRecords = Annotated[
+    int, typer.Option(metavar="N", help="Tell, in one more line, the figures without the first N.")
+]
+ReportingInterval = Annotated[int, typer.Option(metavar="MS", help="Milliseconds between two lines.")]
+TransactionalId = Annotated[
+    str | None, typer.Option(metavar="ID", help="Refused: there are no transactions yet.")
+]
+TransactionDuration = Annotated[
+    int | None,
+    typer.Option("--transaction-duration-ms", metavar="MS", help="Refused: there are no transactions yet."),
+]
+Plot = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Ours: draw the run over time, .svg or .png (extra `plot`)."),
+]

@@ -1,0 +1,48 @@
+"""SIGINT and SIGTERM during a run: heard by the event loop, and what they interrupt.
+
+Called by the runs that send records (`send`, `perf`): a first signal ends the sending, a second one the wait for
+what was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from typing import TYPE_CHECKING, Any, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+@final
+class Signals:
+    """The signals that came and that nobody has heard yet."""
+
+    __slots__ = ("_came",)
+
+    def __init__(self) -> None:
+        self._came: asyncio.Queue[signal.Signals] = asyncio.Queue()
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take signals, in place of Python's own handling; on the running loop."""
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._came.put_nowait, number)
+        try:
+            yield
+        finally:
+            for number in _SIGNALS:
+                loop.remove_signal_handler(number)
+
+    async def during(self, work: asyncio.Task[Any]) -> signal.Signals | None:
+        """Wait for the end of a task, or for a signal, which is returned."""
+        waiting = asyncio.create_task(self._came.get())
+        try:
+            await asyncio.wait([work, waiting], return_when=asyncio.FIRST_COMPLETED)
+            return waiting.result() if waiting.done() and not work.done() else None
+        finally:
+            waiting.cancel()

@@ -1,0 +1,261 @@
+"""`aioproduce top`: the dashboard's samples in the terminal.
+
+Called by `look`. Samples come from the events of a running service's dashboard, read by a thread, or from a feed in
+this process.
+
+Invariants:
+
+1. A stream that is lost is tried again once a second, for ever, and the picture says since when it is old; an
+   address that is no dashboard ends the command at once, with the reason. One picture (`--once`) waits for nothing
+   that is lost.
+2. However many samples come, the terminal is drawn at most ten times a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import queue
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, final
+
+from rich.console import Console
+from rich.live import Live
+
+from aioproduce.cli.top_view import picture
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+HISTORY: Final = 300
+_SILENCE_SECONDS: Final = 15.0
+_AGAIN_SECONDS: Final = 1.0
+_DRAW_SECONDS: Final = 0.1
+_LONGEST_LINE: Final = 1 << 20
+
+
+class AddressError(Exception):
+    """What was given is no address of a dashboard, or nothing answers there."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The stream ended, or could not be opened.
+
+    Attributes:
+        reason: Why.
+        is_end: It ended in order, as each stream does in time.
+    """
+
+    reason: str
+    is_end: bool = False
+
+
+@final
+class Screen:
+    """What is drawn, and with which samples.
+
+    Args:
+        console: The terminal.
+        client_id: Of the producer to show; `None`: the first.
+        source: Where the samples come from, for the header.
+    """
+
+    __slots__ = ("_client_id", "_console", "_lost_at", "_samples", "_source")
+
+    def __init__(self, console: Console, client_id: str | None, source: str) -> None:
+        self._console = console
+        self._client_id = client_id
+        self._source = source
+        self._samples: deque[dict[str, Any]] = deque(maxlen=HISTORY)
+        self._lost_at: float | None = None
+
+    @property
+    def sample_count(self) -> int:
+        """How many samples there are."""
+        return len(self._samples)
+
+    def take(self, content: dict[str, Any]) -> None:
+        """A sample came.
+
+        Raises:
+            AddressError: there is no producer of that client id.
+        """
+        self._samples.append(content)
+        self._lost_at = None
+        self._chosen()
+
+    def lose(self, now: float) -> None:
+        """Nothing comes any more."""
+        if self._lost_at is None:
+            self._lost_at = now
+
+    def restart(self) -> None:
+        """What comes is of another feed."""
+        self._samples.clear()
+
+    def draw(self, now: float) -> Any:
+        """The picture, as large as the terminal is."""
+        is_lost = self._lost_at is not None
+        status = self._source
+        if self._lost_at is not None:
+            status = f"LOST for {max(now - self._lost_at, 0):.0f} s, trying again: {self._source}"
+        width, height = self._console.size
+        return picture(
+            self._samples, chosen=self._chosen(), width=width, height=height, status=status, is_lost=is_lost
+        )
+
+    def _chosen(self) -> int:
+        if self._client_id is None or not self._samples:
+            return 0
+        names: Sequence[str] = [producer["client_id"] for producer in self._samples[-1]["producers"]]
+        if self._client_id not in names:
+            raise AddressError(
+                f"no producer has the client id {self._client_id!r}: there are {', '.join(names)}"
+            )
+        return names.index(self._client_id)
+
+
+@final
+class EventReader(threading.Thread):
+    """Reads a dashboard's stream of events, again and again.
+
+    Args:
+        address: Of the page.
+        came: Takes `("begin", run)`, `("sample", content)`, and `Lost`.
+    """
+
+    def __init__(self, address: str, came: queue.SimpleQueue[tuple[str, Any] | Lost]) -> None:
+        super().__init__(name="aioproduce top", daemon=True)
+        self._address = address.rstrip("/") + "/events"
+        self._came = came
+        self._last_id = ""
+
+    def run(self) -> None:
+        """Read until the process ends."""
+        while True:
+            try:
+                with self.open() as answer:
+                    self._read(answer)
+                self._came.put(Lost("the stream ended", is_end=True))
+            except (OSError, http.client.HTTPException, AddressError, ValueError) as error:
+                self._came.put(Lost(str(error) or type(error).__name__))
+            time.sleep(_AGAIN_SECONDS)
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[http.client.HTTPResponse]:
+        """Ask for the stream.
+
+        Raises:
+            AddressError: it is no dashboard's.
+            OSError: nothing answers.
+        """
+        headers = {"Accept": "text/event-stream"} | (
+            {"Last-Event-ID": self._last_id} if self._last_id else {}
+        )
+        try:
+            if not self._address.lower().startswith(("http://", "https://")):
+                raise ValueError("it begins with neither http:// nor https://")
+            request = urllib.request.Request(self._address, headers=headers)
+            answer = urllib.request.urlopen(request, timeout=_SILENCE_SECONDS)
+        except (ValueError, http.client.InvalidURL) as error:
+            raise AddressError(
+                f"{self._address} is no address: {error}; give e.g. http://localhost:8089/"
+            ) from error
+        except urllib.error.HTTPError as error:
+            reason = f"{error.code} {error.reason}"
+            error.close()
+            what = (
+                "it takes no more viewers now (max_streams), or is ending"
+                if error.code == HTTPStatus.SERVICE_UNAVAILABLE
+                else "is that where the dashboard is mounted?"
+            )
+            raise AddressError(f"{self._address} answers {reason}: {what}") from error
+        except http.client.HTTPException as error:
+            # A connection that is closed without a word is an OSError, too, and not told apart from no answer.
+            if isinstance(error, OSError):
+                raise
+            raise AddressError(
+                f"{self._address} answers, but not by HTTP ({type(error).__name__}): is the port the dashboard's?"
+            ) from error
+        with answer:
+            kind = answer.headers.get_content_type()
+            if kind != "text/event-stream":
+                raise AddressError(
+                    f"{self._address} answers with {kind}: is that where the dashboard is mounted?"
+                )
+            yield answer
+
+    def _read(self, answer: http.client.HTTPResponse) -> None:
+        event: dict[str, str] = {}
+        while line := answer.readline(_LONGEST_LINE):
+            name, _, value = line.decode().rstrip("\r\n").partition(": ")
+            if name:
+                event[name] = value
+                continue
+            if event.get("event") == "begin":
+                self._came.put(("begin", json.loads(event["data"])["run"]))
+            elif "data" in event:
+                self._last_id = event.get("id", "")
+                self._came.put(("sample", json.loads(event["data"])))
+            event = {}
+
+
+def watch(address: str, client_id: str | None, *, is_once: bool, console: Console) -> None:
+    """Show a running service's dashboard until Ctrl-C, or once.
+
+    Raises:
+        AddressError: there is no dashboard at that address, or it has no such producer.
+        OSError: nothing answers there, or with `is_once` no more.
+    """
+    came: queue.SimpleQueue[tuple[str, Any] | Lost] = queue.SimpleQueue()
+    reader = EventReader(address, came)
+    with reader.open():
+        pass  # what is wrong from the start is an error, not a picture of nothing
+    reader.start()
+    screen = Screen(console, client_id, address)
+    run = ""
+    with showing(screen, is_once=is_once, console=console) as draw:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                what = came.get(timeout=1.0)
+                while True:
+                    if isinstance(what, Lost):
+                        if what.is_end:
+                            pass  # the next one is asked for; if that cannot be had, it is lost
+                        elif is_once:
+                            raise ConnectionError(what.reason)
+                        else:
+                            screen.lose(time.monotonic())
+                    elif what[0] == "sample":
+                        screen.take(what[1])
+                    elif what[1] != run:
+                        run = what[1]
+                        screen.restart()
+                    what = came.get_nowait()
+            if is_once and screen.sample_count >= 2:
+                return
+            draw()
+            time.sleep(_DRAW_SECONDS)
+
+
+@contextlib.contextmanager
+def showing(screen: Screen, *, is_once: bool, console: Console) -> Iterator[Any]:
+    """The terminal, while it shows this screen; what is yielded draws it anew.
+
+    With `is_once` nothing is drawn until the end, and then into the text of the terminal.
+    """
+    if is_once:
+        yield lambda: None
+        console.print(screen.draw(time.monotonic()), end="\n")
+        return
+    with Live(screen.draw(time.monotonic()), console=console, screen=True, auto_refresh=False) as live:
+        yield lambda: live.update(screen.draw(time.monotonic()), refresh=True)

@@ -1,0 +1,228 @@
+"""One snapshot of a producer's metrics, and the one before it, into what a chart shows: plain data, fit for JSON.
+
+Called by the feed. Sampled windows of Kafka's metrics are 30 s long: a chart of them would show a broker's end
+half a minute late. So rates are taken from what totals grew by between two snapshots, and averages from histograms
+in the same way; percentiles and maxima are those of the metrics, over their windows, and the page says so.
+
+Invariants:
+
+1. A number that there is none of (an average of nothing, the first rate) is `None`, never NaN: JSON has no NaN.
+2. The size of a reading is bounded: of topics and brokers the busiest are told one by one, the others as one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aioproduce.config import ProducerConfig
+    from aioproduce.metrics import MetricsSnapshot
+
+MOST_TOPICS: Final = 20
+MOST_BROKERS: Final = 20
+
+STAGES: Final = ("send-wait", "batching", "await-send", "in-flight", "retry", "delivery")
+"""The stages of a record's life in the order of KIP-91, and the whole of it from its batch's first record on."""
+
+_TOPIC_RATES: Final = (
+    ("records_per_s", "record-send-total"),
+    ("bytes_per_s", "byte-total"),
+    ("retries_per_s", "record-retry-total"),
+    ("errors_per_s", "record-error-total"),
+)
+_BROKER_RATES: Final = (("requests_per_s", "request-total"), ("bytes_per_s", "outgoing-byte-total"))
+_OTHERS: Final = "(others)"
+
+
+class Source(Protocol):
+    """What is looked at: a `Producer`, or what looks like one."""
+
+    @property
+    def config(self) -> ProducerConfig:
+        """Its configuration."""
+        ...
+
+    def metrics(self) -> MetricsSnapshot:
+        """Its metrics now."""
+        ...
+
+
+@final
+class Reader:
+    """Reads one producer, again and again.
+
+    Args:
+        source: The producer.
+    """
+
+    __slots__ = ("_averages", "_last", "_last_at", "_source")
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._last: MetricsSnapshot | None = None
+        self._last_at = 0.0
+        self._averages: dict[str, tuple[int, float]] = {}
+
+    def read(self, now: float) -> dict[str, Any]:
+        """The producer at this instant.
+
+        Args:
+            now: In seconds, of a clock that does not go back; rates are those since the last call.
+        """
+        snapshot = self._source.metrics()
+        growth = _Growth(self._last, snapshot, now - self._last_at)
+        self._last, self._last_at = snapshot, now
+        value = snapshot.value
+        total = value("buffer-total-bytes")
+        topics = _group("topic", _TOPIC_RATES, growth)
+        return {
+            "client_id": self._source.config.client_id,
+            "limits": _limits(self._source.config),
+            "records_per_s": growth.rate("record-send-total"),
+            "bytes_per_s": growth.rate("outgoing-byte-total"),
+            "retries_per_s": growth.rate("record-retry-total"),
+            "errors_per_s": growth.rate("record-error-total"),
+            "totals": {
+                "records": value("record-send-total"),
+                "retries": value("record-retry-total"),
+                "errors": value("record-error-total"),
+                "unobserved": value("unobserved-failure-total"),
+                "exhausted": value("buffer-exhausted-total"),
+            },
+            "latency": self._times(snapshot, "request-latency"),
+            "loop_lag": self._times(snapshot, "event-loop-lag"),
+            "throttle": self._times(snapshot, "produce-throttle-time"),
+            "stages": {stage: self._times(snapshot, f"{stage}-time") for stage in STAGES},
+            "buffer": {
+                "total": total,
+                "used": total - value("buffer-available-bytes"),
+                "waiting": value("waiting-tasks"),
+            },
+            "requests_in_flight": value("requests-in-flight"),
+            "connections": value("connection-count"),
+            "topics": _busiest(topics, "records_per_s", MOST_TOPICS),
+            "brokers": _brokers(snapshot, growth),
+        }
+
+    def _times(self, snapshot: MetricsSnapshot, name: str) -> dict[str, float | None]:
+        """Of a distribution: the average since the last reading; percentiles and maximum over the windows."""
+        histogram = snapshot.histogram(name)
+        count, total = self._averages.get(name, (0, 0.0))
+        self._averages[name] = (histogram.count, histogram.total)
+        grown = histogram.count - count
+        return {
+            "avg": _finite((histogram.total - total) / grown) if grown > 0 else None,
+            **{
+                suffix: _finite(snapshot.value(f"{name}-{suffix}"))
+                for suffix in ("p50", "p99", "p999", "max")
+            },
+        }
+
+
+@final
+class _Growth:
+    """What totals grew by from one snapshot to the next."""
+
+    __slots__ = ("_before", "_now", "_seconds")
+
+    def __init__(self, before: MetricsSnapshot | None, now: MetricsSnapshot, seconds: float) -> None:
+        self._before = before
+        self._now = now
+        self._seconds = seconds
+
+    def rate(self, name: str) -> float | None:
+        """A second's share of the producer's own."""
+        return self.rates(name, None).get("")
+
+    def rates(self, name: str, tag: str | None) -> dict[str, float | None]:
+        """A second's share by topic or broker; one that was not there before began at 0."""
+        now = _by_tag(self._now, name, tag)
+        if self._before is None or self._seconds <= 0:
+            return dict.fromkeys(now)
+        before = _by_tag(self._before, name, tag)
+        return {
+            which: _finite((total - before.get(which, 0.0)) / self._seconds) for which, total in now.items()
+        }
+
+
+def _by_tag(snapshot: MetricsSnapshot, name: str, tag: str | None) -> dict[str, float]:
+    """The values of that name by topic or broker; without a tag the producer's own, by nothing."""
+    # In one pass: a thousand topics looked up one by one would stall the event loop for seconds.
+    return {
+        metric.tags.get(tag, "") if tag else "": metric.value
+        for metric in snapshot.find(name)
+        if not isinstance(metric.value, str) and (tag in metric.tags if tag else len(metric.tags) == 1)
+    }
+
+
+def _limits(config: ProducerConfig) -> dict[str, float | None]:
+    """The settings that the times are to be seen against, in milliseconds."""
+    return {
+        "linger": _finite(config.linger * 1e3),
+        "request_timeout": _finite(config.request_timeout * 1e3),
+        "delivery_timeout": _finite(config.delivery_timeout * 1e3),
+        "window": _finite(config.metrics_sample_window * config.metrics_num_samples * 1e3),
+    }
+
+
+def _group(tag: str, rates: Iterable[tuple[str, str]], growth: _Growth) -> list[dict[str, Any]]:
+    """A row for each topic or broker."""
+    rows: dict[str, dict[str, Any]] = {}
+    for key, name in rates:
+        for which, rate in growth.rates(name, tag).items():
+            rows.setdefault(which, {"name": which})[key] = rate
+    return list(rows.values())
+
+
+def _brokers(snapshot: MetricsSnapshot, growth: _Growth) -> list[dict[str, Any]]:
+    tag = "node-id"
+    in_flight = _by_tag(snapshot, "requests-in-flight", tag)
+    average = _by_tag(snapshot, "request-latency-avg", tag)
+    longest = _by_tag(snapshot, "request-latency-max", tag)
+    rows = [
+        {
+            **row,
+            "name": row["name"].removeprefix("node-"),
+            "in_flight": in_flight[row["name"]],
+            "latency_avg": _finite(average[row["name"]]),
+            "latency_max": _finite(longest[row["name"]]),
+        }
+        for row in _group(tag, _BROKER_RATES, growth)
+        # Bootstrap servers have negative ids until metadata tells who they are; nothing is produced to them.
+        if not row["name"].startswith("node--")
+    ]
+    return _busiest(rows, "requests_per_s", MOST_BROKERS)
+
+
+def _busiest(rows: list[dict[str, Any]], key: str, most: int) -> list[dict[str, Any]]:
+    """By name; where there are too many, the busiest of them and the sum of all others."""
+    if len(rows) > most:
+        rows.sort(key=lambda row: (-(row[key] or 0.0), row["name"]))
+        others = rows[most:]
+        rows = [*rows[:most], _sum_of(others)]
+    return sorted(
+        rows,
+        key=lambda row: (
+            row["name"] == _OTHERS,
+            len(row["name"]) if row["name"].isdigit() else 0,
+            row["name"],
+        ),
+    )
+
+
+def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    summed: dict[str, Any] = {"name": _OTHERS, "count": len(rows)}
+    for key in rows[0]:
+        values = [row[key] for row in rows if row[key] is not None]
+        if key != "name":
+            is_sum = not key.startswith("latency")
+            summed[key] = (sum(values) if is_sum else max(values)) if values else None
+    return summed
+
+
+def _finite(value: float) -> float | None:
+    """To the microsecond: more figures are only more bytes."""
+    return round(value, 3) if math.isfinite(value) else None

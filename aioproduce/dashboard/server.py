@@ -1,0 +1,199 @@
+"""The dashboard on a port of its own, in the running event loop: for services that have no ASGI application.
+
+Used by services of aiohttp and the like, and by `aioproduce dashboard`. uvicorn serves; it is the extra
+`aioproduce[dashboard]`, imported when it is needed.
+
+Invariants:
+
+1. The process's signals stay whose they are.
+2. Leaving the context ends every connection, also that of a client that reads nothing, within `_GRACE_SECONDS`.
+3. What listens on the loopback address is shown to this machine only, and not to a web page that is open on it: one
+   of another's whose name was made to point here (DNS rebinding) says that name as `Host`, and is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce.dashboard.app import Dashboard
+from aioproduce.errors import ListenError, MissingExtraError, PortInUseError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from aioproduce.dashboard.app import Receive, Scope, Send
+    from aioproduce.dashboard.reading import Source
+
+DEFAULT_PORT: Final = 8089
+_GRACE_SECONDS: Final = 2
+_BACKLOG: Final = 128
+
+
+@final
+class DashboardServer:
+    """Where the dashboard is.
+
+    Attributes:
+        dashboard: The application.
+        host: The address that it listens on.
+        port: The port, also where any free one was asked for.
+    """
+
+    __slots__ = ("dashboard", "host", "port")
+
+    def __init__(self, dashboard: Dashboard, host: str, port: int) -> None:
+        self.dashboard = dashboard
+        self.host = host
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        """What to open in a browser, or to give to `aioproduce top`."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    producers: Source | Sequence[Source],
+    *,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    allowed_hosts: Sequence[str] = (),
+    **settings: Any,
+) -> AsyncIterator[DashboardServer]:
+    """Serve the dashboard on a port, beside whatever else the event loop does.
+
+    It has no login: whoever reaches the port sees the metrics, with the names of topics and hosts. That is why it
+    listens on the loopback address unless told otherwise. There it answers to addresses and to `localhost` only; a
+    proxy that passes its own name on wants that in `allowed_hosts`.
+
+    Args:
+        producers: A producer, or several.
+        host: The address to listen on.
+        port: The port; 0 takes a free one.
+        allowed_hosts: Further names that requests may have in `Host`, where the address is the loopback.
+        **settings: As for `Dashboard`: `interval`, `history`, `max_streams`, `stream_seconds`.
+
+    Yields:
+        Where it is.
+
+    Raises:
+        PortInUseError: another one listens there.
+        ListenError: there cannot be listened for another reason.
+        MissingExtraError: uvicorn is not installed: pip install 'aioproduce[dashboard]'.
+
+    Example:
+        >>> async with serve(producer, port=8089) as dashboard:  # doctest: +SKIP
+        ...     print(dashboard.url)
+        ...     await work()
+    """
+    try:
+        import uvicorn
+    except ModuleNotFoundError as error:
+        if error.name != "uvicorn":
+            raise
+        raise MissingExtraError("the dashboard on a port", extra="dashboard", name="uvicorn") from None
+
+    dashboard = Dashboard(producers, **settings)
+    listener = _listen(host, port)
+    is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+    config = uvicorn.Config(
+        _Guard(dashboard, allowed_hosts) if is_local else dashboard,
+        lifespan="off",
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+
+    class SignalsLeftAlone(uvicorn.Server):
+        def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+            return contextlib.nullcontext()
+
+    server = SignalsLeftAlone(config)
+    serving = asyncio.create_task(server.serve([listener]), name="aioproduce dashboard")
+    sampling = asyncio.create_task(dashboard.feed.sample_forever(), name="aioproduce dashboard samples")
+    try:
+        yield DashboardServer(dashboard, host, listener.getsockname()[1])
+    finally:
+        sampling.cancel()
+        dashboard.close()
+        server.should_exit = True
+        await asyncio.wait([sampling, serving])
+        for connection in list(server.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()  # of a client that does not read: nothing can be written any more
+        listener.close()
+        serving.result()
+
+
+@final
+class _Guard:
+    """Refuses what was asked of another name than this machine's own.
+
+    Args:
+        dashboard: What it stands in front of.
+        allowed: Further names.
+    """
+
+    __slots__ = ("_allowed", "_dashboard")
+
+    def __init__(self, dashboard: Dashboard, allowed: Sequence[str]) -> None:
+        self._dashboard = dashboard
+        self._allowed = frozenset(name.lower() for name in allowed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not self._is_ours(scope):
+            text = (
+                b"Only an address of this machine, or localhost, may be asked for. Behind a proxy: "
+                b"serve(..., allowed_hosts=[its name])\n"
+            )
+            headers = [(b"content-type", b"text/plain"), (b"content-length", b"%d" % len(text))]
+            await send({"type": "http.response.start", "status": 403, "headers": headers})
+            await send({"type": "http.response.body", "body": text})
+            return
+        await self._dashboard(scope, receive, send)
+
+    def _is_ours(self, scope: Scope) -> bool:
+        # Every browser says which host it asks.
+        told: str = dict(scope["headers"]).get(b"host", b"localhost").decode("ascii", "replace").lower()
+        name = told.rpartition(":")[0] if told.rpartition(":")[2].isdigit() else told
+        if name in self._allowed or name == "localhost" or name.endswith(".localhost"):
+            return True
+        try:
+            ipaddress.ip_address(name.strip("[]"))  # no name, so nobody can make it point elsewhere
+        except ValueError:
+            return False
+        return True
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        if not 0 <= port <= 65_535:  # getaddrinfo takes what is left of it
+            raise OverflowError("a port is a number from 0 to 65535")
+        family, _, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+            raise PortInUseError(
+                f"port {port} of {host} is in use: choose another port (0 takes a free one), or end what listens "
+                "there",
+                host=host,
+                port=port,
+            ) from error
+        raise ListenError(
+            f"cannot listen on port {port} of {host}: {reason}; the host must be an address of this machine, and "
+            "the port one that this user may take",
+            host=host,
+            port=port,
+        ) from error

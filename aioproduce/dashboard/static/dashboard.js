@@ -1,0 +1,251 @@
+// The page: takes samples from the stream of events, keeps what the charts show, says when the stream is lost.
+
+import { Chart } from "./charts.js";
+import { STAGES, drawTimeline } from "./timeline.js";
+import { bytes, bytesPerSecond, count, milliseconds, perSecond } from "./units.js";
+
+const KEPT = 300;
+const LINES = 8;
+const GRACE_MS = 3000;
+const AGAIN_MS = 2000;
+
+const at = (id) => document.getElementById(id);
+const state = { run: null, number: 0, interval: 1, samples: [], chosen: 0, heardAt: 0, source: null, lostTimer: null, isRefused: false };
+
+// -- what is drawn --
+
+// The busiest of the latest sample keep their colour by the order of their names over all that is kept.
+function named(group, key, format) {
+  return (producers) => {
+    const busy = new Map();
+    for (const producer of producers.slice(-60)) {
+      for (const row of producer[group]) busy.set(row.name, Math.max(busy.get(row.name) ?? 0, row[key] ?? 0));
+    }
+    const names = [...busy.keys()].sort((a, b) => busy.get(b) - busy.get(a)).slice(0, LINES);
+    names.sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
+    return names.map((name, index) => ({
+      name: group === "brokers" ? `broker ${name}` : name,
+      colour: index + 1,
+      dash: Math.floor(index / 4),
+      format,
+      value: (producer) => producer[group].find((row) => row.name === name)?.[key],
+    }));
+  };
+}
+
+const fixed = (...series) => () => series;
+const times = (key) => fixed(
+  { name: "average", colour: 1, fill: true, value: (p) => p[key].avg },
+  { name: "p50", colour: 3, dash: 1, value: (p) => p[key].p50 },
+  { name: "p99", colour: 2, value: (p) => p[key].p99 },
+  { name: "p99.9", colour: 4, dash: 2, value: (p) => p[key].p999 },
+);
+
+const DEFINITIONS = [
+  { title: "Records sent", note: "per second", format: perSecond, series: fixed({ name: "records", colour: 1, fill: true, value: (p) => p.records_per_s }) },
+  { title: "Bytes sent", note: "per second, to all brokers", format: bytesPerSecond, series: fixed({ name: "bytes", colour: 3, fill: true, value: (p) => p.bytes_per_s }) },
+  { title: "Request latency", note: "average of the second, rest of the window", isLog: true, format: milliseconds, series: times("latency") },
+  {
+    title: "Buffer", note: "bytes of buffer.memory, left; tasks that wait for room, right", format: bytes, right: { format: (value) => (Number.isInteger(value) ? count(value) : "") },
+    series: fixed(
+      { name: "in use", colour: 1, fill: true, value: (p) => p.buffer.used },
+      { name: "buffer.memory", colour: 0, dash: 1, value: (p) => p.buffer.total },
+      { name: "waiting tasks", colour: 2, scale: "right", format: (value) => count(value), value: (p) => p.buffer.waiting },
+    ),
+  },
+  { title: "Retries and errors", note: "records per second", format: perSecond, series: fixed(
+    { name: "retried", colour: 2, dash: 1, value: (p) => p.retries_per_s },
+    { name: "failed", colour: 7, fill: true, value: (p) => p.errors_per_s },
+  ) },
+  { title: "Requests in flight", note: "by broker, at the instant of the sample", isCount: true, format: (value) => (value === null || Number.isInteger(value) ? count(value) : ""), series: named("brokers", "in_flight") },
+  { title: "Requests", note: "per second, by broker", format: perSecond, series: named("brokers", "requests_per_s") },
+  { title: "Latency by broker", note: "average of the window", isLog: true, format: milliseconds, series: named("brokers", "latency_avg") },
+  { title: "Records by topic", note: "per second", format: perSecond, series: named("topics", "records_per_s") },
+  { title: "Event-loop lag", note: "by which the loop was late", isLog: true, format: milliseconds, series: times("loop_lag") },
+  { title: "Stages", note: "average of the second", isLog: true, format: milliseconds, series: fixed(
+    ...STAGES.map(([key, name], index) => ({ name, colour: [8, 1, 5, 3, 7, 6][index], dash: index === 5 ? 1 : 0, dots: key === "send-wait" || key === "retry", value: (p) => p.stages[key].avg })),
+  ) },
+  { title: "Throttling", note: "asked for by brokers", format: milliseconds, series: fixed(
+    { name: "average", colour: 1, fill: true, value: (p) => p.throttle.avg },
+    { name: "longest", colour: 2, value: (p) => p.throttle.max },
+  ) },
+];
+const charts = DEFINITIONS.map((definition) => new Chart(at("charts"), definition));
+
+const TILES = [
+  ["records sent", (p) => perSecond(p.records_per_s)],
+  ["bytes sent", (p) => bytesPerSecond(p.bytes_per_s)],
+  ["request latency, p99", (p) => milliseconds(p.latency.p99)],
+  ["buffer in use", (p) => `${((100 * p.buffer.used) / p.buffer.total).toFixed(0)} %`, (p) => p.buffer.used > 0.9 * p.buffer.total],
+  ["tasks waiting", (p) => count(p.buffer.waiting), (p) => p.buffer.waiting > 0],
+  ["requests in flight", (p) => count(p.requests_in_flight)],
+  ["records retried", (p) => count(p.totals.retries), (p) => p.retries_per_s > 0],
+  ["records failed", (p) => count(p.totals.errors), (p) => p.totals.errors > 0],
+];
+const tiles = TILES.map(([name]) => {
+  const tile = document.createElement("div");
+  const label = document.createElement("span");
+  label.textContent = name;
+  tile.className = "tile";
+  tile.append(document.createElement("b"), label);
+  at("tiles").append(tile);
+  return tile;
+});
+
+const BROKER_COLUMNS = [
+  ["broker", (row) => row.name], ["in flight", (row) => count(row.in_flight)], ["requests", (row) => perSecond(row.requests_per_s)],
+  ["sent", (row) => bytesPerSecond(row.bytes_per_s)], ["latency, average", (row) => milliseconds(row.latency_avg)], ["longest", (row) => milliseconds(row.latency_max)],
+];
+const TOPIC_COLUMNS = [
+  ["topic", (row) => row.name], ["records", (row) => perSecond(row.records_per_s)], ["bytes", (row) => bytesPerSecond(row.bytes_per_s)],
+  ["retried", (row) => perSecond(row.retries_per_s)], ["failed", (row) => perSecond(row.errors_per_s)],
+];
+
+function fillTable(table, columns, rows) {
+  const line = (cells, tag) => {
+    const made = document.createElement("tr");
+    for (const text of cells) {
+      const cell = document.createElement(tag);
+      if (tag === "th") cell.scope = "col";
+      cell.textContent = text;
+      made.append(cell);
+    }
+    return made;
+  };
+  const body = rows.map((row) => line(columns.map(([, value]) => value(row)), "td"));
+  if (body.length === 0) body.push(line(["none yet"], "td"));
+  table.replaceChildren(line(columns.map(([name]) => name), "th"), ...body);
+}
+
+// Where nobody looked for a while, or the service stood still, the lines have a gap.
+function columns() {
+  const instants = [];
+  const rows = [];
+  for (const { content } of state.samples) {
+    const seconds = content.at_ms / 1000;
+    const before = instants.at(-1);
+    if (before !== undefined && seconds - before > 3 * state.interval + 1) {
+      instants.push((before + seconds) / 2);
+      rows.push(null);
+    }
+    const producer = content.producers[state.chosen];
+    instants.push(seconds);
+    rows.push(producer);
+  }
+  return [instants, rows];
+}
+
+function chooseAmong(producers) {
+  const chooser = at("producer");
+  at("chooser").hidden = producers.length < 2;
+  at("client").textContent = producers.length < 2 ? producers[0].client_id : "";
+  const isSame = chooser.options.length === producers.length && producers.every((one, at) => one.client_id === chooser.options[at].text);
+  if (!isSame) {
+    chooser.replaceChildren(...producers.map((producer, index) => new Option(producer.client_id, String(index))));
+    state.chosen = Math.min(state.chosen, producers.length - 1);
+    chooser.value = String(state.chosen);
+  }
+}
+
+function draw() {
+  const latest = state.samples.at(-1);
+  at("empty").hidden = latest !== undefined;
+  at("content").hidden = latest === undefined;
+  if (latest === undefined) return;
+  chooseAmong(latest.content.producers);
+  const producer = latest.content.producers[state.chosen];
+  TILES.forEach(([, value, isBad], index) => {
+    tiles[index].firstChild.textContent = value(producer);
+    tiles[index].classList.toggle("bad", Boolean(isBad?.(producer)));
+  });
+  for (const place of document.querySelectorAll(".window")) place.textContent = milliseconds(producer.limits.window);
+  drawTimeline(at("timeline"), producer);
+  const [instants, rows] = columns();
+  for (const chart of charts) chart.show(instants, rows);
+  fillTable(at("brokers"), BROKER_COLUMNS, producer.brokers);
+  fillTable(at("topics"), TOPIC_COLUMNS, producer.topics);
+  at("content").dataset.sample = String(state.number);
+}
+
+let isDue = false;
+function drawSoon() {
+  if (isDue) return;
+  isDue = true;
+  // A history comes as many events: one picture of all. Not requestAnimationFrame, which hidden pages do not get.
+  setTimeout(() => { isDue = false; draw(); }, 30);
+}
+
+// -- the stream --
+
+function show(name, text) {
+  if (name === at("status").dataset.state && name !== "lost") return;
+  at("status").dataset.state = name;
+  at("status").textContent = text;
+  const isLost = name === "lost";
+  at("banner").hidden = !isLost;
+  if (!isLost) return;
+  const seen = state.samples.at(-1);
+  const since = seen ? ` What you see is of ${new Date(seen.content.at_ms).toLocaleTimeString()}.` : "";
+  const why = state.isRefused ? "The service takes no more viewers now (max_streams), or is ending." : "The stream is lost: is the service still running?";
+  at("banner").textContent = `${why}${since} Connecting again…`;
+}
+
+function heard() {
+  state.heardAt = Date.now();
+  clearTimeout(state.lostTimer);
+  state.lostTimer = null;
+  state.isRefused = false;
+  show("live", "live");
+}
+
+function connect() {
+  state.source?.close();
+  const source = new EventSource("events");
+  state.source = source;
+  state.heardAt = Date.now();
+  source.addEventListener("begin", (event) => {
+    const begin = JSON.parse(event.data);
+    if (begin.run !== state.run) Object.assign(state, { run: begin.run, number: 0, samples: [] });
+    state.interval = begin.interval_s;
+    heard();
+  });
+  source.addEventListener("message", (event) => {
+    const number = Number(event.lastEventId.split(".")[1]);
+    heard();
+    if (number <= state.number) return;
+    state.number = number;
+    state.samples.push({ number, content: JSON.parse(event.data) });
+    if (state.samples.length > KEPT) state.samples.splice(0, state.samples.length - KEPT);
+    drawSoon();
+  });
+  source.addEventListener("error", () => {
+    // A stream may end in order and go on within a second: not worth a banner.
+    state.lostTimer ??= setTimeout(() => show("lost", "lost"), GRACE_MS);
+    if (source.readyState !== EventSource.CLOSED) return;
+    // Answered, and not with a stream; an EventSource does not tell with what.
+    fetch("events", { method: "HEAD" }).then((answer) => answer.status === 503, () => false).then((isRefused) => {
+      state.isRefused = isRefused;
+      setTimeout(() => { if (state.source === source) connect(); }, AGAIN_MS);
+    });
+  });
+}
+
+// A network that went away says nothing: no event for long is as good as an error.
+setInterval(() => {
+  if (Date.now() - state.heardAt < Math.max(6000, 5000 * state.interval)) return;
+  show("lost", "lost");
+  connect();
+}, 1000);
+
+at("producer").addEventListener("change", (event) => {
+  state.chosen = Number(event.target.value);
+  draw();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+  for (const chart of charts) if (chart.plot) chart.rebuild();
+});
+let width = innerWidth;
+addEventListener("resize", () => {
+  if (innerWidth !== width) { width = innerWidth; drawSoon(); }
+});
+connect();

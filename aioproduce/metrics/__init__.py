@@ -1,0 +1,21 @@
+"""What an operator sees of a producer: Kafka's metrics, under Kafka's names, and our own."""
+
+from __future__ import annotations
+
+from aioproduce._native.sensors import BatchMetrics, NodeMetrics, TopicMetrics
+from aioproduce.metrics.catalog import GAUGES, snapshot
+from aioproduce.metrics.metric import Histogram, Metric, MetricKind, MetricsSnapshot
+from aioproduce.metrics.producer_metrics import ProducerMetrics
+
+__all__ = [
+    "GAUGES",
+    "BatchMetrics",
+    "Histogram",
+    "Metric",
+    "MetricKind",
+    "MetricsSnapshot",
+    "NodeMetrics",
+    "ProducerMetrics",
+    "TopicMetrics",
+    "snapshot",
+]

@@ -1,0 +1,498 @@
+"""The table of every metric: Kafka's names, with Kafka's meaning and unit, and ours behind them.
+
+Called by the ProducerLife for `producer.metrics()`. One row is one name; descriptions are for people and end up in
+Prometheus's HELP and in the docs.
+
+What differs from Java's, where a client of threads and one of an event loop cannot be the same:
+
+- `waiting-threads` are tasks (`waiting-tasks` is the same number), and so may wait more than a second a second:
+  `bufferpool-wait-ratio` can exceed 1, as with threads.
+- `select-*`, `io-*` and `io-wait-*`: a select is a step of the sender; I/O time is what it works, and what answers
+  take to be read, the wait what it sleeps between.
+- `record-size-*` are the bytes of a record in its batch; Java's are of the largest record of each batch, by an
+  estimate that has the batch's header in it.
+- `connection-close-*` are of connections that were open: Java counts refused ones. `connection-count` likewise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from aioproduce.metrics.metric import Histogram, Metric, MetricKind, MetricsSnapshot
+from aioproduce.metrics.producer_metrics import TIMED_CALLS, ProducerMetrics
+from aioproduce.metrics.rows import (
+    Row,
+    average,
+    counted,
+    distribution,
+    gauge,
+    meter,
+    spread,
+    table,
+    zero,
+)
+
+if TYPE_CHECKING:
+    from aioproduce._native.sensors import NodeMetrics, TopicMetrics
+    from aioproduce._native.stats import Distribution
+
+PRODUCER: Final = "producer-metrics"
+TOPIC: Final = "producer-topic-metrics"
+NODE: Final = "producer-node-metrics"
+APP_INFO: Final = "app-info"
+COUNT: Final = "kafka-metrics-count"
+
+_T = TypeVar("_T")
+
+_TIMES: Final = tuple(2.0**power for power in range(-4, 18))
+"""Bounds of the histograms of times: a sixteenth of a millisecond to two minutes."""
+
+_SIZES: Final = tuple(2.0**power for power in range(6, 25))
+"""Bounds of the histograms of sizes: 64 bytes to 16 MiB."""
+
+
+_CALLS: Final[Mapping[str, str]] = {
+    "flush": "The total time that flush() took",
+    "txn-init": "The total time that init_transactions() took",
+    "txn-begin": "The total time that begin_transaction() took",
+    "txn-send-offsets": "The total time that send_offsets_to_transaction() took",
+    "txn-prepare": "The total time that prepare_transaction() took",
+    "txn-commit": "The total time that commit_transaction() took",
+    "txn-abort": "The total time that abort_transaction() took",
+    "metadata-wait": "The total time that calls waited for a topic's metadata",
+}
+assert set(_CALLS) == set(TIMED_CALLS)
+
+
+def _call(name: str) -> Iterator[Row[ProducerMetrics]]:
+    yield Row(
+        f"{name}-time-ns-total",
+        "ns",
+        MetricKind.TOTAL,
+        _CALLS[name],
+        lambda m, _: float(m.calls[name]),
+    )
+
+
+_SENDER_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
+    distribution(
+        "batch-size", "bytes", "number of bytes sent of a partition in a request", lambda m: m.batches.size
+    ),
+    average(
+        "compression-rate",
+        "",
+        "compressed size of a batch's records over their size",
+        lambda m: m.batches.compression,
+    ),
+    distribution(
+        "record-queue-time",
+        "ms",
+        "time of a batch from its first record until it was sent",
+        lambda m: m.batches.queue_time,
+    ),
+    distribution(
+        "request-latency", "ms", "time until a Produce request was answered", lambda m: m.request_latency
+    ),
+    meter("record-send", "records", "records sent, each attempt counted", lambda m: m.batches.records),
+    average(
+        "records-per-request",
+        "records",
+        "number of records in a request",
+        lambda m: m.batches.records_per_request,
+    ),
+    spread(
+        "record-size",
+        "bytes",
+        "size of a record in its batch, before compression",
+        lambda m: m.batches.record_size,
+    ),
+    meter(
+        "record-retry",
+        "records",
+        "records that were queued again after an error",
+        lambda m: m.batches.retries,
+    ),
+    meter(
+        "record-error", "records", "records that failed, or that send() refused", lambda m: m.batches.errors
+    ),
+    meter(
+        "batch-split",
+        "batches",
+        "batches that were split, being too large for the broker",
+        lambda m: m.batch_splits,
+    ),
+    gauge("requests-in-flight", "requests", "The requests that are not answered yet"),
+    gauge("metadata-age", "s", "The age of the metadata in use"),
+    distribution(
+        "produce-throttle-time",
+        "ms",
+        "time that a broker throttled this client for, by each answer",
+        lambda m: m.throttle,
+    ),
+)
+
+_BUFFER_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
+    gauge("waiting-threads", "tasks", "The tasks that wait for room in buffer.memory"),
+    gauge("buffer-total-bytes", "bytes", "The memory that records may take: buffer.memory"),
+    gauge("buffer-available-bytes", "bytes", "The part of it that no batch holds"),
+    (
+        Row(
+            "bufferpool-wait-ratio",
+            "",
+            MetricKind.GAUGE,
+            "The time waited for room, of all tasks, in each second",
+            lambda m, now: m.buffer_wait.rate(now) / 1e9,
+        ),
+        Row(
+            "bufferpool-wait-time-ns-total",
+            "ns",
+            MetricKind.TOTAL,
+            "The total time waited for room",
+            lambda m, _: m.buffer_wait.total,
+        ),
+    ),
+    meter("buffer-exhausted", "records", "records refused for want of room", lambda m: m.buffer_exhausted),
+)
+
+_CALL_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(*(_call(name) for name in TIMED_CALLS))
+
+_NETWORK_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
+    meter("connection-close", "connections", "connections closed", lambda m: m.connections_closed),
+    meter("connection-creation", "connections", "connections opened", lambda m: m.connections_created),
+    gauge("connection-count", "connections", "The connections that are open"),
+    zero("successful-authentication", "connections", "connections that authenticated"),
+    (
+        Row(
+            "successful-authentication-no-reauth-total",
+            "connections",
+            MetricKind.TOTAL,
+            "The total number of those that cannot authenticate again",
+            lambda _m, _: 0.0,
+        ),
+    ),
+    zero("successful-reauthentication", "connections", "connections that authenticated again"),
+    zero("failed-authentication", "connections", "connections refused for who we are"),
+    zero("failed-reauthentication", "connections", "connections that could not authenticate again"),
+    (
+        Row(
+            "reauthentication-latency-avg",
+            "ms",
+            MetricKind.GAUGE,
+            "The average time to authenticate again",
+            lambda _m, _: math.nan,
+        ),
+        Row(
+            "reauthentication-latency-max",
+            "ms",
+            MetricKind.GAUGE,
+            "The maximum time to authenticate again",
+            lambda _m, _: math.nan,
+        ),
+    ),
+    meter(
+        "network-io", "operations", "reads and writes on all connections", lambda m: m.all_nodes.operations
+    ),
+    meter("outgoing-byte", "bytes", "bytes written to all brokers", lambda m: m.all_nodes.outgoing),
+    meter("incoming-byte", "bytes", "bytes read from all brokers", lambda m: m.all_nodes.incoming),
+    counted("request", "requests", "requests sent", lambda m: m.all_nodes.requests),
+    spread("request-size", "bytes", "size of a request", lambda m: m.all_nodes.requests),
+    meter("response", "responses", "answers", lambda m: m.all_nodes.responses),
+    counted("select", "steps", "times that the sender looked for work", lambda m: m.steps_worked),
+    (
+        Row(
+            "io-wait-time-ns-avg",
+            "ns",
+            MetricKind.GAUGE,
+            "The average time that the sender slept between two steps",
+            lambda m, now: m.steps_waited.average(now),
+        ),
+        Row(
+            "io-wait-ratio",
+            "",
+            MetricKind.GAUGE,
+            "The share of time that the sender slept",
+            lambda m, now: m.steps_waited.sum_rate(now) / 1e9,
+        ),
+        Row(
+            "io-wait-time-ns-total",
+            "ns",
+            MetricKind.TOTAL,
+            "The total time that the sender slept",
+            lambda m, _: m.steps_waited.total,
+        ),
+        Row(
+            "io-time-ns-avg",
+            "ns",
+            MetricKind.GAUGE,
+            "The average time of a step of the sender",
+            lambda m, now: m.steps_worked.average(now),
+        ),
+        Row(
+            "io-ratio",
+            "",
+            MetricKind.GAUGE,
+            "The share of time that the sender worked",
+            lambda m, now: m.steps_worked.sum_rate(now) / 1e9,
+        ),
+        Row(
+            "io-time-ns-total",
+            "ns",
+            MetricKind.TOTAL,
+            "The total time that the sender worked",
+            lambda m, _: m.steps_worked.total,
+        ),
+    ),
+)
+
+_OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
+    gauge("waiting-tasks", "tasks", "The tasks that wait for room in buffer.memory"),
+    distribution(
+        "send-wait-time",
+        "ms",
+        "time that a send() waited for room, of those that did",
+        lambda m: m.buffer_wait_time,
+    ),
+    distribution(
+        "batching-time",
+        "ms",
+        "time of a batch from its first record until it was full or linger.ms over",
+        lambda m: m.batches.batching_time,
+    ),
+    distribution(
+        "await-send-time",
+        "ms",
+        "time that a batch, full or its linger over, waited to be sent",
+        lambda m: m.batches.await_send_time,
+    ),
+    distribution(
+        "in-flight-time", "ms", "time of a batch's first attempt", lambda m: m.batches.in_flight_time
+    ),
+    distribution(
+        "retry-time",
+        "ms",
+        "time from the failure of a batch's first attempt to its outcome, of those that failed",
+        lambda m: m.batches.retry_time,
+    ),
+    distribution(
+        "delivery-time",
+        "ms",
+        "time of a batch from its first record to its outcome",
+        lambda m: m.batches.delivery_time,
+    ),
+    distribution(
+        "event-loop-lag", "ms", "time by which the event loop ran the sender late", lambda m: m.loop_lag
+    ),
+    meter(
+        "unobserved-failure",
+        "records",
+        "records that failed and that nobody awaited",
+        lambda m: m.unobserved_failures,
+    ),
+)
+
+PRODUCER_SECTIONS: Final[Mapping[str, tuple[Row[ProducerMetrics], ...]]] = {
+    "Records and requests": _SENDER_ROWS,
+    "The buffer": _BUFFER_ROWS,
+    "Calls": _CALL_ROWS,
+    "The network": _NETWORK_ROWS,
+    "Stages of a record's life, and the event loop": _OUR_ROWS,
+}
+"""Those of the producer itself. All sections but the last are Kafka's; percentiles are ours everywhere."""
+
+PRODUCER_ROWS: Final = table(*PRODUCER_SECTIONS.values())
+
+GAUGES: Final = (
+    "requests-in-flight",
+    "metadata-age",
+    "waiting-threads",
+    "waiting-tasks",
+    "buffer-total-bytes",
+    "buffer-available-bytes",
+    "connection-count",
+)
+"""What the owner of the sensors looks up: names of `ProducerMetrics.gauges`."""
+
+TOPIC_ROWS: Final[tuple[Row[TopicMetrics], ...]] = table(
+    meter("record-send", "records", "records sent, each attempt counted", lambda m: m.records),
+    meter("byte", "bytes", "bytes sent, as compressed", lambda m: m.bytes),
+    (
+        Row(
+            "compression-rate",
+            "",
+            MetricKind.GAUGE,
+            "The average compressed size of a batch's records over their size",
+            lambda m, now: m.compression.average(now),
+        ),
+    ),
+    meter("record-retry", "records", "records that were queued again after an error", lambda m: m.retries),
+    meter("record-error", "records", "records that failed", lambda m: m.errors),
+)
+
+NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
+    counted("request", "requests", "requests sent", lambda m: m.requests),
+    spread("request-size", "bytes", "size of a request", lambda m: m.requests),
+    meter("outgoing-byte", "bytes", "bytes written", lambda m: m.outgoing),
+    meter("response", "responses", "answers", lambda m: m.responses),
+    meter("incoming-byte", "bytes", "bytes read", lambda m: m.incoming),
+    spread("request-latency", "ms", "time until a Produce request was answered", lambda m: m.latency),
+    (
+        # ours
+        Row(
+            "requests-in-flight",
+            "requests",
+            MetricKind.GAUGE,
+            "The requests that are not answered yet",
+            lambda m, _: float(m.in_flight()),
+        ),
+    ),
+)
+
+HISTOGRAMS: Final[
+    tuple[tuple[str, str, str, tuple[float, ...], Callable[[ProducerMetrics], Distribution]], ...]
+] = (
+    ("batch-size", "bytes", "Bytes sent of a partition in a request", _SIZES, lambda m: m.batches.size),
+    (
+        "record-queue-time",
+        "ms",
+        "Time of a batch from its first record until it was sent",
+        _TIMES,
+        lambda m: m.batches.queue_time,
+    ),
+    (
+        "request-latency",
+        "ms",
+        "Time until a Produce request was answered",
+        _TIMES,
+        lambda m: m.request_latency,
+    ),
+    (
+        "produce-throttle-time",
+        "ms",
+        "Time that a broker throttled this client for",
+        _TIMES,
+        lambda m: m.throttle,
+    ),
+    (
+        "send-wait-time",
+        "ms",
+        "Time that a send() waited for room, of those that did",
+        _TIMES,
+        lambda m: m.buffer_wait_time,
+    ),
+    (
+        "batching-time",
+        "ms",
+        "Time of a batch until it was full or linger.ms over",
+        _TIMES,
+        lambda m: m.batches.batching_time,
+    ),
+    (
+        "await-send-time",
+        "ms",
+        "Time that a batch, full or its linger over, waited to be sent",
+        _TIMES,
+        lambda m: m.batches.await_send_time,
+    ),
+    ("in-flight-time", "ms", "Time of a batch's first attempt", _TIMES, lambda m: m.batches.in_flight_time),
+    (
+        "retry-time",
+        "ms",
+        "Time from the failure of the first attempt to the outcome",
+        _TIMES,
+        lambda m: m.batches.retry_time,
+    ),
+    (
+        "delivery-time",
+        "ms",
+        "Time of a batch from its first record to its outcome",
+        _TIMES,
+        lambda m: m.batches.delivery_time,
+    ),
+    (
+        "event-loop-lag",
+        "ms",
+        "Time by which the event loop ran the sender late",
+        _TIMES,
+        lambda m: m.loop_lag,
+    ),
+)
+
+
+def snapshot(
+    metrics: ProducerMetrics,
+    client_id: str,
+    app_info: Mapping[str, str | float],
+    now: float,
+    taken_at_ms: int,
+) -> MetricsSnapshot:
+    """Read all sensors.
+
+    Args:
+        metrics: The sensors.
+        client_id: The tag that all have.
+        app_info: `version`, `commit-id` and `start-time-ms`.
+        now: The instant that the windows end at.
+        taken_at_ms: The same in milliseconds since the epoch.
+    """
+    tags = {"client-id": client_id}
+    found: list[Metric] = []
+    found += _read(PRODUCER, tags, PRODUCER_ROWS, metrics, now)
+    found.append(_connections(metrics, tags, app_info, now))
+    # Copied in one step: a scrape may read from another thread, while a topic or a broker appears.
+    for topic, of_topic in list(metrics.batches.topics.items()):
+        found += _read(TOPIC, {**tags, "topic": topic}, TOPIC_ROWS, of_topic, now)
+    for node_id, of_node in list(metrics.nodes.items()):
+        found += _read(NODE, {**tags, "node-id": f"node-{node_id}"}, NODE_ROWS, of_node, now)
+    for name, value in app_info.items():
+        kind = MetricKind.TEXT if isinstance(value, str) else MetricKind.GAUGE
+        unit = "" if isinstance(value, str) else "ms"
+        found.append(Metric(APP_INFO, name, tags, APP_INFO_TEXTS[name], unit, kind, value))
+    count = float(len(found) + 1)
+    found.append(
+        Metric(COUNT, "count", tags, "How many metrics there are", "metrics", MetricKind.GAUGE, count)
+    )
+    histograms = [
+        Histogram(
+            name,
+            tags,
+            description,
+            unit,
+            bounds,
+            tuple(read(metrics).histogram(bounds)),
+            read(metrics).total,
+        )
+        for name, unit, description, bounds, read in HISTOGRAMS
+    ]
+    return MetricsSnapshot(found, histograms, taken_at_ms)
+
+
+def _connections(
+    metrics: ProducerMetrics, tags: Mapping[str, str], app_info: Mapping[str, str | float], now: float
+) -> Metric:
+    """The open connections by what this client tells brokers that it is (KIP-511)."""
+    software = {"clientSoftwareName": "aioproduce", "clientSoftwareVersion": str(app_info["version"])}
+    return Metric(
+        PRODUCER,
+        "connections",
+        {**tags, **software},
+        "The connections that are open, by client and version",
+        "connections",
+        MetricKind.GAUGE,
+        metrics.gauges["connection-count"](now),
+    )
+
+
+APP_INFO_TEXTS: Final[Mapping[str, str]] = {
+    "version": "The version of aioproduce",
+    "commit-id": "The revision that it was made from, where that is known",
+    "start-time-ms": "When the producer was started, in milliseconds since the epoch",
+}
+
+
+def _read(
+    group: str, tags: Mapping[str, str], rows: Iterable[Row[_T]], sensors: _T, now: float
+) -> Iterator[Metric]:
+    for row in rows:
+        yield Metric(group, row.name, tags, row.description, row.unit, row.kind, row.read(sensors, now))

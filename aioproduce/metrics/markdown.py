@@ -1,0 +1,103 @@
+"""Prints the table of metrics as the page `docs/metrics.md`.
+
+Called by `python -m aioproduce.metrics`; a test holds the checked-in page to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from aioproduce.metrics.catalog import APP_INFO_TEXTS, HISTOGRAMS, NODE_ROWS, PRODUCER_SECTIONS, TOPIC_ROWS
+from aioproduce.metrics.rows import PERCENTILES, Row
+
+_HEAD: Final = """\
+# Metrics
+
+Every metric of a producer, under the names that Kafka's Java client gives them, so that dashboards and alerts made
+for that fit. This page is printed by the table that the code itself goes by:
+`python -m aioproduce.metrics > docs/metrics.md`. What to look at when something is wrong is told in
+[troubleshooting](troubleshooting.md).
+
+## Reading them
+
+```python
+snapshot = producer.metrics()
+snapshot.value("record-send-rate")                          # of the producer
+snapshot.value("record-error-total", topic="orders")        # of a topic, from its first batch on
+snapshot.value("request-latency-max", node_id="node-2")     # of a broker, from its first connection on
+for metric in snapshot:
+    print(metric.group, metric.name, metric.tags, metric.value, metric.unit)
+json.dumps(snapshot.as_dict())
+```
+
+- A **total** counts from the start of the producer and never falls.
+- Rates, averages, maxima and percentiles are over the last `metrics.num.samples` windows of
+  `metrics.sample.window.ms` each (2 of 30 s). A rate is over no less than all but one of the windows, as in Kafka:
+  right after the start it is too low rather than too high. An average, a maximum or a percentile of nothing is NaN,
+  and null in `as_dict()`.
+- **Percentiles** (`-p50`, `-p99`, `-p999`) are ours. They are at most 4.4 % above the exact ones, and never above
+  the maximum. What is beneath them is in `snapshot.histograms`: counts since the start, for tools that reckon
+  percentiles themselves, over several producers together, say.
+- All metrics carry the tag `client-id`: give each producer of a process a `client.id` of its own.
+- Metrics can be read before the start and after the end. Reading costs some 400 microseconds, and 25 for each topic
+  and broker: every second is fine, every record is not. What is recorded is so per batch, request and wait.
+
+## What differs from Java's
+
+- "Threads" are tasks: `waiting-threads` counts those that wait in `send()`; `waiting-tasks` is the same number.
+- A "select" is a step of the sender, which runs in your event loop. `io-*` is what those steps take, together with
+  the reading of answers: the share of the loop that the producer uses. `io-wait-*` is what it sleeps in between.
+- `record-size-*` are of each record as it lies in its batch. Java's are of the largest record of each batch, by an
+  estimate that has the header of a batch in it.
+- `connection-close-*` and `connection-count` are of connections that were open; Java counts refused ones as well.
+- `record-error-total` without a topic also counts records that `send()`, `try_send()` or a bulk call refused, as
+  Java's does; with a topic, only those that were accepted and failed.
+- `produce-throttle-time-*` are of every answer but those to ApiVersions.
+- There are no transactions yet, and nothing to authenticate with: those metrics are there and 0, as Java's are
+  where `security.protocol` is PLAINTEXT.
+- `buffer-exhausted-total` counts each record that found no room, also those of `try_send()`, which does not wait.
+- The deprecated `bufferpool-wait-time-total`, `iotime-total` and `io-waittime-total` are left out, as in Kafka 4.
+
+"""
+
+
+def markdown_page() -> str:
+    """The whole page, as it is checked in."""
+    return _HEAD + "\n".join(_sections()) + "\n"
+
+
+def _sections() -> Iterator[str]:
+    for title, rows in PRODUCER_SECTIONS.items():
+        is_ours = rows is list(PRODUCER_SECTIONS.values())[-1]
+        yield from _section(
+            f"{title}: `producer-metrics`", rows, ours={row.name for row in rows} if is_ours else ()
+        )
+    yield from _section("Each topic: `producer-topic-metrics`, tag `topic`", TOPIC_ROWS)
+    yield from _section(
+        "Each broker: `producer-node-metrics`, tag `node-id`", NODE_ROWS, ours=("requests-in-flight",)
+    )
+    yield "A broker is `node-2` by its id, or `node--1` by its place in `bootstrap.servers` until that is known.\n"
+    yield "## The rest\n"
+    yield "| group | metric | what it is |\n|---|---|---|"
+    for name, text in APP_INFO_TEXTS.items():
+        yield f"| `app-info` | `{name}` | {text} |"
+    yield "| `kafka-metrics-count` | `count` | How many metrics there are |"
+    yield (
+        "| `producer-metrics` | `connections`, tags `clientSoftwareName` and `clientSoftwareVersion` | The "
+        "connections that are open, by client and version |\n"
+    )
+    yield "## Histograms\n"
+    yield "| histogram | unit | what it is of |\n|---|---|---|"
+    for name, unit, text, _, _ in HISTOGRAMS:
+        yield f"| `{name}` | {unit} | {text} |"
+
+
+def _section(title: str, rows: Iterable[Row[Any]], ours: Iterable[str] = ()) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield "| metric | unit | kind | what it is | whose |\n|---|---|---|---|---|"
+    suffixes = tuple(f"-{suffix}" for suffix, _ in PERCENTILES)
+    for row in rows:
+        whose = "ours" if row.name in ours or row.name.endswith(suffixes) else "Kafka's"
+        yield f"| `{row.name}` | {row.unit} | {row.kind.value} | {row.description} | {whose} |"
+    yield ""

@@ -1,0 +1,91 @@
+"""The sensors of one producer: what the core, the driver and `send()` record into.
+
+Owned by the ProducerLife, which hands it to whoever records. Recorded is once a batch, a request or a wait, never
+once a record; what can be read when somebody asks (bytes in use, requests in flight) is a gauge.
+
+Times come in as seconds and are kept in the units of Kafka's metrics: milliseconds, or nanoseconds where the name
+says so.
+
+Invariant: nothing here raises, whatever is recorded, and nothing but topics and brokers makes it grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, final
+
+from aioproduce._native.sensors import BatchMetrics, RequestMetrics
+from aioproduce._native.stats import Distribution, Meter, Windows
+
+_MS: Final = 1e3
+_NS: Final = 1e9
+
+TIMED_CALLS: Final = (
+    "flush",
+    "txn-init",
+    "txn-begin",
+    "txn-send-offsets",
+    "txn-prepare",
+    "txn-commit",
+    "txn-abort",
+    "metadata-wait",
+)
+"""What `<name>-time-ns-total` adds up the time of."""
+
+
+@final
+class ProducerMetrics(RequestMetrics):
+    """All sensors of a producer; those of requests and of the sender's turns are inherited.
+
+    Args:
+        windows: How long what is recorded counts.
+
+    Attributes:
+        batches: What every batch passes, by topic and altogether.
+        gauges: What is read when somebody asks, by the metric's name; set by the owner.
+        calls: Nanoseconds spent in each of `TIMED_CALLS`.
+    """
+
+    __slots__ = (
+        "batch_splits",
+        "batches",
+        "buffer_exhausted",
+        "buffer_wait",
+        "buffer_wait_time",
+        "calls",
+        "connections_closed",
+        "connections_created",
+        "gauges",
+        "unobserved_failures",
+    )
+
+    def __init__(self, windows: Windows) -> None:
+        super().__init__(windows)
+        self.batches = BatchMetrics(windows)
+        self.gauges: dict[str, Callable[[float], float]] = {}
+        self.calls = dict.fromkeys(TIMED_CALLS, 0)
+        self.batch_splits = Meter(windows)
+        # the pool's
+        self.buffer_wait = Meter(windows)
+        self.buffer_wait_time = Distribution(windows)
+        self.buffer_exhausted = Meter(windows)
+        # the network's
+        self.connections_created = Meter(windows)
+        self.connections_closed = Meter(windows)
+        # our own
+        self.unobserved_failures = Meter(windows)
+
+    def refused(self, now: float, count: int = 1) -> None:
+        """Records that no batch took: the call that sent them raised."""
+        self.batches.errors.record(count, now)
+
+    # -- waits ---
+
+    def waited_for_memory(self, seconds: float, now: float) -> None:
+        """A call waited for room, in vain or not."""
+        self.buffer_wait.record(seconds * _NS, now)
+        self.buffer_wait_time.record(seconds * _MS, now)
+
+    def spent(self, call: str, seconds: float) -> None:
+        """A call of `TIMED_CALLS` took so long."""
+        self.calls[call] += round(seconds * _NS)

@@ -1,0 +1,159 @@
+"""Keyless records many at a time: all to one partition, until it has had its share.
+
+One such rule per topic, made by whoever owns the topic's queues. For each such record the caller asks `peek()`,
+appends the record to that partition's queue, and reports the bytes to `on_appended()`.
+
+1. The choice changes only in `on_appended()`, and after `leave()`.
+2. A partition without leader is chosen only where no partition has one.
+3. Randomness is given: `random(n)` answers a number from 0 to n - 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from aioproduce.partitioners.load import LoadTable
+    from aioproduce.partitioners.protocol import TopicView
+
+_UNCHOSEN: Final = -1
+_UNBOUNDED: Final = 2**62
+
+
+@final
+class UniformSticky:
+    """One partition for a batch's worth of bytes (KIP-794): Kafka's default since 3.3.
+
+    The choice changes once `batch_size` bytes went to a partition, but then only when that leaves no fractional
+    batch behind (`can_switch`); at twice as many bytes in any case.
+
+    Args:
+        batch_size: Bytes that go to a partition before the next one is chosen: `batch.size`.
+        random: Uniform choice, `random(n)` from 0 to n - 1.
+        loads: Called at each switch; the table to draw the next partition from, or `None` for a uniform choice,
+            which is also what is made without it.
+
+    Raises:
+        ValueError: `batch_size` is not positive.
+    """
+
+    __slots__ = ("_batch_size", "_loads", "_partition", "_produced", "_random")
+
+    def __init__(
+        self,
+        batch_size: int,
+        random: Callable[[int], int],
+        loads: Callable[[TopicView], LoadTable | None] | None = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        self._batch_size = batch_size
+        self._random = random
+        self._loads = loads
+        self._partition = _UNCHOSEN
+        self._produced = 0
+
+    @property
+    def bytes_left(self) -> int:
+        """How many bytes may still go to the present choice before it changes in any case."""
+        return 2 * self._batch_size - self._produced
+
+    def peek(self, view: TopicView) -> int:
+        """The partition that the next record goes to. Asking does not change it."""
+        if self._partition == _UNCHOSEN or self._partition >= view.partition_count:
+            # The latter when the topic was made again with fewer partitions.
+            self._produced = 0
+            self._partition = self._next_partition(view)
+        return self._partition
+
+    def leave(self) -> None:
+        """Choose anew at the next look."""
+        self._partition = _UNCHOSEN
+
+    def on_appended(self, partition: int, appended: int, view: TopicView, *, can_switch: bool = True) -> None:
+        """Count bytes that were appended to a partition, and choose the next one if it had enough.
+
+        Args:
+            partition: Where they went; bytes for another than the present choice are not counted.
+            appended: How many; 0 asks again whether it is time to switch.
+            view: The topic's partitions.
+            can_switch: Whether every batch of the partition's queue is full. A switch away from a batch that
+                is not would send fractional batches when `linger.ms` is high; so the switch waits, up to
+                twice the size.
+        """
+        if partition != self._partition:
+            return
+        self._produced += appended
+        if self._produced >= (self._batch_size if can_switch else 2 * self._batch_size):
+            self._partition = self._next_partition(view)
+            self._produced = 0
+
+    def _next_partition(self, view: TopicView) -> int:
+        loads = None if self._loads is None else self._loads(view)
+        if loads is not None:
+            return loads.partition_at(self._random(loads.total))
+        return _any(view, self._random)
+
+
+@final
+class StickyPerBatch:
+    """One partition until its batch is full or sent (KIP-480): Kafka's default from 2.4 to 3.2.
+
+    A slow broker's batches take longer to be sent, so they grow larger, and most records go to the slowest broker:
+    why KIP-794 counts bytes instead.
+
+    Args:
+        random: Uniform choice, `random(n)` from 0 to n - 1.
+    """
+
+    __slots__ = ("_partition", "_produced", "_random")
+
+    bytes_left: Final = _UNBOUNDED
+
+    def __init__(self, random: Callable[[int], int]) -> None:
+        self._random = random
+        self._partition = _UNCHOSEN
+        self._produced = 0
+
+    def peek(self, view: TopicView) -> int:
+        """The partition that the next record goes to. Asking does not change it."""
+        if self._partition == _UNCHOSEN or self._partition >= view.partition_count:
+            self._produced = 0
+            self._partition = _any(view, self._random)
+        return self._partition
+
+    def leave(self) -> None:
+        """Choose anew at the next look."""
+        self._partition = _UNCHOSEN
+
+    def on_appended(self, partition: int, appended: int, view: TopicView, *, can_switch: bool = True) -> None:
+        """Count bytes that were appended, and choose another partition if a new batch would be begun.
+
+        Args:
+            partition: Where they went; bytes for another than the present choice are not counted.
+            appended: How many.
+            view: The topic's partitions.
+            can_switch: Whether no batch of the partition takes more records. A partition that was just chosen, and
+                got nothing yet, is kept: its first batch is to be begun.
+        """
+        if partition != self._partition:
+            return
+        self._produced += appended
+        if can_switch and self._produced:
+            self._partition = self._another(view)
+            self._produced = 0
+
+    def _another(self, view: TopicView) -> int:
+        """Any but the present one; that one where there is no other."""
+        row = view.available or range(view.partition_count)
+        number = self._random(len(row))
+        if row[number] == self._partition and len(row) > 1:
+            # One of the others, each as likely as the others were.
+            number = (number + 1 + self._random(len(row) - 1)) % len(row)
+        return row[number]
+
+
+def _any(view: TopicView, random: Callable[[int], int]) -> int:
+    row = view.available or range(view.partition_count)
+    return row[random(len(row))]

@@ -1,0 +1,173 @@
+"""A producer's metrics as OpenTelemetry's observable instruments.
+
+Called by services, through `aioproduce.reporters.opentelemetry`. Names are those that OpenTelemetry's own Java
+instrumentation of Kafka's producer uses, `kafka.producer.record_send_rate` with the attributes `client-id`, `topic`
+and `node-id`, and beside them those of the semantic conventions for messaging where there is one.
+
+Invariants:
+
+1. What Kafka tells of topics or of nodes is told of these only, as there: a sum over all attributes counts once.
+2. One collection reads each producer once, from its own event loop's thread.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, final
+
+from opentelemetry import metrics
+from opentelemetry.metrics import Observation
+
+from aioproduce.metrics import MetricKind
+from aioproduce.metrics.catalog import NODE, NODE_ROWS, PRODUCER, PRODUCER_ROWS, TOPIC, TOPIC_ROWS
+from aioproduce.reporters.sources import Sources
+from aioproduce.version import VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from opentelemetry.metrics import CallbackOptions, MeterProvider
+
+    from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.reporters.sources import Measured
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
+"""Of the semantic conventions that the names here and in the spans are from."""
+
+_FRESH: Final = 1.0
+"""Seconds that a snapshot serves the instruments of one collection."""
+
+_UNITS: Final = {"": "1", "ms": "ms", "ns": "ns", "s": "s", "bytes": "By", "batches": "{batch}"}
+
+
+class _Told(NamedTuple):
+    """What one instrument tells."""
+
+    group: str
+    name: str
+    kind: MetricKind
+    unit: str
+    description: str
+
+
+@final
+class ProducerMeter:
+    """Tells a meter provider the metrics of producers, whenever it collects.
+
+    Args:
+        *producers: Producers; `add()` takes those that come later.
+        meter_provider: The global one by default.
+
+    Raises:
+        ValueError: two producers have one client.id.
+
+    Example:
+        >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
+        ...     meter = ProducerMeter(producer)
+        ...     await serve(producer)
+    """
+
+    def __init__(self, *producers: Measured, meter_provider: MeterProvider | None = None) -> None:
+        self._sources = Sources(*producers)
+        self._reading = _Reading(self._sources)
+        meter = metrics.get_meter("aioproduce", VERSION, meter_provider, SCHEMA_URL)
+        for told in _instruments():
+            create = (
+                meter.create_observable_counter
+                if told.kind is MetricKind.TOTAL
+                else meter.create_observable_gauge
+            )
+            create(
+                f"kafka.producer.{told.name.replace('-', '_')}",
+                callbacks=[partial(self._observe, told)],
+                unit=told.unit,
+                description=told.description,
+            )
+        meter.create_observable_counter(
+            "messaging.client.sent.messages",
+            callbacks=[self._observe_sent],
+            unit="{message}",
+            description="Number of messages producer attempted to send to the broker.",
+        )
+
+    def add(self, producer: Measured) -> None:
+        """Tell of this producer, too.
+
+        Raises:
+            ValueError: another one has its client.id, so that what they tell would be the same series.
+        """
+        self._sources.add(producer)
+
+    def remove(self, producer: Measured) -> None:
+        """Tell of this producer no more.
+
+        Raises:
+            ValueError: it is not told of.
+        """
+        self._sources.remove(producer)
+
+    def _observe(self, told: _Told, _options: CallbackOptions) -> Iterator[Observation]:
+        for snapshot in self._reading.snapshots(told.name):
+            for metric in snapshot.find(told.name):
+                if metric.group == told.group and not math.isnan(float(metric.value)):
+                    yield Observation(float(metric.value), metric.tags)
+
+    def _observe_sent(self, _options: CallbackOptions) -> Iterator[Observation]:
+        for snapshot in self._reading.snapshots("messaging.client.sent.messages"):
+            for metric in snapshot.find("record-send-total"):
+                if metric.group == TOPIC:
+                    yield Observation(
+                        int(metric.value),
+                        {
+                            "messaging.system": "kafka",
+                            "messaging.operation.name": "send",
+                            "messaging.operation.type": "send",
+                            "messaging.destination.name": metric.tags["topic"],
+                            "messaging.client.id": metric.tags["client-id"],
+                        },
+                    )
+
+
+@final
+class _Reading:
+    """What the producers told this collection: OpenTelemetry asks for each instrument by itself.
+
+    A new collection shows by an instrument that asks again.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._lock = threading.Lock()
+        self._asked: set[str] = set()
+        self._snapshots: list[MetricsSnapshot] = []
+        self._read_at = -math.inf
+
+    def snapshots(self, asker: str) -> list[MetricsSnapshot]:
+        """Of all producers, for this instrument."""
+        with self._lock:
+            now = time.monotonic()
+            if asker in self._asked or now - self._read_at > _FRESH:
+                self._snapshots = self._sources.read()
+                self._read_at = now
+                self._asked.clear()
+            self._asked.add(asker)
+            return self._snapshots
+
+
+def _instruments() -> Iterable[_Told]:
+    """What there is to tell, by the most particular group that has it."""
+    told: dict[str, _Told] = {}
+    for group, rows in ((PRODUCER, PRODUCER_ROWS), (TOPIC, TOPIC_ROWS), (NODE, NODE_ROWS)):
+        for row in rows:
+            told[row.name] = _Told(group, row.name, row.kind, _unit(row.unit), row.description)
+    return told.values()
+
+
+def _unit(unit: str) -> str:
+    """In UCUM: `By/s`, `{record}`."""
+    counted, _, per = unit.partition("/")
+    ucum = _UNITS.get(counted) or f"{{{counted.removesuffix('s')}}}"
+    return f"{ucum}/{per}" if per else ucum

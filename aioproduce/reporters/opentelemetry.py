@@ -1,0 +1,21 @@
+"""OpenTelemetry: metrics by observable instruments, and a span with its context for each record sent.
+
+Used by services that have OpenTelemetry's SDK, or are run by its agent; needs the extra `opentelemetry`, which is
+its API alone: without an SDK all of this does nothing.
+"""
+
+from __future__ import annotations
+
+from aioproduce.errors import MissingExtraError
+
+try:
+    import opentelemetry.trace  # noqa: F401
+except ImportError as missing:
+    raise MissingExtraError(
+        "aioproduce.reporters.opentelemetry", extra="opentelemetry", name="opentelemetry"
+    ) from missing
+
+from aioproduce.reporters._otel_metrics import ProducerMeter
+from aioproduce.reporters._otel_tracing import TracingInterceptor
+
+__all__ = ["ProducerMeter", "TracingInterceptor"]

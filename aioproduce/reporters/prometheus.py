@@ -1,0 +1,222 @@
+"""Prometheus: a collector that shows producers as jmx_exporter shows Java's, and one for many worker processes.
+
+Used by services that have a registry of `prometheus_client`; needs the extra `prometheus`.
+
+Invariants:
+
+1. A scrape may come from any thread, at any time, whatever state the producers are in.
+2. No series comes twice in one scrape: client ids differ within a process, worker numbers between processes.
+3. A child that is forked while a server listens does not keep its port.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, Final, Self, final
+
+from aioproduce.errors import ListenError, MissingExtraError, PortInUseError
+
+try:
+    import prometheus_client
+    from prometheus_client.registry import Collector
+except ImportError as missing:
+    raise MissingExtraError(
+        "aioproduce.reporters.prometheus", extra="prometheus", name="prometheus_client"
+    ) from missing
+
+from prometheus_client.core import GaugeMetricFamily
+
+from aioproduce.reporters._families import check_labels, families
+from aioproduce.reporters.sources import Sources
+from aioproduce.reporters.worker_files import WorkerFile, read_workers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from types import TracebackType
+
+    from prometheus_client import CollectorRegistry
+    from prometheus_client import Metric as Family
+
+    from aioproduce.reporters.sources import Measured
+
+__all__ = ["CLIENT_TYPE", "MetricsServer", "ProducerCollector", "WorkerFile", "WorkersCollector"]
+
+CLIENT_TYPE: Final[Mapping[str, str]] = {"client_type": "producer"}
+"""A label that the rules of many dashboards for Kafka's clients ask for; jmx_exporter's default format has none."""
+
+
+@final
+class ProducerCollector(Collector):
+    """Shows the metrics of one process's producers; register it where the service's own metrics are.
+
+    Args:
+        *producers: Producers; `add()` takes those that come later.
+        labels: Put on every series; `{}` for exactly those of jmx_exporter's default format.
+
+    Raises:
+        ValueError: two producers have one client.id, or a label cannot be one.
+
+    Example:
+        >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
+        ...     prometheus_client.REGISTRY.register(ProducerCollector(producer))
+        ...     with MetricsServer(9404):
+        ...         await serve(producer)
+    """
+
+    def __init__(self, *producers: Measured, labels: Mapping[str, str] = CLIENT_TYPE) -> None:
+        self._labels = check_labels(labels)
+        self._sources = Sources(*producers)
+
+    def add(self, producer: Measured) -> None:
+        """Show this producer, too.
+
+        Raises:
+            ValueError: another one has its client.id, so that all series would be the same.
+        """
+        self._sources.add(producer)
+
+    def remove(self, producer: Measured) -> None:
+        """Show this producer no more.
+
+        Raises:
+            ValueError: it is not shown.
+        """
+        self._sources.remove(producer)
+
+    def collect(self) -> Iterator[Family]:
+        """As the registry asks for it."""
+        return families([(self._labels, snapshot) for snapshot in self._sources.read()])
+
+    def describe(self) -> Iterator[Family]:
+        """What `register()` checks: a second collector in a registry would show each family twice."""
+        return self.collect()
+
+
+@final
+class WorkersCollector(Collector):
+    """Shows the metrics of all worker processes that have a `WorkerFile` in a directory, each with its `worker`.
+
+    Any process may have one: a worker, or the one that started them. It does not need PROMETHEUS_MULTIPROC_DIR, and
+    goes well with it.
+
+    Args:
+        directory: As the workers' own.
+        labels: Put on every series.
+
+    Raises:
+        ValueError: a label cannot be one.
+
+    Example:
+        >>> registry = prometheus_client.CollectorRegistry()
+        >>> prometheus_client.multiprocess.MultiProcessCollector(registry)  # doctest: +SKIP
+        >>> registry.register(WorkersCollector("/run/app/kafka-metrics"))  # doctest: +SKIP
+        >>> app = prometheus_client.make_asgi_app(registry)  # doctest: +SKIP
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], *, labels: Mapping[str, str] = CLIENT_TYPE) -> None:
+        self._directory = directory
+        self._labels = check_labels(labels)
+
+    def collect(self) -> Iterator[Family]:
+        """As the registry asks for it."""
+        ages = GaugeMetricFamily(
+            "aioproduce_worker_values_age_seconds",
+            "How old the values of this worker process are; grows while its event loop is blocked",
+        )
+        labelled = []
+        for worker in read_workers(self._directory):
+            labels = {**self._labels, "worker": str(worker.number)}
+            ages.add_sample(ages.name, labels, worker.age)
+            labelled += [(labels, snapshot) for snapshot in worker.snapshots]
+        yield ages
+        yield from families(labelled)
+
+    def describe(self) -> Iterator[Family]:
+        """As `collect()`."""
+        return self.collect()
+
+
+@final
+class MetricsServer:
+    """Serves a registry by HTTP, from a thread: prometheus_client's server, with an end and with errors that help.
+
+    Args:
+        port: The port; 0 for any.
+        host: The address to listen at.
+        registry: What to serve.
+
+    Raises:
+        PortInUseError: another program, or another worker of this one, has the port.
+        ListenError: it cannot be listened at for another reason.
+
+    Example:
+        >>> with MetricsServer(0) as server:
+        ...     print(f"curl http://localhost:{server.port}/metrics")  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        port: int,
+        host: str = "0.0.0.0",
+        *,
+        registry: CollectorRegistry = prometheus_client.REGISTRY,
+    ) -> None:
+        try:
+            self._server, self._thread = prometheus_client.start_http_server(port, host, registry)
+        except (OSError, OverflowError) as error:  # the latter of a port above 65535
+            if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+                raise PortInUseError(
+                    f"port {port} of {host} is in use: take another port, or end the program that has it "
+                    f"(`ss -ltnp 'sport = :{port}'` names it). Workers of one service share a port by a "
+                    "WorkerFile each and one WorkersCollector",
+                    host=host,
+                    port=port,
+                ) from error
+            raise ListenError(
+                f"cannot listen at port {port} of {host}: {error}; name an address of this machine, and a port "
+                "from 1024 to 65535",
+                host=host,
+                port=port,
+            ) from error
+        _listening.add(self)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_port)
+
+    def close(self) -> None:
+        """Stop to listen; in a forked child, where the parent does, do nothing."""
+        if self not in _listening:
+            return
+        _listening.discard(self)
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+# Held here: one that nobody holds goes on, too, as its thread does.
+_listening: set[MetricsServer] = set()
+
+
+def _leave_to_the_parent() -> None:
+    for server in list(_listening):
+        # Its thread is the parent's, too: who connected here would wait for ever.
+        server._server.socket.close()
+    _listening.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)

@@ -1,0 +1,266 @@
+"""Metrics of several worker processes, met in a directory: each writes a file, whoever is scraped reads all.
+
+Called by services that run under gunicorn or uvicorn with workers, where a scrape reaches one of them by chance and
+prometheus_client's multiprocess mode leaves collectors out. Needs no library; the reader is `WorkersCollector`.
+
+A worker claims the lowest number that is free, by a lock that the kernel lets go of when the process ends, however
+it ends. So a worker that takes the place of another goes on with its number (to Prometheus a counter that was
+reset), and there are never more series than workers at one time.
+
+Invariants:
+
+1. A file is whole: it is written beside its place and moved there.
+2. What a dead process left is not shown, and needs no cleaning up: its lock is free.
+3. A child that a worker forks keeps none of its locks.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+import weakref
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce.core.bounded_log import BoundedLog
+from aioproduce.errors import WorkerSlotError
+from aioproduce.metrics import Histogram, Metric, MetricKind, MetricsSnapshot
+from aioproduce.reporters.periodic import PeriodicReporter, in_a_thread
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from aioproduce.reporters.sources import Measured
+
+_log = logging.getLogger("aioproduce")
+
+_FORMAT: Final = 1
+_MOST_WORKERS: Final = 1000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """What one worker process told last.
+
+    Attributes:
+        number: Its number in the directory, from 0 on.
+        age: Seconds since it told.
+        snapshots: Of its producers.
+    """
+
+    number: int
+    age: float
+    snapshots: list[MetricsSnapshot]
+
+
+@final
+class WorkerFile(PeriodicReporter):
+    """Writes this process's metrics where the workers of a service gather theirs, while its `async with` lasts.
+
+    Args:
+        *producers: Producers; their client ids may be those of another worker's.
+        directory: On a local disk or, better, in memory (`/run`, `/dev/shm`); it is made where it does not exist.
+        period: Seconds between two writes: how old a scraped value may be.
+
+    Raises:
+        ValueError: the period is not above 0.
+        WorkerSlotError: from the `async with`: the directory cannot be written to, or this is Windows.
+
+    Example:
+        >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
+        ...     async with WorkerFile(producer, directory="/run/app/kafka-metrics"):
+        ...         await serve(producer)
+    """
+
+    def __init__(self, *producers: Measured, directory: str | os.PathLike[str], period: float = 2.0) -> None:
+        super().__init__(period, is_at_once=True)
+        self._producers = producers
+        self._directory = Path(directory)
+        self._slot: _Slot | None = None
+
+    @property
+    def number(self) -> int:
+        """This worker's number, while the `async with` lasts."""
+        if self._slot is None:
+            raise RuntimeError("a WorkerFile has its number within its `async with`")
+        return self._slot.number
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        return self
+
+    def _prepare(self) -> None:
+        self._slot = _Slot(self._directory)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await super().__aexit__(kind, error, traceback)
+        finally:
+            if self._slot is not None:
+                self._slot.release()
+
+    async def _report(self) -> None:
+        assert self._slot is not None
+        text = json.dumps(
+            {"format": _FORMAT, "snapshots": [_as_json(each.metrics()) for each in self._producers]}
+        )
+        await in_a_thread(self._slot.write, text)
+
+
+def read_workers(directory: str | os.PathLike[str]) -> list[Worker]:
+    """What the workers that live told last, by their number; nothing while there is no such directory."""
+    workers = []
+    for lock in Path(directory).glob("worker-*.lock"):
+        values = lock.with_suffix(".json")
+        try:
+            if not _is_held(lock):
+                continue
+            age = max(time.time() - values.stat().st_mtime, 0.0)
+            content = json.loads(values.read_bytes())
+        except FileNotFoundError:
+            continue  # it begins, or ends
+        except ValueError as error:
+            _bounded_log.warning(
+                str(values), time.monotonic(), "%s is not a worker's metrics: %s", values, error
+            )
+            continue
+        if content.get("format") != _FORMAT:
+            _bounded_log.warning(
+                str(values), time.monotonic(), "%s was written by another version of aioproduce", values
+            )
+            continue
+        number = int(lock.stem.removeprefix("worker-"))
+        workers.append(Worker(number, age, [_snapshot(each) for each in content["snapshots"]]))
+    return sorted(workers, key=lambda worker: worker.number)
+
+
+_bounded_log = BoundedLog(_log, 60.0)
+
+
+@final
+class _Slot:
+    """A number in the directory, and the lock that makes it ours.
+
+    Raises:
+        WorkerSlotError: there is none to be had.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        if fcntl is None:
+            raise WorkerSlotError(
+                "workers' metrics need locks that end with their process, which Windows has not: give each worker "
+                "a port of its own to be scraped at",
+                directory=str(directory),
+            )
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self.number, self._descriptor = _claim(directory)
+            self._values = directory / f"worker-{self.number}.json"
+            self._values.unlink(missing_ok=True)  # of a worker that died
+        except OSError as error:
+            raise WorkerSlotError(
+                f"{directory} cannot hold the workers' metrics ({error}): name a local directory that each worker "
+                "may write to",
+                directory=str(directory),
+            ) from error
+        _held.add(self)
+
+    def write(self, text: str) -> None:
+        """Put this in place of what was told before."""
+        beside = self._values.with_suffix(".new")
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(self._values)
+
+    def release(self) -> None:
+        """Tell nothing more, and leave the number to another."""
+        self._values.unlink(missing_ok=True)
+        self._values.with_suffix(".new").unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the lock; in a forked child, where the parent has it still, of our hold of it."""
+        if self._descriptor >= 0:
+            _held.discard(self)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+_held: weakref.WeakSet[_Slot] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    for slot in list(_held):
+        slot.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
+def _claim(directory: Path) -> tuple[int, int]:
+    for number in range(_MOST_WORKERS):
+        descriptor = os.open(
+            directory / f"worker-{number}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+        )
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(
+                descriptor
+            )  # another worker's, or looked at in this moment: the next number does as well
+        except BaseException:
+            os.close(descriptor)
+            raise
+        else:
+            return number, descriptor
+    raise OSError(f"all of its {_MOST_WORKERS} places are taken")
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether the process that claimed it lives."""
+    with lock.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _as_json(snapshot: MetricsSnapshot) -> dict[str, Any]:
+    return {
+        "taken_at_ms": snapshot.taken_at_ms,
+        "metrics": [
+            [each.group, each.name, each.tags, each.description, each.unit, each.kind.value, each.value]
+            for each in snapshot
+        ],
+        "histograms": [asdict(each) for each in snapshot.histograms],
+    }
+
+
+def _snapshot(told: dict[str, Any]) -> MetricsSnapshot:
+    return MetricsSnapshot(
+        [
+            Metric(group, name, tags, description, unit, MetricKind(kind), value)
+            for group, name, tags, description, unit, kind, value in told["metrics"]
+        ],
+        [
+            Histogram(**{**each, "bounds": tuple(each["bounds"]), "counts": tuple(each["counts"])})
+            for each in told["histograms"]
+        ],
+        told["taken_at_ms"],
+    )

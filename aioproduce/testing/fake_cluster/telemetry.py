@@ -1,0 +1,145 @@
+"""GetTelemetrySubscriptions and PushTelemetry (KIP-714): what the cluster wants of clients, and what it got.
+
+Called by `model`. One subscription for all clients, as `kafka-client-metrics.sh --alter` without `--match` makes.
+
+Invariants:
+1. A client gets one id, in the order of the first questions, and keeps it; a changed subscription has another id.
+2. What is checked is what Kafka's ClientMetricsManager checks: the client's id, the subscription's, the codec, the
+   size, and that a client pushes nothing after its last push. Not checked: the interval.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from aioproduce.compression import CODECS, decompress
+from aioproduce.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproduce.testing.fake_cluster.exchange import Body, Exchange
+
+_UNSUBSCRIBED_INTERVAL: Final = 300.0
+_MAX_BYTES: Final = 1024 * 1024
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TelemetryPush:
+    """Metrics that a client pushed and the cluster took.
+
+    Attributes:
+        client_id: The client's `client.id`.
+        client_instance_id: The id that the cluster gave it.
+        broker_id: Who got it.
+        is_last: Whether the client said that it ends.
+        compression_type: The codec's id.
+        metrics: OTLP's MetricsData, decompressed.
+        at: When, in the event loop's clock.
+    """
+
+    client_id: str | None
+    client_instance_id: UUID
+    broker_id: int
+    is_last: bool
+    compression_type: int
+    metrics: bytes
+    at: float
+
+
+@final
+class TelemetryCollector:
+    """What is subscribed to, and what came."""
+
+    __slots__ = (
+        "_codecs",
+        "_instances",
+        "_interval",
+        "_is_delta",
+        "_max_bytes",
+        "_prefixes",
+        "_subscription_id",
+        "pushes",
+    )
+
+    def __init__(self) -> None:
+        self.pushes: list[TelemetryPush] = []
+        # Whether each client that has an id pushed for the last time.
+        self._instances: dict[UUID, bool] = {}
+        self._subscription_id = 0
+        self.subscribe((), _UNSUBSCRIBED_INTERVAL, is_delta=False, codecs=(), max_bytes=_MAX_BYTES)
+
+    def subscribe(
+        self,
+        prefixes: Sequence[str],
+        interval: float,
+        *,
+        is_delta: bool,
+        codecs: Sequence[str],
+        max_bytes: int,
+    ) -> None:
+        """Want these metrics from now on, instead of what was wanted before."""
+        self._prefixes = tuple(prefixes)
+        self._interval = interval
+        self._is_delta = is_delta
+        self._codecs = tuple(CODECS[codec] for codec in codecs)
+        self._max_bytes = max_bytes
+        self._subscription_id += 1
+
+    def get_subscriptions(self, exchange: Exchange, code: int) -> Body:
+        """Answer GetTelemetrySubscriptions."""
+        client_instance_id = exchange.body["client_instance_id"] or UUID(int=len(self._instances) + 1)
+        if code == ErrorCode.none:
+            self._instances.setdefault(client_instance_id, False)
+        return {
+            "error_code": code,
+            "client_instance_id": client_instance_id,
+            "subscription_id": self._subscription_id,
+            "accepted_compression_types": self._codecs,
+            "push_interval": self._interval,
+            "telemetry_max_bytes": self._max_bytes,
+            "delta_temporality": self._is_delta,
+            "requested_metrics": self._prefixes,
+        }
+
+    def push(self, exchange: Exchange, code: int, now: float) -> Body:
+        """Answer PushTelemetry."""
+        body = exchange.body
+        if code == ErrorCode.none:
+            code = self._check(exchange)
+        if code == ErrorCode.none:
+            try:
+                metrics = decompress(body["compression_type"], body["metrics"])
+            except ProtocolError:
+                return {"error_code": ErrorCode.invalid_record}
+            is_last = self._instances[body["client_instance_id"]] = bool(body["terminating"])
+            self.pushes.append(
+                TelemetryPush(
+                    exchange.client_id,
+                    body["client_instance_id"],
+                    exchange.broker_id,
+                    is_last,
+                    body["compression_type"],
+                    metrics,
+                    now,
+                )
+            )
+        return {"error_code": code}
+
+    def _check(self, exchange: Exchange) -> int:
+        body = exchange.body
+        has_ended = self._instances.get(body["client_instance_id"])
+        if has_ended is None or has_ended:
+            return ErrorCode.invalid_request
+        if body["subscription_id"] != self._subscription_id:
+            return ErrorCode.unknown_subscription_id
+        if body["compression_type"] not in (0, *self._codecs):
+            return ErrorCode.unsupported_compression_type
+        if len(body["metrics"]) > self._max_bytes:
+            return ErrorCode.telemetry_too_large
+        return ErrorCode.none

@@ -1,0 +1,41 @@
+"""How many of 380,000 keyless records come to each of four partitions.
+
+Published with KIP-794, for a uniform choice: 94,685 to 94,798 on each of four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aioproduce import Producer
+from aioproduce.config.keys import PARTITIONERS
+from aioproduce.testing.simulation import Simulation
+from benchmarks.partitioners.run import TOPIC
+
+RECORDS = 380_000
+AT_ONCE = 1_000
+PARTITIONS = 4
+PUBLISHED = (94_685, 94_798)
+ALL_TO_ONE = ("murmur2", "consistent", "fnv1a")
+"""Those that send keyless records to one partition: nothing to be seen."""
+
+
+def run(seed: int, records: int = RECORDS) -> Iterator[tuple[str, list[int]]]:
+    """Each partitioner that spreads keyless records, and how many records each partition's log has."""
+    for name in PARTITIONERS:
+        if name not in ALL_TO_ONE:
+            yield name, counts(name, records, seed)
+
+
+def counts(name: str, records: int, seed: int) -> list[int]:
+    """What a broker for each partition has in its log."""
+    simulation = Simulation(seed, brokers=PARTITIONS, topics={TOPIC: PARTITIONS}, auto_create_topics=False)
+
+    async def main() -> None:
+        async with Producer(simulation.bootstrap_servers, partitioner_class=name) as producer:
+            for _ in range(records // AT_ONCE):
+                await producer.send_many(TOPIC, [bytes(100)] * AT_ONCE)
+
+    simulation.run(main())
+    logs = [simulation.cluster.log(TOPIC, partition) for partition in range(PARTITIONS)]
+    return [sum(batch.record_count for batch in log) for log in logs]

@@ -1,0 +1,278 @@
+"""What recording metrics costs: `python -m benchmarks.recording`, a producer with its sensors beside one without.
+
+Two processes take turns of a tenth of a second or so, on one processor, against one null broker: what else the
+machine does meets both. A ratio is of two turns that follow each other. Shown is the median of the sets' medians,
+and the least and the largest of them: each set has processes of its own, whose memory lies elsewhere.
+
+1. The producer without sensors is the same in all else: clocks are read, and what is recorded is passed on.
+2. Records count when they are acknowledged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final, final
+from unittest import mock
+
+from rich.console import Console
+from rich.table import Table
+
+from aioproduce import Producer
+from aioproduce._native.sensors import BatchMetrics, NodeMetrics
+from aioproduce.metrics import ProducerMetrics
+from benchmarks.null_broker import null_broker
+from benchmarks.process import pin
+
+TOPIC: Final = "bench"
+VALUES: Final = [b"%0100d" % number for number in range(1000)]
+ROWS: Final = [VALUES[number % 1000] for number in range(10_000)]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a turn does.
+
+    Attributes:
+        title: What the table calls it.
+        records: In a turn.
+        linger: `linger.ms`.
+        send: Sends them, and waits until all are acknowledged.
+    """
+
+    title: str
+    records: int
+    linger: int
+    send: Callable[[Producer, int], Coroutine[Any, Any, None]]
+
+
+async def _one_by_one(producer: Producer, records: int) -> None:
+    for number in range(records):
+        await producer.send(TOPIC, VALUES[number % 1000])
+    await producer.flush()
+
+
+async def _many(producer: Producer, records: int) -> None:
+    handles = [await producer.send_many(TOPIC, ROWS) for _ in range(records // len(ROWS))]
+    for handle in handles:
+        await handle.wait()
+
+
+async def _ten_tasks(producer: Producer, records: int) -> None:
+    async def task() -> None:
+        for number in range(records // 10):
+            await producer.send_and_wait(TOPIC, VALUES[number % 1000])
+
+    await asyncio.gather(*(task() for _ in range(10)))
+
+
+LOADS: Final = {
+    "send": Load("send(), full batches", 60_000, 5, _one_by_one),
+    "send-many": Load("send_many(), full batches", 200_000, 5, _many),
+    "alone": Load("ten tasks, a record or so in each request", 3_000, 0, _ten_tasks),
+}
+
+
+@final
+class _SilentBatches:
+    """Takes what `BatchMetrics` takes in of each batch, and keeps nothing."""
+
+    def __init__(self, metrics: BatchMetrics) -> None:
+        self._metrics = metrics
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._metrics, name)
+
+    def sent(self, batches: object, now: float) -> None:
+        """Nothing."""
+
+    def retried(self, batch: object, now: float) -> None:
+        """Nothing."""
+
+    def ended(self, batch: object, now: float, *, is_failed: bool) -> None:
+        """Nothing."""
+
+
+@final
+class _SilentNode:
+    """Takes what `NodeMetrics` takes in of each request, and keeps nothing."""
+
+    in_flight: Any = int
+
+    def sent(self, size: int, now: float) -> None:
+        """Nothing."""
+
+    def received(self, size: int, responses: int, now: float) -> None:
+        """Nothing."""
+
+
+class SilentMetrics(ProducerMetrics):  # type: ignore[misc]  # final for everyone else
+    """Sensors that keep nothing of batches, requests and turns."""
+
+    def __init__(self, windows: Any) -> None:
+        super().__init__(windows)
+        self.batches: Any = _SilentBatches(self.batches)
+        self._node: Any = _SilentNode()
+
+    def node(self, node_id: int) -> NodeMetrics:
+        """One for all."""
+        return self._node  # type: ignore[no-any-return]
+
+    def answered(self, node_id: int, latency: float, now: float) -> None:
+        """Nothing."""
+
+    def throttled(self, seconds: float, now: float) -> None:
+        """Nothing."""
+
+    def stepped(self, waited: float, worked: float, now: float) -> None:
+        """Nothing."""
+
+    def lagged(self, seconds: float, now: float) -> None:
+        """Nothing."""
+
+
+# -- the worker ---
+
+
+def work(load: Load, servers: str, *, is_silent: bool) -> None:
+    """Send a turn for each line on standard input, and print its seconds, and those of the processor."""
+    import uvloop
+
+    pin((min(os.sched_getaffinity(0)),))
+    if is_silent:
+        mock.patch("aioproduce.producer_life.ProducerMetrics", SilentMetrics).start()
+    uvloop.run(_work(load, servers))
+
+
+async def _work(load: Load, servers: str) -> None:
+    loop = asyncio.get_running_loop()
+    async with Producer(servers, batch_size=65536, linger_ms=load.linger) as producer:
+        await load.send(producer, load.records)
+        gc.collect()
+        gc.freeze()
+        counted = producer.metrics().value("record-send-total")
+        print(json.dumps({"counted": counted}), flush=True)
+        while (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            began, cpu = time.perf_counter(), time.process_time()
+            await load.send(producer, load.records)
+            print(json.dumps([time.perf_counter() - began, time.process_time() - cpu]), flush=True)
+
+
+@final
+class Worker:
+    """A producer in a process of its own."""
+
+    def __init__(self, name: str, servers: str, *, is_silent: bool) -> None:
+        kind = ["--silent"] if is_silent else []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.recording", "--worker", servers, "--only", name, *kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.counted: float = self._read()["counted"]
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a worker ended with {self._process.wait()}")
+        return json.loads(line)
+
+    def turn(self) -> list[float]:
+        """Let it send: seconds, and seconds of processor."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        found: list[float] = self._read()
+        return found
+
+    def end(self) -> None:
+        """Let it close its producer."""
+        self._process.communicate("\n")
+
+
+# -- the comparison ---
+
+
+def compare(name: str, sets: int, turns: int) -> dict[str, Any]:
+    """What a load takes with sensors, over what it takes without."""
+    load = LOADS[name]
+    ratios: list[list[float]] = []
+    rates: list[float] = []
+    for number in range(sets):
+        with null_broker(topics={TOPIC: 6}) as broker:
+            servers = broker.bootstrap_servers
+            pair = {is_silent: Worker(name, servers, is_silent=is_silent) for is_silent in (True, False)}
+            if pair[True].counted or not pair[False].counted:
+                raise RuntimeError("the sensors are not what they should be")
+            taken: list[tuple[list[float], list[float]]] = []
+            for turn in range(turns):
+                order = (True, False) if (turn + number) % 2 else (False, True)
+                found = {is_silent: pair[is_silent].turn() for is_silent in order}
+                taken.append((found[False], found[True]))
+            for worker in pair.values():
+                worker.end()
+            sent = 2 * load.records * (turns + 1)
+            if broker.records() != sent:
+                raise RuntimeError(f"{sent} records were acknowledged, and the broker has {broker.records()}")
+        ratios.append([median(ours[kind] / silent[kind] for ours, silent in taken) for kind in (0, 1)])
+        rates.append(load.records / median(ours[0] for ours, _ in taken))
+    wall, cpu = ([ratio[kind] for ratio in ratios] for kind in (0, 1))
+    return {
+        "load": name,
+        "records_per_second": round(median(rates)),
+        "time": [median(wall), min(wall), max(wall)],
+        "cpu": [median(cpu), min(cpu), max(cpu)],
+    }
+
+
+def table_of(rows: list[dict[str, Any]]) -> Table:
+    """What is told a person."""
+    table = Table(title="What recording adds, % (of the sets: median; least, largest)", title_justify="left")
+    for heading in ("load", "records/s", "time", "processor time"):
+        table.add_column(heading, justify="left" if heading == "load" else "right")
+    for row in rows:
+        shown = ["{:+.1f} ({:+.1f}, {:+.1f})".format(*(100 * each - 100 for each in row[kind]))
+                 for kind in ("time", "cpu")]  # fmt: skip
+        table.add_row(LOADS[row["load"]].title, f"{row['records_per_second']:,}", *shown)
+    return table
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.recording", description=__doc__)
+    parser.add_argument("--only", choices=LOADS, action="append", help="this load alone")
+    parser.add_argument("--sets", type=int, default=8, help="pairs of processes for each load (8)")
+    parser.add_argument("--turns", type=int, default=20, help="of each process (20)")
+    parser.add_argument("--json", action="store_true", help="for a program")
+    parser.add_argument("--worker", metavar="SERVERS", help=argparse.SUPPRESS)
+    parser.add_argument("--silent", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.worker:
+        work(LOADS[given.only[0]], given.worker, is_silent=given.silent)
+        return 0
+    if given.sets < 1 or given.turns < 1:
+        parser.error("--sets and --turns: at least 1")
+    rows = []
+    for name in given.only or LOADS:
+        with Console(stderr=True).status(LOADS[name].title):
+            rows.append(compare(name, given.sets, given.turns))
+    if given.json:
+        print(json.dumps(rows))
+    else:
+        Console().print(table_of(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

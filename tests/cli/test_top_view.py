@@ -1,0 +1,177 @@
+"""The picture of `aioproduce top`: whatever is in it, it is as large as the terminal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+
+from aioproduce.cli.top_view import count, milliseconds, picture, sparkline
+from aioproduce.dashboard.reading import STAGES
+
+TIMES = {"avg": 1.5, "p50": 1.0, "p99": 10.0, "p999": 100.0, "max": 100.0}
+NOTHING = dict.fromkeys(TIMES)
+
+
+def reading(**changes: Any) -> dict[str, Any]:
+    return {
+        "client_id": "shop",
+        "limits": {"linger": 5.0, "request_timeout": 3e4, "delivery_timeout": 1.2e5, "window": 6e4},
+        "records_per_s": 1500.0,
+        "bytes_per_s": 3e6,
+        "retries_per_s": 0.0,
+        "errors_per_s": 0.0,
+        "totals": {"records": 1.0, "retries": 0.0, "errors": 0.0, "unobserved": 0.0, "exhausted": 0.0},
+        "latency": TIMES,
+        "loop_lag": TIMES,
+        "throttle": TIMES,
+        "stages": dict.fromkeys(STAGES, TIMES) | {"retry": NOTHING},
+        "buffer": {"total": 1000, "used": 250, "waiting": 2},
+        "requests_in_flight": 4,
+        "connections": 3,
+        "topics": [
+            {
+                "name": name,
+                "records_per_s": 5.0,
+                "bytes_per_s": 6.0,
+                "retries_per_s": 0.0,
+                "errors_per_s": 0.0,
+            }
+            for name in ("clicks", "orders")
+        ],
+        "brokers": [
+            {
+                "name": str(number),
+                "requests_per_s": 7.0,
+                "bytes_per_s": 8.0,
+                "in_flight": 1.0,
+                "latency_avg": 9.0,
+                "latency_max": None,
+            }
+            for number in range(3)
+        ],
+    } | changes
+
+
+def drawn(
+    *readings: dict[str, Any], width: int = 80, height: int = 24, status: str = "here", is_lost: bool = False
+) -> list[str]:
+    samples = [{"at_ms": 0, "interval_s": 1.0, "producers": [one]} for one in readings]
+    text = picture(samples, chosen=0, width=width, height=height, status=status, is_lost=is_lost)
+    return text.plain.split("\n")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "-"),
+        (0.0, "0"),
+        (0.25, "0.25"),
+        (12.34, "12.3"),
+        (999.4, "999"),
+        (1e3, "1 k"),
+        (2.5e6, "2.5 M"),
+        (4e9, "4 G"),
+    ],
+)
+def test_counts(value: float | None, text: str) -> None:
+    assert count(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.25, "0.25 ms"), (5.0, "5 ms"), (1500.0, "1.5 s"), (119e3, "119 s"), (120e3, "2 min")],
+)
+def test_times(value: float | None, text: str) -> None:
+    assert milliseconds(value) == text
+
+
+def test_bars() -> None:
+    assert sparkline([0.0, 1.0, None, 7.0], 6) == "  ▁▂ █"
+    assert sparkline([5.0, 0.0, 7.0], 2) == "▁█"
+    assert sparkline([0.0, 0.0], 2) == "▁▁"
+    assert sparkline([], 3) == "   "
+
+
+def test_what_it_shows() -> None:
+    lines = drawn(reading(), reading())
+    text = "\n".join(lines)
+    assert lines[0].startswith("aioproduce  shop")
+    assert lines[0].endswith("here")
+    assert "1.5 k/s" in lines[1]
+    assert "3 MB/s" in lines[1]
+    assert "25 %" in text
+    assert "delivery.timeout.ms 2 min" in text
+    (retry,) = [line for line in lines if line.startswith("retrying")]
+    assert retry.endswith("none")
+    assert "█" not in retry
+    (flight,) = [line for line in lines if line.startswith("in flight")]
+    assert flight.endswith("1 ms … 10 ms")
+    (row,) = [line for line in lines if line.startswith("1 ")]
+    assert row.split()[:6] == ["1", "1", "7", "9", "ms", "-"]
+
+
+def test_bars_stand_where_the_axis_says() -> None:
+    lines = drawn(reading(), width=120)
+    (flight,) = [line for line in lines if line.startswith("in flight")]
+    (ticks,) = [line for line in lines if line.strip().startswith("0.1 ms")]
+    assert flight.index("█") == ticks.index(" 1 ms") + 1
+    assert flight.rindex("█") == ticks.index("10 ms")
+    assert flight.rindex("─") == ticks.index("100 ms")
+
+
+def test_where_lines_are_few_it_says_how_many_are_left_out() -> None:
+    brokers = [{**reading()["brokers"][0], "name": str(number)} for number in range(100)]
+    lines = drawn(reading(brokers=brokers))
+    # Seven lines are left: the head, five brokers, and how many more.
+    assert lines[-1].startswith("and 95 more"), lines
+    assert [line.split()[0] for line in lines[-6:-1]] == ["0", "1", "2", "3", "4"]
+
+
+def test_a_client_id_cannot_command_the_terminal() -> None:
+    lines = drawn(reading(client_id="shop\x1b[2J\nmore"))
+    assert lines[0].startswith("aioproduce  shop\N{REPLACEMENT CHARACTER}[2J\N{REPLACEMENT CHARACTER}more")
+    assert len(lines) == 24
+
+
+def test_that_it_is_lost() -> None:
+    lines = drawn(reading(), status="LOST for 5 s", is_lost=True)
+    assert lines[0].endswith("LOST for 5 s")
+    assert "1.5 k/s" in lines[1]
+
+
+def test_before_the_first_sample() -> None:
+    assert "waiting for the first sample" in "\n".join(drawn())
+
+
+names = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+numbers = st.one_of(st.none(), st.floats(0, 1e15))
+
+
+@given(
+    width=st.integers(1, 300),
+    height=st.integers(1, 80),
+    name=names,
+    value=numbers,
+    limit=numbers,
+    rows=st.integers(0, 30),
+)
+def test_it_is_as_large_as_the_terminal(
+    width: int, height: int, name: str, value: float | None, limit: float | None, rows: int
+) -> None:
+    times = dict.fromkeys(TIMES, value)
+    one = reading(
+        client_id=name,
+        records_per_s=value,
+        latency=times,
+        stages=dict.fromkeys(STAGES, times),
+        limits={"linger": 5.0, "request_timeout": 3e4, "delivery_timeout": limit, "window": 6e4},
+        topics=[{**reading()["topics"][0], "name": name, "bytes_per_s": value}] * rows,
+        brokers=[{**reading()["brokers"][0], "latency_avg": value}] * rows,
+    )
+    lines = drawn(one, width=width, height=height, status=name if name.isprintable() else "")
+    assert len(lines) == height
+    assert max(map(cell_len, lines)) <= width

@@ -1,0 +1,187 @@
+"""Samples and their history: time is an argument, nothing waits."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from aioproduce.dashboard import Feed
+from aioproduce.dashboard.reading import MOST_BROKERS, MOST_TOPICS, STAGES
+from tests.dashboard.scripted import ScriptedSource
+
+WALL = 1_700_000_000.0
+
+
+def read(feed: Feed, source: ScriptedSource, now: float) -> dict[str, Any]:
+    source.now = now
+    reading = feed.sample(now, WALL + now).content["producers"][0]
+    assert isinstance(reading, dict)
+    return reading
+
+
+def test_rates_are_those_since_the_last_sample() -> None:
+    source = ScriptedSource()
+    feed = Feed([source])
+    source.sensors.batches.records.record(1000, 5.0)
+    first = read(feed, source, 10.0)
+    assert (first["records_per_s"], first["totals"]["records"]) == (None, 1000.0)
+
+    source.sensors.batches.records.record(300, 11.0)
+    source.sensors.all_nodes.outgoing.record(50_000, 11.0)
+    source.sensors.batches.retries.record(8, 11.0)
+    source.sensors.batches.errors.record(2, 11.0)
+    second = read(feed, source, 12.0)
+    assert (second["records_per_s"], second["bytes_per_s"]) == (150.0, 25_000.0)
+    assert (second["retries_per_s"], second["errors_per_s"]) == (4.0, 1.0)
+    assert second["totals"] == {
+        "records": 1300.0,
+        "retries": 8.0,
+        "errors": 2.0,
+        "unobserved": 0.0,
+        "exhausted": 0.0,
+    }
+    assert read(feed, source, 13.0)["records_per_s"] == 0.0
+
+
+def test_averages_are_of_the_time_since_the_last_sample_and_maxima_of_the_window() -> None:
+    source = ScriptedSource()
+    feed = Feed([source])
+    for milliseconds in (10.0, 20.0, 600.0):
+        source.sensors.request_latency.record(milliseconds, 1.0)
+    read(feed, source, 2.0)
+    for milliseconds in (1.0, 3.0):
+        source.sensors.request_latency.record(milliseconds, 2.5)
+    latency = read(feed, source, 3.0)["latency"]
+    assert (latency["avg"], latency["max"]) == (2.0, 600.0)
+    idle = read(feed, source, 4.0)["latency"]
+    assert (idle["avg"], idle["max"]) == (None, 600.0)
+    forgotten = read(feed, source, 90.0)["latency"]
+    assert forgotten == {"avg": None, "p50": None, "p99": None, "p999": None, "max": None}
+
+
+def test_the_stages_and_what_they_are_seen_against() -> None:
+    source = ScriptedSource()
+    feed = Feed([source])
+    source.sensors.waited_for_memory(0.25, 1.0)
+    source.sensors.batches.batching_time.record(5.0, 1.0)
+    source.sensors.batches.retry_time.record(1500.0, 1.0)
+    reading = read(feed, source, 2.0)
+    assert list(reading["stages"]) == list(STAGES)
+    assert {stage: times["avg"] for stage, times in reading["stages"].items()} == {
+        "send-wait": 250.0,
+        "batching": 5.0,
+        "await-send": None,
+        "in-flight": None,
+        "retry": 1500.0,
+        "delivery": None,
+    }
+    assert reading["limits"] == {
+        "linger": 5.0,
+        "request_timeout": 30_000.0,
+        "delivery_timeout": 90_000.0,
+        "window": 60_000.0,
+    }
+
+
+def test_the_buffer() -> None:
+    source = ScriptedSource()
+    source.gauges |= {"buffer-total-bytes": 1000, "buffer-available-bytes": 250, "waiting-tasks": 7}
+    reading = read(Feed([source]), source, 1.0)
+    assert reading["buffer"] == {"total": 1000, "used": 750, "waiting": 7}
+
+
+def test_brokers_without_those_that_are_only_addresses() -> None:
+    source = ScriptedSource()
+    feed = Feed([source])
+    source.sensors.node(-1).sent(60, 1.0)
+    source.sensors.node(10).sent(500, 1.0)
+    read(feed, source, 2.0)
+    source.sensors.node(10).sent(400, 2.5)
+    source.sensors.node(9).sent(300, 2.5)
+    source.sensors.node(9).in_flight = lambda: 4
+    source.sensors.answered(10, 0.040, 2.5)
+    brokers = read(feed, source, 4.0)["brokers"]
+    assert brokers == [
+        {
+            "name": "9",
+            "requests_per_s": 0.5,
+            "bytes_per_s": 150.0,
+            "in_flight": 4.0,
+            "latency_avg": None,
+            "latency_max": None,
+        },
+        {
+            "name": "10",
+            "requests_per_s": 0.5,
+            "bytes_per_s": 200.0,
+            "in_flight": 0.0,
+            "latency_avg": 40.0,
+            "latency_max": 40.0,
+        },
+    ]
+
+
+def test_of_many_topics_and_brokers_the_busiest_and_the_sum_of_the_others() -> None:
+    source = ScriptedSource()
+    feed = Feed([source])
+    read(feed, source, 0.0)
+    for number in range(500):
+        source.sensors.batches.topic(f"t{number}").records.record(number, 0.5)
+        source.sensors.node(number).sent(100, 0.5)
+        source.sensors.answered(number, number / 1e3, 0.5)
+    reading = read(feed, source, 1.0)
+    topics, brokers = reading["topics"], reading["brokers"]
+    assert (len(topics), len(brokers)) == (MOST_TOPICS + 1, MOST_BROKERS + 1)
+    named = {f"t{number}" for number in range(500 - MOST_TOPICS, 500)}
+    assert {row["name"] for row in topics[:-1]} == named
+    others = topics[-1]
+    assert (others["name"], others["count"]) == ("(others)", 500 - MOST_TOPICS)
+    assert others["records_per_s"] == sum(range(500 - MOST_TOPICS))
+    assert brokers[-1]["requests_per_s"] == 500 - MOST_BROKERS
+    assert brokers[-1]["latency_max"] == 499.0
+    assert len(feed.since(0)[-1].encoded) < 16_000
+
+
+def test_the_history_is_bounded_and_numbered() -> None:
+    first, second = ScriptedSource("a"), ScriptedSource("b")
+    feed = Feed([first, second], history=3)
+    assert (feed.since(0), feed.last_number) == ([], 0)
+    for number in range(1, 6):
+        feed.sample(float(number), WALL + number)
+    kept = feed.since(0)
+    assert [sample.number for sample in kept] == [3, 4, 5]
+    assert [sample.number for sample in feed.since(4)] == [5]
+    assert feed.since(5) == []
+    assert feed.since(99) == []
+    sample = kept[-1]
+    assert json.loads(sample.encoded, parse_constant=pytest.fail) == sample.content
+    assert (sample.content["at_ms"], sample.content["interval_s"]) == (1_700_000_005_000, 1.0)
+    assert [reading["client_id"] for reading in sample.content["producers"]] == ["a", "b"]
+    assert kept[0].encoded.count(b"\n") == 0
+    assert Feed([first]).run != feed.run
+
+
+def test_a_sample_is_taken_once_an_interval_whoever_asks() -> None:
+    feed = Feed([ScriptedSource()], interval=1.0)
+    assert feed.sample_if_due(100.0, WALL) == 1.0
+    assert feed.sample_if_due(100.25, WALL) == 0.75
+    assert feed.last_number == 1
+    # Late by a little: the next is due at its old instant.
+    assert feed.sample_if_due(101.25, WALL) == 0.75
+    assert feed.last_number == 2
+    # Late by more than an interval, as after a time when nobody looked: nothing is to be caught up with.
+    assert feed.sample_if_due(107.5, WALL) == 1.0
+    assert feed.last_number == 3
+
+
+@pytest.mark.parametrize("settings", [{"interval": 0}, {"interval": float("nan")}, {"history": 0}])
+def test_impossible_settings(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="interval must be above 0 and history at least 1"):
+        Feed([ScriptedSource()], **settings)
+
+
+def test_nothing_to_look_at() -> None:
+    with pytest.raises(ValueError, match="at least one producer"):
+        Feed([])
