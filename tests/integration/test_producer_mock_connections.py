@@ -206,9 +206,9 @@ async def test_the_connection_is_lost_after_the_append(
         await traffic.send(5)
         await traffic.settle()
         for round_ in (2, 3):
+            held = await asyncio.to_thread(read_batches, mock_cluster, topic_name)
             mock_cluster.push_delayed_errors(2, Api.PRODUCE, [(0, 60.0)])
             await traffic.send(5)
-            held = await asyncio.to_thread(read_batches, mock_cluster, topic_name)
             await appended(mock_cluster, topic_name, sum(len(batch.values) for batch in held) + 5)
             assert len(traffic.acked) == 5 * (round_ - 1)
             mock_cluster.set_down(2)
