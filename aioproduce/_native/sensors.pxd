@@ -13,6 +13,7 @@ cdef class TopicMetrics:
 
 cdef class NodeMetrics:
     cdef NodeMetrics _all
+    cdef Distribution _latencies
     cdef readonly Spread requests
     cdef readonly Meter outgoing
     cdef readonly Meter responses
@@ -22,6 +23,7 @@ cdef class NodeMetrics:
     cdef public object in_flight
     cpdef sent(self, Py_ssize_t size, double now)
     cpdef received(self, Py_ssize_t size, Py_ssize_t responses, double now)
+    cpdef answered(self, double latency, double now)
 
 
 cdef class RequestMetrics:

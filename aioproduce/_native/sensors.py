@@ -61,6 +61,7 @@ class NodeMetrics:
     Args:
         windows: How long what is recorded counts.
         together: Those of all brokers, which hear of everything too.
+        latencies: Of all brokers, likewise.
 
     Attributes:
         requests: Their sizes in bytes.
@@ -74,6 +75,7 @@ class NodeMetrics:
 
     __slots__ = (
         "_all",
+        "_latencies",
         "in_flight",
         "incoming",
         "latency",
@@ -83,8 +85,11 @@ class NodeMetrics:
         "responses",
     )
 
-    def __init__(self, windows: Windows, together: NodeMetrics | None = None) -> None:
+    def __init__(
+        self, windows: Windows, together: NodeMetrics | None = None, latencies: Distribution | None = None
+    ) -> None:
         self._all = together
+        self._latencies = latencies
         self.requests = Spread(windows)
         self.outgoing = Meter(windows)
         self.responses = Meter(windows)
@@ -111,6 +116,12 @@ class NodeMetrics:
             self.operations.record(1, now)
         else:
             self._all.received(size, responses, now)
+
+    def answered(self, latency: cython.double, now: cython.double) -> None:
+        """A Produce request has its answer, after so many seconds."""
+        self.latency.record(latency * 1e3, now)
+        if self._latencies is not None:
+            self._latencies.record(latency * 1e3, now)
 
 
 @cython.cclass
@@ -152,14 +163,8 @@ class RequestMetrics:
         """That broker's, by its number."""
         found = self.nodes.get(node_id)
         if found is None:
-            found = self.nodes[node_id] = NodeMetrics(self._windows, self.all_nodes)
+            found = self.nodes[node_id] = NodeMetrics(self._windows, self.all_nodes, self.request_latency)
         return found
-
-    def answered(self, node_id: cython.Py_ssize_t, latency: cython.double, now: cython.double) -> None:
-        """A Produce request has its answer."""
-        node: NodeMetrics = self.node(node_id)
-        self.request_latency.record(latency * 1e3, now)
-        node.latency.record(latency * 1e3, now)
 
     def throttled(self, seconds: cython.double, now: cython.double) -> None:
         """An answer told how long its broker throttles this client; 0 counts, as in Kafka."""

@@ -130,6 +130,10 @@ class TopicAppender:
         self._sticky_left = left
         self._sticky_bytes = 0
 
+    def end_share(self) -> None:
+        """The present choice takes no more keyless records: decide anew. What it took is still to be told."""
+        self._sticky_left = 0
+
     def open_batches(self) -> tuple[list[RecordBatchBuffer | None], list[BatchResult | None], int]:
         """The open batches and their results by partition, and how many partitions there are."""
         return self._buffers, self._results, self._partition_count

@@ -466,6 +466,8 @@ class BrokerConnection:
             ) from error
         self.in_flight.popleft()
         self._throttle(request, response.throttle, now)
+        if request.api is ApiKey.PRODUCE:
+            self._traffic.answered(now - request.sent_at, now)
         if request.context is not _Negotiation.CONTEXT:
             return Completed(request, response)
         if not isinstance(response, ApiVersionsResponse):
