@@ -75,14 +75,13 @@ class StickyChoice:
     little that is many records, which wait, and may run out of time.
     """
 
-    __slots__ = ("_appended", "_appender", "_candidates", "_is_in_doubt", "_partition", "_rule")
+    __slots__ = ("_appender", "_candidates", "_is_in_doubt", "_partition", "_rule")
 
     def __init__(self, appender: TopicAppender, rule: StickyRule, candidates: Candidates) -> None:
         self._appender = appender
         self._rule = rule
         self._candidates = candidates
         self._partition = NO_PARTITION
-        self._appended = 0
         self._is_in_doubt = False
 
     @property
@@ -94,8 +93,7 @@ class StickyChoice:
         """As `KeylessChoice` has it."""
         row = self._candidates.of(view)
         if self._partition != NO_PARTITION:
-            appended = self._appended + self._appender.take_sticky_bytes()
-            self._appended = 0
+            appended = self._appender.take_sticky_bytes()
             self._rule.on_appended(self._partition, appended, row, can_switch=can_switch)
             if self._is_in_doubt and view.available and self._partition not in view.available:
                 self._rule.leave()
@@ -109,8 +107,7 @@ class StickyChoice:
         self._candidates.forget()
         if not self._is_in_doubt and self._partition != NO_PARTITION:
             self._is_in_doubt = True
-            self._appended = self._appender.take_sticky_bytes()
-            self._appender.set_sticky(NO_PARTITION, 0)
+            self._appender.end_share()
 
 
 @final

@@ -23,23 +23,22 @@ from __future__ import annotations
 import logging
 from collections import deque
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, final
 
 from aioproduce.core.batch_compression import BatchCompression
 from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.core.broker_connection import LossCause
-from aioproduce.core.broker_connections import BrokerConnections
 from aioproduce.core.buffer_pool import BufferPool
-from aioproduce.core.cluster_metadata import ClusterMetadata
 from aioproduce.core.metadata_requests import MetadataRequests
 from aioproduce.core.partitioning import make_partitioning
+from aioproduce.core.parts import make_broker_connections, make_cluster_metadata
 from aioproduce.core.produce_completion import ProduceCompletion
+from aioproduce.core.produce_requests import ProduceRequests
 from aioproduce.core.producer_id_requests import ProducerIdRequests
 from aioproduce.core.record_accumulator import RecordAccumulator
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.core.telemetry import Telemetry
 from aioproduce.core.transaction_manager import TransactionManager
-from aioproduce.wire.api import ApiKey
 from aioproduce.wire.messages import (
     GetTelemetrySubscriptionsResponse,
     InitProducerIdResponse,
@@ -47,7 +46,6 @@ from aioproduce.wire.messages import (
     ProduceResponse,
     PushTelemetryResponse,
 )
-from aioproduce.wire.requests import encode_produce
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,27 +54,15 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import BatchResult
     from aioproduce.compression import Codec
     from aioproduce.config import ProducerConfig
-    from aioproduce.core.broker_connection import BrokerConnection
-    from aioproduce.core.effects import Buffer, Compress, Effect
+    from aioproduce.core.effects import Compress, Effect
     from aioproduce.core.in_flight_request import Completed
+    from aioproduce.core.parts import Random
     from aioproduce.core.producer_batch import ProducerBatch
     from aioproduce.core.telemetry import PayloadSource
     from aioproduce.errors import DeliveryError
     from aioproduce.metrics import ProducerMetrics
 
 _log = logging.getLogger("aioproduce.sender")
-
-_LAST_PRODUCE_VERSION_BY_NAME: Final = 12
-
-
-class Random(Protocol):
-    """A source of randomness, as `random.Random` is one."""
-
-    def random(self) -> float:
-        """One of [0, 1)."""
-
-    def randrange(self, stop: int, /) -> int:
-        """One of 0 to stop - 1."""
 
 
 class _Request(Enum):
@@ -115,10 +101,10 @@ class Sender:
         "_bounded_log",
         "_completion",
         "_compression",
-        "_config",
         "_flushes",
         "_has_work",
         "_metrics",
+        "_produce_requests",
         "_producer_id_requests",
         "_state",
         "accumulator",
@@ -142,11 +128,10 @@ class Sender:
         now: float,
         telemetry: PayloadSource | None = None,
     ) -> None:
-        self._config = config
         self._metrics = metrics
         retry = ExponentialBackoff(config.retry_backoff, config.retry_backoff_max, random=random.random)
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
-        self.metadata = _cluster_metadata(config, retry, now)
+        self.metadata = make_cluster_metadata(config, retry, now)
         self.transactions = TransactionManager() if config.enable_idempotence else None
         self._compression = None if codec is None else BatchCompression(codec)
         self.partitioning = make_partitioning(config, self.metadata, random.randrange)
@@ -163,29 +148,25 @@ class Sender:
             backoff=retry,
             partitioning=self.partitioning,
         )
-        self.connections = _broker_connections(config, random, metrics)
+        self.connections = make_broker_connections(config, random, metrics)
         self._completion = ProduceCompletion(
             config, self.accumulator, self.metadata, self.transactions, metrics
+        )
+        self._produce_requests = ProduceRequests(
+            config,
+            self.accumulator,
+            self.metadata,
+            self.connections,
+            self.partitioning.loads,
+            metrics,
+            keeps_order_by_muting=self._completion.keeps_order_by_muting,
         )
         self._bounded_log = BoundedLog(_log)
         self._state = SenderState.RUNNING
         self.metadata_requests = MetadataRequests(
             config, self.metadata, self.accumulator, self.connections, self._bounded_log
         )
-        self._producer_id_requests = (
-            None
-            if self.transactions is None
-            else ProducerIdRequests(
-                config,
-                self.transactions,
-                self.metadata,
-                self.accumulator,
-                self.connections,
-                self._completion,
-                retry,
-                self._bounded_log,
-            )
-        )
+        self._producer_id_requests = self._make_producer_id_requests(config, retry)
         self.telemetry = (
             None
             if telemetry is None
@@ -195,6 +176,22 @@ class Sender:
         )
         self._flushes: deque[tuple[int, Callable[[], None]]] = deque()
         self._has_work = True
+
+    def _make_producer_id_requests(
+        self, config: ProducerConfig, retry: ExponentialBackoff
+    ) -> ProducerIdRequests | None:
+        if self.transactions is None:
+            return None
+        return ProducerIdRequests(
+            config,
+            self.transactions,
+            self.metadata,
+            self.accumulator,
+            self.connections,
+            self._completion,
+            retry,
+            self._bounded_log,
+        )
 
     # -- what the Producer asks ---
 
@@ -427,7 +424,11 @@ class Sender:
         self.metadata_requests.advance(now, _Request.METADATA)
         if self._producer_id_requests is not None:
             self._producer_id_requests.advance(now, _Request.INIT_PRODUCER_ID)
-        self._send_ready(now)
+        if self.transactions is None or self.transactions.is_ready:
+            self._produce_requests.send_ready(now)
+        if self._compression is not None:
+            while self._compression.failures:
+                self._fail_uncompressed(*self._compression.failures.popleft(), now)
         telemetry = self.telemetry
         if (
             telemetry is not None
@@ -454,61 +455,6 @@ class Sender:
         while self._flushes and self._flushes[0][0] <= oldest:
             self._flushes.popleft()[1]()
 
-    # -- produce ---
-
-    def _send_ready(self, now: float) -> None:
-        if self.transactions is not None and not self.transactions.is_ready:
-            return
-        loads = self.partitioning.loads
-        nodes = self.accumulator.readiness.ready.nodes
-        loads.pass_time(nodes, now)
-        for node in list(nodes):
-            address = self.metadata.broker(node)
-            if address is None:
-                self.metadata.request_update(now)
-                continue
-            connection = self.connections.ensure(address, now)
-            if connection is None or not connection.can_send(now):
-                loads.blocked(node, now)
-                continue
-            loads.drained(node)
-            batches = self.accumulator.drain(node, now)
-            if batches:
-                self._send_batches(connection, batches, now)
-        if self._compression is not None:
-            while self._compression.failures:
-                self._fail_uncompressed(*self._compression.failures.popleft(), now)
-
-    def _send_batches(
-        self, connection: BrokerConnection, batches: Sequence[ProducerBatch], now: float
-    ) -> None:
-        config = self._config
-
-        def encode(version: int, correlation_id: int) -> Sequence[Buffer]:
-            return encode_produce(
-                version,
-                correlation_id,
-                config.client_id,
-                acks=config.acks,
-                timeout=config.request_timeout,
-                batches=batches,
-            )
-
-        if self._completion.keeps_order_by_muting:
-            for batch in batches:
-                self.accumulator.mute(batch.topic_partition)
-        has_ids = all(batch.topic_id is not None for batch in batches)
-        connection.send(
-            ApiKey.PRODUCE,
-            encode,
-            batches,
-            now,
-            timeout=config.request_timeout,
-            expects_response=config.acks != 0,
-            max_version=None if has_ids else _LAST_PRODUCE_VERSION_BY_NAME,
-        )
-        self._metrics.batches.sent(batches, now)
-
     # -- answers ---
 
     def _handle_answer(self, connection_id: int, completed: Completed, now: float) -> bool:
@@ -516,11 +462,7 @@ class Sender:
         response = completed.response
         self._metrics.throttled(response.throttle, now)
         if isinstance(response, ProduceResponse):
-            request = completed.request
-            batches = _batches_of(request.context)
-            connection = self.connections.connection_by_id(connection_id)
-            if connection is not None:
-                self._metrics.answered(connection.node_id, now - request.sent_at, now)
+            batches = _batches_of(completed.request.context)
             return self._completion.answered(batches, response, lambda: self._peer_of(connection_id), now)
         if isinstance(response, MetadataResponse):
             self.metadata_requests.answered(response, now)
@@ -549,39 +491,6 @@ class Sender:
             if error is not None:
                 errors[f"{broker.host}:{broker.port}"] = error
         return errors
-
-
-def _cluster_metadata(config: ProducerConfig, retry: ExponentialBackoff, now: float) -> ClusterMetadata:
-    return ClusterMetadata(
-        bootstrap=config.bootstrap_servers,
-        max_age=config.metadata_max_age,
-        max_idle=config.metadata_max_idle,
-        backoff=retry,
-        recovery_strategy=config.metadata_recovery_strategy,
-        rebootstrap_trigger=config.metadata_rebootstrap_trigger,
-        now=now,
-    )
-
-
-def _broker_connections(
-    config: ProducerConfig, random: Random, metrics: ProducerMetrics
-) -> BrokerConnections:
-    return BrokerConnections(
-        client_id=config.client_id,
-        max_in_flight=config.max_in_flight,
-        request_timeout=config.request_timeout,
-        connections_max_idle=config.connections_max_idle,
-        setup_backoff=ExponentialBackoff(
-            config.socket_connection_setup_timeout,
-            config.socket_connection_setup_timeout_max,
-            random=random.random,
-        ),
-        reconnect_backoff=ExponentialBackoff(
-            config.reconnect_backoff, config.reconnect_backoff_max, random=random.random
-        ),
-        random=random.randrange,
-        metrics=metrics,
-    )
 
 
 def _batches_of(context: object) -> Sequence[ProducerBatch]:
