@@ -33,6 +33,9 @@
     │   └── UnsupportedVersionError          the broker and this client share no version
     ├── MissingExtraError (ImportError)      a part of aioproduce needs a library that is not installed
     ├── WorkerSlotError (RuntimeError)       a worker's metrics have no place in the shared directory
+    ├── OutcomeUnknownError (TimeoutError)   a request's time was over before its record was acknowledged
+    ├── BackgroundFullError                  a service has as many background sends under way as it may
+    ├── InvalidDeadlineError (ValueError)    a request tells how long it may take in a way that is not understood
     └── DeliveryError                        an accepted record was not acknowledged
         ├── DeliveryTimeoutError (TimeoutError)  delivery.timeout.ms passed
         ├── BrokerRejectedError              the broker answered with an error code
@@ -364,6 +367,51 @@ class WorkerSlotError(ProducerError, RuntimeError):
     def __init__(self, message: str, *, directory: str) -> None:
         super().__init__(message)
         self.directory = directory
+
+
+class OutcomeUnknownError(ProducerError, TimeoutError):
+    """The time of a request was over before its record was acknowledged. The record goes on.
+
+    It may be in the log already, or come to be there until `delivery.timeout.ms`: sending it again can
+    duplicate it.
+
+    Attributes:
+        topic: Where the record goes.
+        waited: Seconds since the service was asked to send it.
+        delivery: The record's future; it may be awaited still.
+    """
+
+    def __init__(
+        self, message: str, *, topic: str, waited: float, delivery: Awaitable[RecordMetadata]
+    ) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.waited = waited
+        self.delivery = delivery
+
+
+class BackgroundFullError(ProducerError):
+    """A service has as many background sends under way as it may. Nothing was queued.
+
+    Attributes:
+        limit: How many that is.
+    """
+
+    def __init__(self, message: str, *, limit: int) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+class InvalidDeadlineError(ProducerError, ValueError):
+    """A request tells how long it may take in a way that is not understood. Nothing was queued.
+
+    Attributes:
+        header: The header's name.
+    """
+
+    def __init__(self, message: str, *, header: str) -> None:
+        super().__init__(message)
+        self.header = header
 
 
 class DeliveryError(ProducerError):

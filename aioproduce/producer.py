@@ -302,6 +302,29 @@ class Producer(SendPath, BulkCalls):
         """Bytes of `buffer.memory` in use: open batches, queued, in flight and awaiting a retry; 0 once it died."""
         return self._life.sender.pool.outstanding if self._life.was_started else 0
 
+    @property
+    def outstanding_records(self) -> int:
+        """Records that were accepted and are neither acknowledged nor failed yet.
+
+        They are counted when this is read, a microsecond for every few batches: not for every record.
+        """
+        return self._life.outstanding_records
+
+    @property
+    def abandoned_records(self) -> int:
+        """Records that were accepted and then given up: by a close that had no more time, or as the sender died."""
+        return self._life.abandoned_records
+
+    @property
+    def waiting_sends(self) -> int:
+        """Calls of `send()` that wait for room in the buffer."""
+        return self._life.sender.pool.waiting if self._life.was_started else 0
+
+    @property
+    def state(self) -> ProducerState:
+        """Where it is in its life: NEW, RUNNING, CLOSING, CLOSED, or DIED where the sender ended by a bug."""
+        return self._life.state
+
     def metrics(self) -> MetricsSnapshot:
         """What is counted and measured, by Kafka's names: all of it at this instant.
 

@@ -72,6 +72,8 @@ class ProducerLife:
     Attributes:
         state: Where it is.
         reports: Callbacks and unobserved failures.
+        abandoned_records: Records that were accepted and given up, by a close that had no more time or by the
+            sender's death.
         driver: The event loop's side, once started; `sender` and `admission` likewise.
         appenders: The way of records that need no decision, by topic.
     """
@@ -82,6 +84,7 @@ class ProducerLife:
         "_on_open",
         "_pid",
         "_started_at_ms",
+        "abandoned_records",
         "admission",
         "appenders",
         "driver",
@@ -109,6 +112,7 @@ class ProducerLife:
         self._started_at_ms = 0
         self.reports = DeliveryReports(config.on_delivery_error)
         self.appenders: dict[str, TopicAppender] = {}
+        self.abandoned_records = 0
         self.state = ProducerState.NEW
 
     def start(self) -> None:
@@ -224,12 +228,14 @@ class ProducerLife:
             driver.wake()
             # With 0 not even what is ready may go: it would be reported failed and be in the log.
             if timeout == 0 or not await driver.join(inf if timeout is None else now + timeout):
+                self.abandoned_records += self.outstanding_records
                 self.sender.abort(driver.now())
                 driver.wake()
                 if not await driver.join(driver.now() + _ABORT_BOUND):
                     await self._leave_behind()
         except BaseException:
             # Cancelled while closing: nothing may be left behind all the same.
+            self.abandoned_records += self.outstanding_records
             self.sender.abort(driver.now())
             driver.wake()
             raise
@@ -247,7 +253,17 @@ class ProducerLife:
         await self.driver.kill()
         self.run_callbacks()
 
+    @property
+    def outstanding_records(self) -> int:
+        """Records that were accepted and have no outcome yet."""
+        if not self.was_started:
+            return 0
+        return sum(
+            batch.record_count for batch in self.sender.accumulator.incomplete if not batch.result.is_done
+        )
+
     def _sender_died(self, error: BaseException) -> None:
+        self.abandoned_records += self.outstanding_records
         if self.state is ProducerState.CLOSED:
             # Cancelled together with the close() that had settled everything: the callbacks are still due.
             self.sender.die(error, self.driver.now())

@@ -1,0 +1,163 @@
+"""Sends that nobody waits for, and that are not lost silently all the same.
+
+Made by `ProducerService`. A task takes each record to its acceptance; its outcome comes by the delivery
+callback.
+
+Invariants:
+
+1. Every record that was taken is counted once: acknowledged, failed, or (at the end) given up before it was
+   accepted.
+2. No more than `limit` records are under way. That is what bounds memory here: until it is accepted, a record's
+   bytes are not within `buffer.memory`.
+3. Records are handed to the producer in the order of the calls.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+
+from aioproduce.core.bounded_log import BoundedLog
+from aioproduce.errors import BackgroundFullError, DeliveryError, ProducerClosedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from aioproduce.producer import Producer
+    from aioproduce.records import Headers, RecordMetadata
+
+_log = logging.getLogger("aioproduce.service")
+
+
+@final
+class BackgroundSends:
+    """Takes records and sees to it that what becomes of them is counted.
+
+    Args:
+        producer: A running producer.
+        limit: How many may be under way.
+
+    Attributes:
+        acknowledged: Records that are in the log.
+        failed: Records that are not, or may not be; each is logged, at a bounded rate.
+        possibly_written: Those of them that may be in the log in spite of their error.
+        never_accepted: Those of them that the producer had not accepted when the service ended.
+        pending: Records under way.
+    """
+
+    __slots__ = (
+        "_bounded_log",
+        "_is_closed",
+        "_limit",
+        "_now",
+        "_producer",
+        "_tasks",
+        "acknowledged",
+        "failed",
+        "never_accepted",
+        "pending",
+        "possibly_written",
+    )
+
+    def __init__(self, producer: Producer, limit: int) -> None:
+        self._producer = producer
+        self._limit = limit
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._bounded_log = BoundedLog(_log)
+        self._now: Callable[[], float] = asyncio.get_running_loop().time
+        self._is_closed = False
+        self.acknowledged = 0
+        self.failed = 0
+        self.possibly_written = 0
+        self.never_accepted = 0
+        self.pending = 0
+
+    def send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        *,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+    ) -> None:
+        """Take a record.
+
+        Raises:
+            BackgroundFullError: too many are under way.
+            ProducerClosedError: the service ends.
+        """
+        if self._is_closed:
+            raise ProducerClosedError("the service ends: nothing more is sent in the background")
+        if self.pending >= self._limit:
+            raise BackgroundFullError(
+                f"{self.pending} records are under way in the background, as many as may be: answer that the "
+                "service is busy, look at the brokers, or raise background_limit",
+                limit=self._limit,
+            )
+        sending = self._producer.send(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            on_delivery=partial(self._settled, topic),
+        )
+        self.pending += 1
+        task = asyncio.get_running_loop().create_task(sending)
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._accepted, topic))
+
+    def _accepted(self, topic: str, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            # By `drain()`, or with everything else that runs on the loop.
+            self.never_accepted += 1
+            self._count_failure(topic, None)
+        elif (error := task.exception()) is not None:
+            if self._is_closed:
+                self.never_accepted += 1
+            self._count_failure(topic, error)
+
+    def _settled(self, topic: str, _: RecordMetadata, error: BaseException | None) -> None:
+        if error is None:
+            self.pending -= 1
+            self.acknowledged += 1
+            return
+        if isinstance(error, DeliveryError) and error.possibly_written:
+            self.possibly_written += 1
+        self._count_failure(topic, error)
+
+    def _count_failure(self, topic: str, error: BaseException | None) -> None:
+        self.pending -= 1
+        self.failed += 1
+        self._bounded_log.warning(
+            (topic, type(error)),
+            self._now(),
+            "a record for %r that was sent in the background failed: %s",
+            topic,
+            "its task was cancelled before the record was accepted" if error is None else error,
+        )
+
+    async def drain(self, timeout: float) -> None:
+        """Take no more; wait until what was taken is accepted, and give up what is not by then.
+
+        Args:
+            timeout: Seconds.
+        """
+        self._is_closed = True
+        tasks = tuple(self._tasks)
+        if not tasks:
+            return
+        try:
+            await asyncio.wait(tasks, timeout=timeout)
+        finally:
+            for task in tasks:
+                task.cancel()
+        # A cancelled send leaves at once; without this turn its end would be counted after the service's report.
+        await asyncio.wait(tasks)

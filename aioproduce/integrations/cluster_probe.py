@@ -1,0 +1,87 @@
+"""Whether the cluster has been seen since the service started: what readiness waits for.
+
+Made by `ProducerService`. A producer connects when there is something to send; a service has to know before.
+
+Invariants:
+
+1. What was seen once stays so: readiness is about accepting records, which an outage does not end.
+2. The tasks end by themselves with the producer, or by `cancel()`; nothing that they raise is lost unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.core.bounded_log import BoundedLog
+from aioproduce.errors import MaxBlockTimeoutError, NoBrokerAvailableError, ProducerError, ProducerStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from aioproduce.producer import Producer
+
+_log = logging.getLogger("aioproduce.service")
+
+# How long one question waits; then the reason is logged, and it is asked again.
+_PROBE_SECONDS: Final = 10.0
+
+
+@final
+class ClusterProbe:
+    """Asks until a broker has answered, and until each topic is known.
+
+    Args:
+        producer: A running producer.
+        topics: The topics.
+    """
+
+    __slots__ = ("_bounded_log", "_has_seen_broker", "_loop", "_tasks", "_unseen")
+
+    def __init__(self, producer: Producer, topics: Sequence[str]) -> None:
+        self._bounded_log = BoundedLog(_log)
+        self._has_seen_broker = False
+        self._unseen = set(topics)
+        self._loop = asyncio.get_running_loop()
+        self._tasks = [
+            self._loop.create_task(self._look_for_broker(producer), name="aioproduce: look for a broker")
+        ]
+        for topic in self._unseen:
+            looking = self._look_for_topic(producer, topic)
+            self._tasks.append(self._loop.create_task(looking, name=f"aioproduce: look for {topic}"))
+
+    def missing(self) -> list[str]:
+        """What has not been seen, in words; empty when all has."""
+        missing = [] if self._has_seen_broker else ["no broker has answered yet"]
+        if self._unseen:
+            missing.append(f"{len(self._unseen)} topic(s) are not known yet")
+        return missing
+
+    def cancel(self) -> None:
+        """Ask no more."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _look_for_broker(self, producer: Producer) -> None:
+        await self._ask("", lambda: producer.check(_PROBE_SECONDS))
+        self._has_seen_broker = True
+
+    async def _look_for_topic(self, producer: Producer, topic: str) -> None:
+        await self._ask(topic, lambda: producer.partitions_for(topic, _PROBE_SECONDS))
+        self._unseen.discard(topic)
+
+    async def _ask(self, topic: str, question: Callable[[], Awaitable[object]]) -> None:
+        """Until there is an answer; for ever where there will be none."""
+        while True:
+            try:
+                await question()
+            except (NoBrokerAvailableError, MaxBlockTimeoutError) as error:
+                self._bounded_log.warning(topic, self._loop.time(), "not ready: %s", error)
+            except ProducerStateError:
+                raise asyncio.CancelledError from None  # closed, or dead: readiness tells by itself
+            except ProducerError as error:
+                _log.error("not ready, and it will not be without a change: %s", error)
+                raise asyncio.CancelledError from None
+            else:
+                return

@@ -1,0 +1,109 @@
+"""A producer in a FastAPI application: typed dependencies, and what `aioproduce.integrations.starlette` has.
+
+Used by applications; needs the extra `fastapi`.
+
+Example:
+    >>> service = ProducerService(lambda: Producer("localhost:9092"))  # doctest: +SKIP
+    >>> app = FastAPI(lifespan=lifespan(service))  # doctest: +SKIP
+    >>> install(app, service)  # doctest: +SKIP
+    >>> @app.post("/orders")  # doctest: +SKIP
+    ... async def order(order: Order, service: ServiceDep, deadline: DeadlineDep) -> Placed:
+    ...     metadata = await service.send("orders", order.model_dump_json().encode(), deadline=deadline)
+    ...     return Placed(offset=metadata.offset)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeAlias
+
+from aioproduce.errors import MissingExtraError
+
+try:
+    import fastapi
+except ModuleNotFoundError as missing:
+    if missing.name != "fastapi":
+        raise
+    raise MissingExtraError("aioproduce.integrations.fastapi", extra="fastapi", name="fastapi") from None
+
+# FastAPI reads the annotations of dependencies where they run.
+from starlette.requests import HTTPConnection
+
+from aioproduce.integrations.service import ProducerService
+from aioproduce.integrations.service_values import Deadline
+from aioproduce.integrations.starlette import (
+    DEFAULT_NAME,
+    add_error_handlers,
+    health_routes,
+    install,
+    lifespan,
+    service_of,
+)
+from aioproduce.producer import Producer
+
+__all__ = [
+    "DeadlineDep",
+    "ProducerDep",
+    "ProducerService",
+    "ServiceDep",
+    "add_error_handlers",
+    "health_router",
+    "install",
+    "lifespan",
+    "producer_dependency",
+    "service_dependency",
+]
+
+
+# Coroutines all of them: FastAPI calls plain functions in threads, which costs ten times as much.
+
+
+async def _service(connection: HTTPConnection) -> ProducerService:
+    return service_of(connection)
+
+
+async def _producer(connection: HTTPConnection) -> Producer:
+    return service_of(connection).producer
+
+
+async def _deadline(connection: HTTPConnection) -> Deadline:
+    service = service_of(connection)
+    return service.deadline(connection.headers.get(service.timeout_header))
+
+
+ServiceDep: TypeAlias = Annotated[ProducerService, fastapi.Depends(_service)]
+"""The service, with `send()` within a deadline and `background()`."""
+
+ProducerDep: TypeAlias = Annotated[Producer, fastapi.Depends(_producer)]
+"""The running producer."""
+
+DeadlineDep: TypeAlias = Annotated[Deadline, fastapi.Depends(_deadline)]
+"""Until when this request may take: the client's `timeout_header`, at most `request_timeout`. What cannot be
+read as that is answered with 400."""
+
+
+def producer_dependency(name: str) -> Callable[[HTTPConnection], Awaitable[Producer]]:
+    """What gives the producer of one of several services.
+
+    Example:
+        >>> AuditDep = Annotated[Producer, Depends(producer_dependency("audit"))]  # doctest: +SKIP
+    """
+
+    async def producer(connection: HTTPConnection) -> Producer:
+        return service_of(connection, name).producer
+
+    return producer
+
+
+def service_dependency(name: str = DEFAULT_NAME) -> Callable[[HTTPConnection], Awaitable[ProducerService]]:
+    """What gives one of several services, by its name in `lifespan(..., name=...)`."""
+
+    async def service(connection: HTTPConnection) -> ProducerService:
+        return service_of(connection, name)
+
+    return service
+
+
+def health_router(service: ProducerService, prefix: str = "/health") -> fastapi.APIRouter:
+    """`{prefix}/ready` and `{prefix}/live` as a router, for applications that keep theirs apart."""
+    return fastapi.APIRouter(routes=list(health_routes(service, prefix)))

@@ -1,0 +1,167 @@
+"""A producer in a Starlette application; what FastAPI shares with it.
+
+Used by applications: a lifespan, health routes, exception handlers. Needs Starlette, which the extra `fastapi`
+brings.
+
+Invariants:
+
+1. The lifespan wraps the application's own: that one's start comes after the producer's, its end before.
+2. Requests find the service in the lifespan's state, which reaches mounted applications, or in `app.state`,
+   where a server passes no such state on (tests without one).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from aioproduce.errors import MissingExtraError, NotStartedError
+
+try:
+    import starlette  # noqa: F401
+except ModuleNotFoundError as missing:
+    if missing.name != "starlette":
+        raise
+    raise MissingExtraError("aioproduce.integrations.starlette", extra="fastapi", name="starlette") from None
+
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from aioproduce.integrations.answers import ANSWERED, CONTENT_TYPE
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from aioproduce.integrations.service import ProducerService
+    from aioproduce.integrations.service_values import Health
+    from aioproduce.producer import Producer
+
+__all__ = [
+    "DEFAULT_NAME",
+    "add_error_handlers",
+    "health_routes",
+    "install",
+    "lifespan",
+    "producer_of",
+    "service_of",
+]
+
+DEFAULT_NAME: Final = "aioproduce"
+"""Under which name the service stands in the application's state."""
+
+Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any] | None]]
+
+
+def lifespan(
+    service: ProducerService, own: Lifespan | None = None, *, name: str = DEFAULT_NAME
+) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
+    """A lifespan that runs the service, around the application's own if it has one.
+
+    Args:
+        service: The service.
+        own: The application's lifespan, as it would be given to the application itself. What it yields is kept.
+            The producer runs before it starts and until it has ended.
+        name: For applications with several services: each has its name, and wraps the one before.
+
+    Example:
+        >>> app = Starlette(lifespan=lifespan(service, own_lifespan))  # doctest: +SKIP
+    """
+
+    @contextlib.asynccontextmanager
+    async def run(app: Any) -> AsyncIterator[dict[str, Any]]:
+        async with service:
+            setattr(app.state, name, service)
+            if own is None:
+                yield {name: service}
+            else:
+                async with own(app) as state:
+                    yield {**(state or {}), name: service}
+
+    return run
+
+
+def service_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> ProducerService:
+    """The service of the application that a request or a websocket came to.
+
+    Raises:
+        NotStartedError: it has none, or its lifespan did not run.
+    """
+    scope = connection.scope
+    service = scope.get("state", {}).get(name)
+    if service is None:
+        service = getattr(scope["app"].state, name, None)
+    if service is None:
+        raise NotStartedError(
+            f"no producer service {name!r} runs in this application: make it with lifespan=lifespan(service), and "
+            "run it under a server that has lifespans (a test: `async with app.router.lifespan_context(app)`)"
+        )
+    return cast("ProducerService", service)
+
+
+def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer:
+    """The running producer of the application that a request or a websocket came to.
+
+    Raises:
+        NotStartedError: as `service_of()`.
+    """
+    return service_of(connection, name).producer
+
+
+def health_routes(service: ProducerService, prefix: str = "/health") -> list[Route]:
+    """`{prefix}/ready` and `{prefix}/live`, for load balancers: 200, or 503 with the reasons."""
+
+    async def ready(_: Request) -> Response:
+        return _health_response(service, service.readiness(), "ready")
+
+    async def live(_: Request) -> Response:
+        return _health_response(service, service.liveness(), "live")
+
+    return [Route(f"{prefix}/ready", ready), Route(f"{prefix}/live", live)]
+
+
+def _health_response(service: ProducerService, health: Health, word: str) -> Response:
+    document = {
+        "status": word if health.is_well else f"not {word}",
+        "reasons": health.reasons,
+        **service.counts().as_dict(),
+    }
+    return Response(
+        json.dumps(document),
+        200 if health.is_well else 503,
+        headers={"Cache-Control": "no-store"},
+        media_type="application/json",
+    )
+
+
+def add_error_handlers(app: Starlette, service: ProducerService) -> None:
+    """Have the producer's errors answered as `docs/services.md` says: 503 with Retry-After, 504, 413, 400.
+
+    Errors that are bugs of the service (a topic that is denied, a value that cannot be serialized) stay the
+    framework's 500.
+    """
+
+    async def handle(_: Request, error: Exception) -> Response:
+        answer = service.answer(error)
+        if answer is None:
+            raise error
+        return Response(answer.body, answer.status, headers=answer.headers, media_type=CONTENT_TYPE)
+
+    for kind in ANSWERED:
+        app.add_exception_handler(kind, handle)
+
+
+def install(app: Starlette, service: ProducerService, *, health: str | None = "/health") -> None:
+    """Health routes and error handlers, for an application that was made with `lifespan(service)`.
+
+    Args:
+        app: A Starlette or FastAPI application.
+        service: The service.
+        health: Where its health is asked for; `None` for nowhere.
+    """
+    add_error_handlers(app, service)
+    if health is not None:
+        app.router.routes.extend(health_routes(service, health))
