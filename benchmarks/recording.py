@@ -114,6 +114,9 @@ class _SilentNode:
     def received(self, size: int, responses: int, now: float) -> None:
         """Nothing."""
 
+    def answered(self, latency: float, now: float) -> None:
+        """Nothing."""
+
 
 class SilentMetrics(ProducerMetrics):  # type: ignore[misc]  # final for everyone else
     """Sensors that keep nothing of batches, requests and turns."""
@@ -126,9 +129,6 @@ class SilentMetrics(ProducerMetrics):  # type: ignore[misc]  # final for everyon
     def node(self, node_id: int) -> NodeMetrics:
         """One for all."""
         return self._node  # type: ignore[no-any-return]
-
-    def answered(self, node_id: int, latency: float, now: float) -> None:
-        """Nothing."""
 
     def throttled(self, seconds: float, now: float) -> None:
         """Nothing."""

@@ -44,7 +44,7 @@ def test_silent_sensors_take_what_the_real_ones_take() -> None:
     for metrics in (silent, ProducerMetrics(Windows())):
         metrics.node(1).sent(100, 1.0)
         metrics.node(1).received(100, 1, 1.0)
-        metrics.answered(1, 0.5, 1.0)
+        metrics.node(1).answered(0.5, 1.0)
         metrics.throttled(0.5, 1.0)
         metrics.stepped(0.5, 0.5, 1.0)
         metrics.lagged(0.5, 1.0)
