@@ -19,6 +19,7 @@
     │   └── RecordTooLargeError              above max.request.size or buffer.memory
     ├── MaxBlockTimeoutError (TimeoutError)  send() waited as long as it may; nothing was queued
     │   ├── MetadataTimeoutError             the topic's partitions did not become known in time
+    │   ├── SerializationTimeoutError        a serializer that is awaited was not done in time
     │   └── BufferExhaustedError             the buffer had no room in time
     ├── FlushTimeoutError (TimeoutError)     flush() waited as long as it may; the records go on
     ├── ClientInstanceIdError (TimeoutError) no broker gave this client an id, in time or ever
@@ -32,6 +33,8 @@
     ├── ProtocolError                        bytes that are not Kafka's protocol
     │   └── UnsupportedVersionError          the broker and this client share no version
     ├── MissingExtraError (ImportError)      a part of aioproduce needs a library that is not installed
+    ├── SchemaRegistryError                  a schema registry refused, or gave no answer; nothing was queued
+    │   └── IncompatibleSchemaError          the schema breaks the rules of its subject
     ├── WorkerSlotError (RuntimeError)       a worker's metrics have no place in the shared directory
     ├── OutcomeUnknownError (TimeoutError)   a request's time was over before its record was acknowledged
     ├── BackgroundFullError                  a service has as many background sends under way as it may
@@ -104,15 +107,17 @@ class InvalidRecordError(ProducerError, ValueError):
 
 
 class SerializationError(InvalidRecordError):
-    """A key or value could not be turned into bytes.
+    """A key or value could not be turned into bytes. What a serializer raised is the `__cause__`.
 
     Attributes:
         field: `"key"` or `"value"`.
+        topic: The topic that it was for; `None` where no topic is given yet (`create_batch()`).
     """
 
-    def __init__(self, message: str, *, field: str) -> None:
+    def __init__(self, message: str, *, field: str, topic: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+        self.topic = topic
 
 
 class InvalidHeadersError(InvalidRecordError):
@@ -217,6 +222,20 @@ class MetadataTimeoutError(MaxBlockTimeoutError):
 
     def __init__(self, message: str, *, waited: float, topic: str) -> None:
         super().__init__(message, waited=waited)
+        self.topic = topic
+
+
+class SerializationTimeoutError(MaxBlockTimeoutError):
+    """A serializer that has to be awaited (it asks a registry, say) was not done in time.
+
+    Attributes:
+        field: `"key"` or `"value"`.
+        topic: The topic.
+    """
+
+    def __init__(self, message: str, *, waited: float, field: str, topic: str) -> None:
+        super().__init__(message, waited=waited)
+        self.field = field
         self.topic = topic
 
 
@@ -355,6 +374,39 @@ class MissingExtraError(ProducerError, ImportError):
         super().__init__(f"{what} needs {name}, which is not installed: pip install 'aioproduce[{extra}]'")
         self.extra = extra
         self.name = name
+
+
+class SchemaRegistryError(ProducerError):
+    """A schema registry refused what it was asked, or gave no answer that can be used. Nothing was queued.
+
+    Attributes:
+        status: The HTTP status; `None` where there was no answer.
+        error_code: The registry's own code, e.g. 40401 (subject not found); `None` where it gave none.
+        subject: The subject that was asked for; `None` where it was not about one.
+        remedy: What to do about it.
+        retriable: Whether the same may succeed later: the registry was away, overloaded or failing.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None,
+        error_code: int | None,
+        subject: str | None,
+        remedy: str,
+        retriable: bool,
+    ) -> None:
+        super().__init__(f"{message}: {remedy}")
+        self.status = status
+        self.error_code = error_code
+        self.subject = subject
+        self.remedy = remedy
+        self.retriable = retriable
+
+
+class IncompatibleSchemaError(SchemaRegistryError):
+    """The schema breaks the compatibility rules of its subject, or the message is not in the subject's schema."""
 
 
 class WorkerSlotError(ProducerError, RuntimeError):

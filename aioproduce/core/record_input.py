@@ -92,6 +92,7 @@ def serialize(
             f"serializer: send bytes, or configure {field}_serializer"
             + (" (e.g. str.encode)" if isinstance(value, str) else ""),
             field=field,
+            topic=topic,
         )
     try:
         serialized = serializer(value)
@@ -100,6 +101,7 @@ def serialize(
             f"the {field} serializer failed for topic {topic!r} on a {type(value).__name__}: "
             f"{type(error).__name__}: {error}",
             field=field,
+            topic=topic,
         ) from error
     given: object = serialized  # what a serializer gives need not be what its type says
     if given is None:
@@ -110,8 +112,13 @@ def serialize(
         given.close()  # or Python warns on top that nobody awaited it
     raise SerializationError(
         f"the {field} serializer gave {type(given).__name__} for topic {topic!r}; it must give bytes or None"
-        + (": is it an async function?" if isinstance(given, Awaitable) else ""),
+        + (
+            ": is it an async function? SerializingProducer awaits those"
+            if isinstance(given, Awaitable)
+            else ""
+        ),
         field=field,
+        topic=topic,
     )
 
 

@@ -1,4 +1,4 @@
-"""For tests and development of what uses the producer: a Kafka cluster in memory.
+"""For tests and development of what uses the producer: a Kafka cluster, and a schema registry, in memory.
 
 Imported by users' tests and by `aioproduce dev`; nothing in the producer imports it. All names here are public.
 """
@@ -13,6 +13,7 @@ from aioproduce.testing.fake_cluster.model import ClusterModel
 from aioproduce.testing.fake_cluster.partition import PartitionState, Replicas, ReplicationConfig
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
 from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
+from aioproduce.testing.fake_registry import FakeSchemaRegistry, RegistryRequest
 
 __all__ = [
     "AnswerFault",
@@ -22,10 +23,12 @@ __all__ = [
     "ClusterState",
     "FakeCluster",
     "FakeRecord",
+    "FakeSchemaRegistry",
     "Fault",
     "Faults",
     "PartitionState",
     "ReceivedRequest",
+    "RegistryRequest",
     "Replicas",
     "ReplicationConfig",
     "RequestLog",

@@ -1,0 +1,95 @@
+"""JSON with a schema in a registry: readers find the schema by its id; a validator may say whether values fit."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, final
+
+from aioproduce.errors import ConfigError
+from aioproduce.serializers.plain import Dumps, compact_json, json_bytes
+from aioproduce.serializers.registered import RegisteredSerializer, RegistryOptions, T, Write
+from aioproduce.serializers.schemas import Schema
+from aioproduce.serializers.wire_format import schema_prefix
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from aioproduce.serializers.registry import SchemaRegistryClient
+
+
+@final
+class JsonSchemaSerializer(RegisteredSerializer[T]):
+    """Values as JSON, with Confluent's prefix and a JSON Schema in the registry.
+
+    Args:
+        registry: Where schemas are kept.
+        schema: The schema as text, as what it stands for, or as a `Schema` with references. `None` where it comes
+            from the registry (`use_latest_version`, `schema_id`). Its `title` is the record's name for subjects.
+        to_dict: Makes of a value what the encoder writes, e.g. `dataclasses.asdict`.
+        dumps: Another encoder, as for `JsonSerializer`.
+        validate: Raises where a value does not fit, e.g. `Draft202012Validator(schema).validate` of jsonschema.
+            Without it nothing is checked here: validation costs more than all the rest.
+        options: As in `RegistryOptions`: `subject`, `auto_register`, `use_latest_version`, `schema_id`,
+            `normalize`.
+
+    Raises:
+        ConfigError: the schema cannot be read, or options are at odds.
+
+    Example:
+        >>> orders = JsonSchemaSerializer(registry, {"title": "Order", "type": "object"})  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        registry: SchemaRegistryClient,
+        schema: str | Mapping[str, Any] | bool | Schema | None = None,
+        *,
+        to_dict: Callable[[T], Any] | None = None,
+        dumps: Dumps | None = None,
+        validate: Callable[[Any], object] | None = None,
+        **options: Unpack[RegistryOptions],
+    ) -> None:
+        self._schema = _as_schema(schema)
+        self._to_dict = to_dict
+        self._dumps = dumps or compact_json
+        self._validate = validate
+        super().__init__(registry, _title(self._schema), options, self._schema is not None)
+
+    async def _schema_with_references(self) -> Schema:
+        assert self._schema is not None  # or the options would have been refused
+        return self._schema
+
+    async def _writer_for(self, schema_id: int, _schema: Schema, _subject: str) -> Write:
+        prefix = schema_prefix(schema_id)
+        to_dict, dumps, validate = self._to_dict, self._dumps, self._validate
+
+        def write(value: Any) -> bytes:
+            given = value if to_dict is None else to_dict(value)
+            if validate is not None:
+                validate(given)
+            return prefix + json_bytes(dumps, given)
+
+        return write
+
+
+def _as_schema(schema: str | Mapping[str, Any] | bool | Schema | None) -> Schema | None:
+    if schema is None:
+        return None
+    if not isinstance(schema, Schema):
+        schema = Schema(schema if isinstance(schema, str) else json.dumps(schema), "JSON")
+    if schema.schema_type != "JSON":
+        raise ConfigError(f"JsonSchemaSerializer takes no {schema.schema_type} schema", key="schema")
+    try:
+        read = json.loads(schema.text)
+    except ValueError as error:
+        raise ConfigError(f"the JSON Schema is no JSON: {error}", key="schema") from error
+    if not isinstance(read, dict | bool):
+        raise ConfigError("a JSON Schema is an object, or true or false", key="schema")
+    return schema
+
+
+def _title(schema: Schema | None) -> str | None:
+    read = None if schema is None else json.loads(schema.text)
+    title = read.get("title") if isinstance(read, dict) else None
+    return title if isinstance(title, str) else None

@@ -1,0 +1,330 @@
+"""The producer that takes objects: a thin layer above `Producer`, which goes on taking bytes.
+
+Invariants:
+
+1. Nothing is queued before both key and value are bytes: what fails here holds no memory of the buffer and loses
+   nothing but the call that it fails.
+2. Serializing and waiting for room together take no longer than `max.block.ms`, or `timeout=` where that is less.
+3. A serializer that gives bytes is not awaited, and no timer is set for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Self
+
+from aioproduce.errors import ConfigError, ProducerError, SerializationError, SerializationTimeoutError
+from aioproduce.producer import Producer
+from aioproduce.serializers.protocol import (
+    Field,
+    SerializationContext,
+    Serialize,
+    SerializerLike,
+    serialize_of,
+)
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from types import TracebackType
+
+    from typing_extensions import TypeVar
+
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.config import ProducerConfig
+    from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.producer import OnDelivery
+    from aioproduce.records import Header, Headers, RecordMetadata
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+# Contexts of records without headers, kept by topic; a service that makes topics up must not grow with them.
+_MAX_TOPICS = 1000
+
+
+class SerializingProducer(Generic[K, V]):
+    """Sends keys and values that are objects.
+
+    Args:
+        producer: What a `Producer` takes: addresses, a mapping, a ProducerConfig. Or a Producer, which several of
+            these may share, each with its own serializers; it stays the caller's to start and close.
+        key_serializer: For keys: a `Serializer`, or a function of the key (`str.encode`), which may be async.
+            `None` for keys that are bytes.
+        value_serializer: Likewise for values.
+        **settings: Kafka's producer keys with underscores for dots, as for `Producer`.
+
+    Raises:
+        ConfigError: as for `Producer`; or its configuration has serializers already.
+        TypeError: a serializer is neither of both.
+
+    Example:
+        >>> async def main(registry):
+        ...     orders = AvroSerializer(registry, SCHEMA)
+        ...     async with SerializingProducer("localhost:9092", value_serializer=orders) as producer:
+        ...         await producer.send_and_wait("orders", {"id": 42})
+    """
+
+    def __init__(
+        self,
+        producer: Producer | str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
+        *,
+        key_serializer: SerializerLike[K] | None = None,
+        value_serializer: SerializerLike[V] | None = None,
+        **settings: object,
+    ) -> None:
+        self._serialize_key = serialize_of(key_serializer, "key")
+        self._serialize_value = serialize_of(value_serializer, "value")
+        self._serializers = key_serializer, value_serializer
+        self._is_owner = not isinstance(producer, Producer)
+        if isinstance(producer, Producer):
+            if settings:
+                raise TypeError("a Producer is complete: give the settings to its constructor instead")
+            self._producer = producer
+        else:
+            self._producer = Producer(producer, **settings)
+        config = self._producer.config
+        if config.key_serializer is not None or config.value_serializer is not None:
+            raise ConfigError(
+                "the producer's configuration has serializers of its own: give them to SerializingProducer alone"
+            )
+        self._contexts: dict[str, tuple[SerializationContext, SerializationContext]] = {}
+
+    @property
+    def producer(self) -> Producer:
+        """The producer beneath, that takes bytes: for its metrics, a dashboard, `send_many()` and the rest."""
+        return self._producer
+
+    def __repr__(self) -> str:
+        return f"<SerializingProducer on {self._producer!r}>"
+
+    # -- life ---
+
+    async def start(self, *, require_broker: bool = False) -> None:
+        """As `Producer.start()`; does nothing where the Producer was given."""
+        if self._is_owner:
+            await self._producer.start(require_broker=require_broker)
+
+    async def close(self, timeout: float | None = None) -> None:
+        """As `Producer.close()`; does nothing where the Producer was given. A registry's client stays open."""
+        if self._is_owner:
+            await self._producer.close(timeout)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def prepare(self, *topics: str) -> None:
+        """Have the serializers ask their registry now, so that no `send()` to these topics has to.
+
+        Those that have nothing to prepare are left out.
+
+        Args:
+            topics: The topics.
+
+        Raises:
+            SchemaRegistryError: the registry refused a schema, or did not answer.
+
+        Example:
+            >>> await producer.prepare("orders", "refunds")  # doctest: +SKIP
+        """
+        fields: tuple[Field, Field] = ("key", "value")
+        for topic in topics:
+            for field, serializer in zip(fields, self._serializers, strict=True):
+                prepare = getattr(serializer, "prepare", None)
+                if prepare is not None:
+                    await prepare(topic, field)
+
+    # -- sending ---
+
+    async def send(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        timeout: float | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> DeliveryFuture:
+        """Serialize one record, and accept it as `Producer.send()` does.
+
+        Args:
+            topic: The topic.
+            value: The value; None is a tombstone, whatever the serializer.
+            key: The key; None for none.
+            partition: The partition; `None` lets the partitioner choose.
+            timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
+            headers: `(name, value)` pairs; serializers see them.
+            timeout: Seconds to wait at most for serializers, metadata and room together, where that is less than
+                `max.block.ms`.
+            on_delivery: As in `Producer.send()`.
+
+        Returns:
+            The record's future: await it for its RecordMetadata or its DeliveryError.
+
+        Raises:
+            SerializationError: a serializer failed; what it raised is the cause.
+            SerializationTimeoutError: a serializer was not done in time.
+            SchemaRegistryError: the registry refused the schema, or did not answer; and what `Producer.send()`
+                raises. Nothing was queued then.
+
+        Example:
+            >>> delivery = await producer.send("orders", {"id": 42}, key="customer-7")  # doctest: +SKIP
+        """
+        known_headers = headers if headers is None or isinstance(headers, list | tuple) else list(headers)
+        key_context, value_context = self._contexts_for(topic, known_headers)
+        key_bytes: Any = key
+        value_bytes: Any = value
+        started_at: float | None = None
+        if key is not None and self._serialize_key is not None:
+            key_bytes = _serialize(self._serialize_key, key, key_context)
+            if key_bytes is not None and key_bytes.__class__ is not bytes:
+                started_at = time.monotonic()
+                key_bytes = await self._awaited(key_bytes, key_context, self._bound(timeout))
+        if value is not None and self._serialize_value is not None:
+            value_bytes = _serialize(self._serialize_value, value, value_context)
+            if value_bytes is not None and value_bytes.__class__ is not bytes:
+                started_at = time.monotonic() if started_at is None else started_at
+                left = self._left(timeout, started_at)
+                value_bytes = await self._awaited(value_bytes, value_context, left)
+        return await self._producer.send(
+            topic,
+            value_bytes,
+            key_bytes,
+            partition=partition,
+            timestamp=timestamp,
+            headers=known_headers,
+            timeout=timeout if started_at is None else self._left(timeout, started_at),
+            on_delivery=on_delivery,
+        )
+
+    async def send_and_wait(
+        self,
+        topic: str,
+        value: V | None = None,
+        key: K | None = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        timeout: float | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> RecordMetadata:
+        """`send()`, then await the acknowledgement.
+
+        Raises:
+            DeliveryError: it was not acknowledged; and what `send()` raises.
+
+        Example:
+            >>> metadata = await producer.send_and_wait("orders", {"id": 42})  # doctest: +SKIP
+        """
+        delivery = await self.send(
+            topic,
+            value,
+            key,
+            partition=partition,
+            timestamp=timestamp,
+            headers=headers,
+            timeout=timeout,
+            on_delivery=on_delivery,
+        )
+        return await delivery
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """As `Producer.flush()`: of what was accepted; a `send()` that still serializes is not."""
+        await self._producer.flush(timeout)
+
+    def metrics(self) -> MetricsSnapshot:
+        """As `Producer.metrics()`."""
+        return self._producer.metrics()
+
+    # -- what is between ---
+
+    def _contexts_for(
+        self, topic: str, headers: Sequence[Header] | None
+    ) -> tuple[SerializationContext, SerializationContext]:
+        if headers:
+            return SerializationContext(topic, "key", headers), SerializationContext(topic, "value", headers)
+        known = self._contexts.get(topic)
+        if known is None:
+            known = SerializationContext(topic, "key"), SerializationContext(topic, "value")
+            if len(self._contexts) >= _MAX_TOPICS:
+                self._contexts.clear()
+            self._contexts[topic] = known
+        return known
+
+    def _bound(self, timeout: float | None) -> float:
+        """Seconds that a call may take."""
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
+        longest = self._producer.config.max_block
+        return longest if timeout is None else min(longest, timeout)
+
+    def _left(self, timeout: float | None, started_at: float) -> float:
+        return max(0.0, self._bound(timeout) - (time.monotonic() - started_at))
+
+    async def _awaited(self, given: object, context: SerializationContext, left: float) -> bytes | None:
+        """The bytes of what a serializer gave in their place."""
+        if isinstance(given, bytes | bytearray | memoryview):
+            return bytes(given)
+        if not isinstance(given, Awaitable):
+            raise SerializationError(
+                f"{_named(context)} gave {type(given).__name__}; not bytes, None or an awaitable",
+                field=context.field,
+                topic=context.topic,
+            )
+        import anyio
+
+        try:
+            with anyio.move_on_after(left) as scope:
+                awaited = await given
+                if awaited is None or isinstance(awaited, bytes | bytearray | memoryview):
+                    return None if awaited is None else bytes(awaited)
+                raise TypeError(f"awaited, it gave {type(awaited).__name__} instead of bytes or None")
+        except ProducerError:
+            raise
+        except Exception as error:
+            raise _failed(context, error) from error
+        assert scope.cancelled_caught  # nothing else ends the block without a result
+        raise SerializationTimeoutError(
+            f"{_named(context)} was not done within {left:.3g} s (does a registry not answer? the log has its "
+            "failures); nothing was sent",
+            waited=left,
+            field=context.field,
+            topic=context.topic,
+        )
+
+
+def _serialize(serialize: Serialize, given: object, context: SerializationContext) -> object:
+    try:
+        return serialize(given, context)
+    except ProducerError:
+        raise
+    except Exception as error:
+        raise _failed(context, error) from error
+
+
+def _failed(context: SerializationContext, error: Exception) -> SerializationError:
+    return SerializationError(
+        f"{_named(context)} failed: {type(error).__name__}: {error}", field=context.field, topic=context.topic
+    )
+
+
+def _named(context: SerializationContext) -> str:
+    return f"the {context.field} serializer for topic {context.topic!r}"

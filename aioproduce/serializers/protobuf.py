@@ -1,0 +1,163 @@
+"""Protobuf with a schema registry: generated classes, whose files and imports are registered as descriptors."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, final
+
+from aioproduce.errors import IncompatibleSchemaError, MissingExtraError
+from aioproduce.serializers.registered import RegisteredSerializer, RegistryOptions, Write
+from aioproduce.serializers.schemas import Schema, SchemaReference
+from aioproduce.serializers.wire_format import message_indexes, schema_prefix
+
+try:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError, Message
+except ModuleNotFoundError as error:
+    if error.name not in ("google", "google.protobuf"):
+        raise
+    raise MissingExtraError(
+        "aioproduce.serializers.ProtobufSerializer", extra="protobuf", name="google.protobuf"
+    ) from None
+
+if TYPE_CHECKING:
+    from google.protobuf.descriptor import FileDescriptor
+    from typing_extensions import Unpack
+
+    from aioproduce.serializers.registry import SchemaRegistryClient
+
+M = TypeVar("M", bound=Message)
+
+ReferenceSubject: TypeAlias = Callable[[str], str]
+"""The subject that an imported file is registered under, from its path."""
+
+# Every registry has these built in.
+_BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
+
+
+def _path(imported: str) -> str:
+    return imported
+
+
+@final
+class ProtobufSerializer(RegisteredSerializer[M]):
+    """Messages of a generated class, with Confluent's prefix.
+
+    The file of the message is registered as a descriptor, each file that it imports under a subject of its own
+    first, but for those that registries have built in (`google/protobuf/`, `google/type/`, `confluent/`).
+
+    Args:
+        registry: Where schemas are kept.
+        message_type: The generated class; messages of others are refused.
+        reference_subject: The subject of an imported file, from its path; the path itself by default.
+        options: As in `RegistryOptions`: `subject`, `auto_register`, `use_latest_version`, `schema_id`,
+            `normalize`.
+
+    Raises:
+        ConfigError: options are at odds.
+        MissingExtraError: protobuf is not installed.
+
+    Example:
+        >>> orders = ProtobufSerializer(registry, orders_pb2.Order)  # doctest: +SKIP
+    """
+
+    _form = "serialized"
+
+    def __init__(
+        self,
+        registry: SchemaRegistryClient,
+        message_type: type[M],
+        *,
+        reference_subject: ReferenceSubject = _path,
+        **options: Unpack[RegistryOptions],
+    ) -> None:
+        self._message_type = message_type
+        self._reference_subject = reference_subject
+        self._descriptor: Any = message_type.DESCRIPTOR
+        super().__init__(registry, self._descriptor.full_name, options, has_schema=True)
+
+    async def _schema_with_references(self) -> Schema:
+        return await self._file_schema(self._descriptor.file)
+
+    async def _file_schema(self, file: FileDescriptor) -> Schema:
+        """A file as the registry takes it, after what it imports has been registered."""
+        references = []
+        for imported in file.dependencies:
+            if imported.name.startswith(_BUILT_IN):
+                continue
+            subject = self._reference_subject(imported.name)
+            schema = await self._file_schema(imported)
+            if self._options.way == "register":
+                await self._registry.register(subject, schema, normalize=self._options.normalize)
+            # Registries of before 7.9 do not tell the version when they register.
+            found = await self._registry.lookup(subject, schema, normalize=self._options.normalize)
+            assert found.version is not None  # a look-up always tells it
+            references.append(SchemaReference(imported.name, subject, found.version))
+        return Schema(base64.b64encode(file.serialized_pb).decode(), "PROTOBUF", tuple(references))
+
+    async def _writer_for(self, schema_id: int, schema: Schema, subject: str, /) -> Write:
+        if self._options.way in ("register", "lookup"):
+            indexes = _own_indexes(self._descriptor)
+        else:
+            indexes = _indexes_in(schema, self._descriptor, subject)
+        prefix = schema_prefix(schema_id) + message_indexes(indexes)
+        message_type = self._message_type
+
+        def write(message: Any) -> bytes:
+            if not isinstance(message, message_type):
+                raise TypeError(
+                    f"this serializer takes {message_type.__name__}, not {type(message).__name__}"
+                )
+            # Deterministic, as one key must have one form: maps have no order of their own.
+            return prefix + message.SerializeToString(deterministic=True)
+
+        return write
+
+
+def _own_indexes(descriptor: Any) -> list[int]:
+    """Where a message stands in its file: among the messages, then among those nested, down to itself."""
+    indexes: list[int] = []
+    current = descriptor
+    while current is not None:
+        indexes.append(current.index)
+        current = current.containing_type
+    return indexes[::-1]
+
+
+def _indexes_in(schema: Schema, descriptor: Any, subject: str) -> list[int]:
+    """Where the message of that name stands in the registry's file, which may have others before it.
+
+    Raises:
+        IncompatibleSchemaError: it is not in there.
+    """
+    if schema.schema_type != "PROTOBUF":
+        raise _not_in(subject, descriptor, f"is {schema.schema_type}")
+    try:
+        file = FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
+    except (binascii.Error, DecodeError):
+        # A registry that knows no form but text: what is known is where the message stands in our own file.
+        return _own_indexes(descriptor)
+    prefix = f"{file.package}." if file.package else ""
+    names = descriptor.full_name.removeprefix(prefix).split(".")
+    indexes = []
+    level = file.message_type
+    for name in names:
+        found = next((index for index, message in enumerate(level) if message.name == name), None)
+        if found is None:
+            raise _not_in(subject, descriptor, f"has no message {descriptor.full_name}")
+        indexes.append(found)
+        level = level[found].nested_type
+    return indexes
+
+
+def _not_in(subject: str, descriptor: Any, what: str) -> IncompatibleSchemaError:
+    return IncompatibleSchemaError(
+        f"the schema in the registry {what}",
+        status=None,
+        error_code=None,
+        subject=subject,
+        remedy=f"register the file of {descriptor.full_name} under this subject, or choose another subject",
+        retriable=False,
+    )

@@ -1,0 +1,193 @@
+"""What the serializers of a registry share: from a record's subject to the schema's id, once and never again.
+
+Each format says how a value is written with a schema (`_writer_for`); here is decided which schema that is, and
+whether anybody must be asked.
+
+Invariants:
+
+1. A subject that is known costs one look into a dict: `serialize()` gives bytes, and no coroutine is made.
+2. What the registry refuses or does not answer is raised by that `serialize()`, and asked again by the next.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict
+
+from aioproduce.errors import ConfigError
+from aioproduce.serializers.protocol import SerializationContext
+from aioproduce.serializers.schemas import RegisteredSchema
+from aioproduce.serializers.subjects import SubjectStrategy, topic_name
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from aioproduce.serializers.registry import SchemaRegistryClient
+    from aioproduce.serializers.schemas import Schema
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+Write: TypeAlias = Callable[[Any], bytes]
+
+# Where a strategy of the user's own makes ever new subjects, memory must not grow with them.
+_MAX_SUBJECTS: Final = 1000
+
+
+class RegistryOptions(TypedDict, total=False):
+    """What every serializer with a registry takes beside its schema.
+
+    Attributes:
+        subject: The subject strategy: `topic_name` (default), `record_name`, `topic_record_name`, or a function
+            of `(context, record_name)`.
+        auto_register: Whether a schema that the subject lacks is registered. By default it is, unless
+            `use_latest_version` or `schema_id` is given. Without it, it must be there.
+        use_latest_version: Whether values are written with the newest schema of the subject instead of one's own.
+        schema_id: Write with the schema of this id instead.
+        normalize: Whether the registry is to take schemas as equal that differ in order and spelling only.
+    """
+
+    subject: SubjectStrategy
+    auto_register: bool | None
+    use_latest_version: bool
+    schema_id: int | None
+    normalize: bool
+
+
+_Way: TypeAlias = Literal["register", "lookup", "latest", "id"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    strategy: SubjectStrategy
+    way: _Way
+    schema_id: int
+    normalize: bool
+
+
+def _options(
+    subject: SubjectStrategy = topic_name,
+    auto_register: bool | None = None,
+    use_latest_version: bool = False,
+    schema_id: int | None = None,
+    normalize: bool = False,
+) -> _Options:
+    ways: list[_Way] = []
+    if schema_id is not None:
+        ways.append("id")
+    if use_latest_version:
+        ways.append("latest")
+    if auto_register:
+        ways.append("register")
+    if len(ways) > 1:
+        raise ConfigError("give one of auto_register=True, use_latest_version=True and schema_id")
+    if not ways:
+        ways.append("register" if auto_register is None else "lookup")
+    if not callable(subject):
+        raise ConfigError(
+            "subject is a function of (context, record_name), e.g. aioproduce.serializers.topic_name",
+            key="subject",
+        )
+    if schema_id is not None and not 0 <= schema_id <= 0x7FFFFFFF:
+        raise ConfigError("schema_id is a number from 0 to 2^31 - 1", key="schema_id")
+    return _Options(subject, ways[0], schema_id or 0, normalize)
+
+
+class RegisteredSerializer(ABC, Generic[T]):
+    """A serializer whose schema is in a registry."""
+
+    # The form that the registry is to give the text of schemas in.
+    _form = ""
+
+    def __init__(
+        self, registry: SchemaRegistryClient, record: str | None, options: Mapping[str, Any], has_schema: bool
+    ) -> None:
+        unknown = options.keys() - RegistryOptions.__annotations__.keys()
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no option {min(unknown)!r}")
+        self._registry = registry
+        self._record = record
+        self._options = _options(**options)
+        self._strategy = self._options.strategy
+        self._follows_latest = self._options.way == "latest"
+        if not has_schema and self._options.way in ("register", "lookup"):
+            raise ConfigError(
+                f"{type(self).__name__} needs a schema, or use_latest_version=True, or schema_id",
+                key="schema",
+            )
+        self._writes: dict[str, Write] = {}
+        self._latest: dict[str, RegisteredSchema] = {}
+
+    def serialize(self, value: T, context: SerializationContext, /) -> bytes | Awaitable[bytes]:
+        """The value in Confluent's wire format: at once where the subject's schema is known.
+
+        Raises:
+            SchemaRegistryError: the registry refused the schema, or did not answer.
+            Exception: the value does not fit the schema.
+        """
+        subject = self._strategy(context, self._record)
+        write = self._writes.get(subject)
+        if write is None or (self._follows_latest and not self._is_latest(subject)):
+            return self._serialize_first(value, subject)
+        return write(value)
+
+    async def prepare(self, topic: str, field: Literal["key", "value"] = "value") -> str:
+        """Ask the registry now, so that no `send()` has to: at a service's start, to fail there if anywhere.
+
+        Args:
+            topic: The topic that records will go to.
+            field: Whether this serializer is for keys or for values.
+
+        Returns:
+            The subject.
+
+        Raises:
+            SchemaRegistryError: as in `serialize()`.
+        """
+        subject = self._strategy(SerializationContext(topic, field), self._record)
+        await self._prepare(subject)
+        return subject
+
+    async def _serialize_first(self, value: T, subject: str) -> bytes:
+        return (await self._prepare(subject))(value)
+
+    async def _prepare(self, subject: str) -> Write:
+        found = await self._find(subject)
+        write = await self._writer_for(found.schema_id, found.schema, subject)
+        if len(self._writes) >= _MAX_SUBJECTS and subject not in self._writes:
+            oldest = next(iter(self._writes))
+            del self._writes[oldest]
+            self._latest.pop(oldest, None)
+        self._writes[subject] = write
+        if self._follows_latest:
+            self._latest[subject] = found
+        return write
+
+    async def _find(self, subject: str) -> RegisteredSchema:
+        """The schema to write with, and the id that it has."""
+        options = self._options
+        if options.way == "id":
+            schema = await self._registry.schema(options.schema_id, form=self._form)
+            return RegisteredSchema(subject, options.schema_id, None, schema)
+        if options.way == "latest":
+            return await self._registry.latest(subject, form=self._form)
+        schema = await self._schema_with_references()
+        if options.way == "register":
+            return await self._registry.register(subject, schema, normalize=options.normalize)
+        return await self._registry.lookup(subject, schema, normalize=options.normalize)
+
+    def _is_latest(self, subject: str) -> bool:
+        return self._registry.known_latest(subject, form=self._form) is self._latest.get(subject)
+
+    @abstractmethod
+    async def _schema_with_references(self) -> Schema:
+        """One's own schema, with what it refers to in the registry."""
+
+    @abstractmethod
+    async def _writer_for(self, schema_id: int, schema: Schema, subject: str, /) -> Write:
+        """How values are written with a schema: everything that can be done beforehand is done here."""

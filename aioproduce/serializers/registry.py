@@ -1,0 +1,412 @@
+"""The client of a schema registry: what a producer asks one, once.
+
+Used by the registry's serializers, and by whoever wants to ask at start-up or in a deployment's check. It
+speaks the REST interface of Confluent's Schema Registry, as Karapace and Apicurio do.
+
+Invariants:
+
+1. What never changes is asked once, however many want it at the same time: the id of a schema under a subject,
+   the schema of an id. A failure is not kept.
+2. It holds no task: a question lives in the task of whoever asks (`single_flight`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, final
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+import anyio
+
+from aioproduce.errors import ConfigError, SchemaRegistryError
+from aioproduce.serializers.registry_http import Credentials, RegistryHttp, TokenSource
+from aioproduce.serializers.schemas import (
+    Compatibility,
+    RegisteredSchema,
+    Schema,
+    SchemaReference,
+    SchemaType,
+)
+from aioproduce.serializers.single_flight import SingleFlight
+
+if TYPE_CHECKING:
+    import ssl
+    from types import TracebackType
+
+    import httpx2
+
+_log = logging.getLogger("aioproduce")
+
+_TYPES: Final[dict[object, SchemaType]] = {"AVRO": "AVRO", "PROTOBUF": "PROTOBUF", "JSON": "JSON"}
+
+# How an id was asked for, the subject, the schema, and whether it was normalized.
+_Asked: TypeAlias = "tuple[str, str, Schema, bool]"
+
+
+@final
+class SchemaRegistryClient:
+    """Asks a schema registry, and remembers what it said.
+
+    It connects when it is first asked, and belongs to the event loop of that question. Close it with `async
+    with`, or `close()`.
+
+    Args:
+        urls: Base URLs, one or several of the same registry; the next is tried where one fails. A user and
+            password in the first are taken as `basic_auth`.
+        basic_auth: User and password.
+        bearer_token: A token, or a function that gives one (it may be async), asked for each request.
+        timeout: Seconds for one question with all its tries; a `send()` waits no longer than its own time-out.
+        request_timeout: Seconds for each step of one try.
+        retries: How often a question is asked again where no registry answered, or with 429 or 5xx.
+        backoff: Seconds before the second try, doubled with each, with jitter.
+        max_backoff: Seconds between tries at most. A registry's `Retry-After` is heeded beyond it.
+        latest_ttl: Seconds for which the latest version of a subject is remembered; `None` for ever. Where the
+            registry cannot be asked again then, the one that is known goes on being used.
+        cache_capacity: How many schemas and ids are remembered.
+        headers: Further headers, e.g. `{"target-sr-cluster": "lsrc-42"}`.
+        ssl_context: For https; by default the platform's certificates.
+        transport: An httpx2 transport in place of sockets, for tests and proxies.
+        clock: Seconds that only go forward, for tests of `latest_ttl`.
+
+    Raises:
+        ConfigError: no URL, one that is not http(s), or two kinds of credentials.
+
+    Example:
+        >>> async with SchemaRegistryClient("http://localhost:8081") as registry:  # doctest: +SKIP
+        ...     await registry.register("orders-value", Schema(text))
+    """
+
+    def __init__(
+        self,
+        urls: str | Sequence[str],
+        *,
+        basic_auth: tuple[str, str] | None = None,
+        bearer_token: TokenSource | None = None,
+        timeout: float = 30.0,
+        request_timeout: float = 10.0,
+        retries: int = 3,
+        backoff: float = 0.1,
+        max_backoff: float = 2.0,
+        latest_ttl: float | None = 300.0,
+        cache_capacity: int = 1000,
+        headers: Mapping[str, str] | None = None,
+        ssl_context: ssl.SSLContext | None = None,
+        transport: httpx2.AsyncBaseTransport | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        _check_bounds(timeout, request_timeout, retries, backoff, max_backoff, latest_ttl, cache_capacity)
+        bases, user_in_url = _base_urls(urls)
+        self._http = RegistryHttp(
+            bases,
+            Credentials(basic_auth or user_in_url, bearer_token),
+            headers=headers or {},
+            timeout=timeout,
+            request_timeout=request_timeout,
+            retries=retries,
+            backoff=backoff,
+            max_backoff=max_backoff,
+            ssl_context=ssl_context,
+            transport=transport,
+        )
+        self._latest_ttl = latest_ttl
+        self._clock = clock
+        self._ids: SingleFlight[_Asked, RegisteredSchema] = SingleFlight(cache_capacity)
+        self._schemas: SingleFlight[tuple[int, str], Schema] = SingleFlight(cache_capacity)
+        self._versions: SingleFlight[tuple[str, int, str], RegisteredSchema] = SingleFlight(cache_capacity)
+        self._latest: SingleFlight[tuple[str, str], tuple[float, RegisteredSchema]] = SingleFlight(
+            cache_capacity
+        )
+
+    def __repr__(self) -> str:
+        return f"<SchemaRegistryClient {', '.join(self._http.urls)}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close its connections; what is asked after this is refused with ProducerClosedError."""
+        with anyio.CancelScope(shield=True):
+            await self._http.close()
+
+    # -- what serializers ask ---
+
+    async def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
+        """Register a schema under a subject, or find it there.
+
+        Args:
+            subject: The subject.
+            schema: The schema.
+            normalize: Whether the registry takes schemas as equal that differ in order and spelling only.
+
+        Raises:
+            IncompatibleSchemaError: it breaks the subject's compatibility rules.
+            SchemaRegistryError: it was refused for another reason, or no registry answered.
+        """
+
+        async def question() -> RegisteredSchema:
+            answer = await self._http.ask(
+                "POST",
+                f"/subjects/{_quoted(subject)}/versions",
+                query=_normalized(normalize),
+                body=_as_json(schema),
+                subject=subject,
+            )
+            version = answer.get("version") if isinstance(answer, dict) else None
+            known_version = version if type(version) is int else None
+            return RegisteredSchema(subject, _number(answer, "id", subject), known_version, schema)
+
+        return await self._ids.ask(("register", subject, schema, normalize), question)
+
+    async def lookup(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
+        """Find a schema under a subject, without registering it.
+
+        Raises:
+            SchemaRegistryError: it is not there (`error_code` 40401 or 40403), or no registry answered.
+        """
+
+        async def question() -> RegisteredSchema:
+            answer = await self._http.ask(
+                "POST",
+                f"/subjects/{_quoted(subject)}",
+                query=_normalized(normalize),
+                body=_as_json(schema),
+                subject=subject,
+            )
+            return RegisteredSchema(
+                subject, _number(answer, "id", subject), _number(answer, "version", subject), schema
+            )
+
+        return await self._ids.ask(("lookup", subject, schema, normalize), question)
+
+    async def latest(self, subject: str, *, form: str = "") -> RegisteredSchema:
+        """The newest version of a subject, as it was at most `latest_ttl` seconds ago.
+
+        Args:
+            subject: The subject.
+            form: A form of the text that the registry offers: `"serialized"` gives Protobuf's descriptor.
+
+        Raises:
+            SchemaRegistryError: there is no such subject (`error_code` 40401), or no registry answered.
+        """
+        fresh = self.known_latest(subject, form=form)
+        if fresh is not None:
+            return fresh
+        stale = self._latest.get((subject, form))
+        self._latest.forget((subject, form))
+
+        async def question() -> tuple[float, RegisteredSchema]:
+            try:
+                registered = await self._version(subject, "latest", form)
+            except SchemaRegistryError as error:
+                if stale is None or not error.retriable:
+                    raise
+                _log.warning("%s; version %s is used on", error, stale[1].version)
+                registered = stale[1]
+            return self._clock(), registered
+
+        return (await self._latest.ask((subject, form), question))[1]
+
+    def known_latest(self, subject: str, *, form: str = "") -> RegisteredSchema | None:
+        """What `latest()` would answer without asking the registry; `None` where it would ask."""
+        known = self._latest.get((subject, form))
+        if known is None:
+            return None
+        is_fresh = self._latest_ttl is None or self._clock() - known[0] < self._latest_ttl
+        return known[1] if is_fresh else None
+
+    async def version(self, subject: str, version: int, *, form: str = "") -> RegisteredSchema:
+        """One version of a subject.
+
+        Raises:
+            SchemaRegistryError: there is no such subject or version, or no registry answered.
+        """
+
+        async def question() -> RegisteredSchema:
+            return await self._version(subject, str(version), form)
+
+        return await self._versions.ask((subject, version, form), question)
+
+    async def schema(self, schema_id: int, *, form: str = "") -> Schema:
+        """The schema of an id.
+
+        Raises:
+            SchemaRegistryError: no schema has this id (`error_code` 40403), or no registry answered.
+        """
+
+        async def question() -> Schema:
+            answer = await self._http.ask("GET", f"/schemas/ids/{schema_id}", query=_formed(form))
+            return _schema(answer, None)
+
+        return await self._schemas.ask((schema_id, form), question)
+
+    # -- what people ask ---
+
+    async def check_compatibility(
+        self, subject: str, schema: Schema, version: int | None = None
+    ) -> Compatibility:
+        """Whether a schema could be registered under a subject, and why not. Nothing is changed or remembered.
+
+        Args:
+            subject: The subject; one that has no version yet is compatible with everything.
+            schema: The schema.
+            version: The version to compare with; `None` for those that the subject's level names.
+
+        Raises:
+            SchemaRegistryError: the registry cannot read the schema, has no such version, or did not answer.
+
+        Example:
+            >>> answer = await registry.check_compatibility("orders-value", schema)  # doctest: +SKIP
+            >>> answer.is_compatible, answer.messages
+        """
+        path = f"/compatibility/subjects/{_quoted(subject)}/versions"
+        if version is not None:
+            path += f"/{version}"
+        answer = await self._http.ask(
+            "POST", path, query={"verbose": "true"}, body=_as_json(schema), subject=subject
+        )
+        is_compatible = answer.get("is_compatible") if isinstance(answer, dict) else None
+        if type(is_compatible) is not bool:
+            raise _unreadable(answer, "is_compatible", subject)
+        messages = answer.get("messages")
+        return Compatibility(is_compatible, tuple(map(str, messages)) if isinstance(messages, list) else ())
+
+    async def subjects(self) -> list[str]:
+        """All subjects: the cheapest way to see that the registry is there and lets us in.
+
+        Raises:
+            SchemaRegistryError: it is not, or does not.
+        """
+        answer = await self._http.ask("GET", "/subjects")
+        if not isinstance(answer, list) or not all(isinstance(name, str) for name in answer):
+            raise _unreadable(answer, "a list of names", None)
+        return answer
+
+    async def _version(self, subject: str, version: str, form: str) -> RegisteredSchema:
+        answer = await self._http.ask(
+            "GET",
+            f"/subjects/{_quoted(subject)}/versions/{version}",
+            query=_formed(form),
+            subject=subject,
+        )
+        return RegisteredSchema(
+            subject,
+            _number(answer, "id", subject),
+            _number(answer, "version", subject),
+            _schema(answer, subject),
+        )
+
+
+def _quoted(subject: str) -> str:
+    return quote(subject, safe="")
+
+
+def _normalized(normalize: bool) -> dict[str, str]:
+    return {"normalize": "true"} if normalize else {}
+
+
+def _formed(form: str) -> dict[str, str]:
+    return {"format": form} if form else {}
+
+
+def _as_json(schema: Schema) -> dict[str, object]:
+    """A schema as the registry takes it; Avro is what it takes a schema for that does not say."""
+    asked: dict[str, object] = {"schema": schema.text}
+    if schema.schema_type != "AVRO":
+        asked["schemaType"] = schema.schema_type
+    if schema.references:
+        asked["references"] = [reference._asdict() for reference in schema.references]
+    return asked
+
+
+def _schema(answer: Any, subject: str | None) -> Schema:
+    if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+        raise _unreadable(answer, "schema", subject)
+    schema_type = _TYPES.get(answer.get("schemaType") or "AVRO")
+    if schema_type is None:
+        raise _unreadable(answer, "schemaType", subject)
+    references = answer.get("references") or []
+    try:
+        named = tuple(
+            SchemaReference(str(each["name"]), str(each["subject"]), int(each["version"]))
+            for each in references
+        )
+    except (TypeError, ValueError, KeyError):
+        raise _unreadable(answer, "references", subject) from None
+    return Schema(answer["schema"], schema_type, named)
+
+
+def _number(answer: Any, name: str, subject: str | None) -> int:
+    number = answer.get(name) if isinstance(answer, dict) else None
+    # An id has four bytes in the wire format.
+    if type(number) is not int or not 0 <= number <= 0x7FFFFFFF:
+        raise _unreadable(answer, name, subject)
+    return number
+
+
+def _unreadable(answer: object, name: str, subject: str | None) -> SchemaRegistryError:
+    return SchemaRegistryError(
+        f"the schema registry's answer has no usable {name!r}: {str(answer)[:200]}",
+        status=200,
+        error_code=None,
+        subject=subject,
+        remedy="is that the base URL of a schema registry?",
+        retriable=False,
+    )
+
+
+def _base_urls(urls: str | Sequence[str]) -> tuple[list[str], tuple[str, str] | None]:
+    """The URLs without credentials, and the credentials of the first that has some."""
+    bases: list[str] = []
+    user: tuple[str, str] | None = None
+    for url in urls.split(",") if isinstance(urls, str) else urls:
+        try:
+            parts = urlsplit(url.strip())
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        if parts.scheme not in ("http", "https") or not host:
+            # Never shown: there may be a password in it.
+            raise ConfigError("a schema registry's URL is http://host:port or https://host:port", key="urls")
+        if user is None and parts.username is not None:
+            user = unquote(parts.username), unquote(parts.password or "")
+        place = f"[{host}]" if ":" in host else host
+        if port is not None:
+            place += f":{port}"
+        bases.append(urlunsplit((parts.scheme, place, parts.path.rstrip("/"), "", "")))
+    if not bases:
+        raise ConfigError(
+            "a SchemaRegistryClient needs a URL: SchemaRegistryClient('http://host:8081')", key="urls"
+        )
+    return bases, user
+
+
+def _check_bounds(
+    timeout: float,
+    request_timeout: float,
+    retries: int,
+    backoff: float,
+    max_backoff: float,
+    latest_ttl: float | None,
+    cache_capacity: int,
+) -> None:
+    for name, number, least in (
+        ("timeout", timeout, 0.001),
+        ("request_timeout", request_timeout, 0.001),
+        ("retries", retries, 0),
+        ("backoff", backoff, 0),
+        ("max_backoff", max_backoff, 0),
+        ("latest_ttl", 0 if latest_ttl is None else latest_ttl, 0),
+        ("cache_capacity", cache_capacity, 1),
+    ):
+        if not number >= least:
+            raise ConfigError(f"{name} must be at least {least}, not {number}", key=name)

@@ -1,0 +1,401 @@
+"""Asking a schema registry over HTTP: fail-over, retries, time-outs, credentials, and errors that say what to do.
+
+Called by `SchemaRegistryClient` alone; knows paths and JSON, nothing of what they mean. Works on every event
+loop that anyio runs on.
+
+Invariants:
+
+1. A question ends within `timeout` seconds, whatever the registry does, with an answer or a SchemaRegistryError.
+2. Every failure of a server is worth another try (no answer, 429, 5xx): all that is asked here may be asked
+   twice.
+3. Credentials go into the request's header and nowhere else: not into a URL, a representation or an error.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import math
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+
+import anyio
+
+from aioproduce.errors import (
+    ConfigError,
+    IncompatibleSchemaError,
+    MissingExtraError,
+    ProducerClosedError,
+    SchemaRegistryError,
+)
+
+try:
+    import httpx2
+except ModuleNotFoundError as error:
+    if error.name != "httpx2":
+        raise
+    raise MissingExtraError(
+        "aioproduce.serializers.SchemaRegistryClient", extra="registry", name="httpx2"
+    ) from None
+
+if TYPE_CHECKING:
+    import ssl
+
+_log = logging.getLogger("aioproduce")
+
+TokenSource: TypeAlias = "str | Callable[[], str | Awaitable[str]]"
+
+_ACCEPT: Final = (
+    "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json"
+)
+_CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+# The largest schemas seen in the wild are some MB; what is larger is not a registry's answer.
+_MAX_ANSWER: Final = 32 * 1024 * 1024
+_MESSAGE_LENGTH: Final = 1000
+
+_REMEDIES: Final = {
+    401: "check basic_auth or bearer_token",
+    403: "this user may not do that: ask for the permission, or register schemas elsewhere (auto_register=False)",
+    409: "change the schema so that it is compatible (give new fields a default), or the subject's compatibility "
+    "level; SchemaRegistryClient.check_compatibility() tells beforehand",
+    40401: "register the schema first, or let auto_register=True do it; is the subject strategy the right one?",
+    40402: "ask for a version that the subject has",
+    40403: "register the schema first, or let auto_register=True do it",
+    42201: "the registry cannot read the schema: check it, and that its references are given",
+    42202: 'a version is a number from 1, or "latest"',
+}
+_NO_REGISTRY: Final = "is that the base URL of a schema registry?"
+_LATER: Final = "try again later; look at the registry's own log"
+
+
+@final
+class Credentials:
+    """What goes into `Authorization`; shows itself to nobody."""
+
+    __slots__ = ("_basic", "_token")
+
+    def __init__(self, basic: tuple[str, str] | None, token: TokenSource | None) -> None:
+        if basic is not None and token is not None:
+            raise ConfigError("give basic_auth (or a URL with a password) or bearer_token, not both")
+        self._basic = None
+        if basic is not None:
+            self._basic = "Basic " + base64.b64encode(":".join(basic).encode()).decode()
+        self._token = token
+        if isinstance(token, str):
+            _check_header(token, "bearer_token")
+
+    def __repr__(self) -> str:
+        kind = "basic" if self._basic else "bearer" if self._token else "none"
+        return f"<Credentials {kind}>"
+
+    async def header(self) -> str | None:
+        """The header's value; a function for the token is asked each time, so that it can renew it."""
+        if self._token is None:
+            return self._basic
+        given = self._token() if callable(self._token) else self._token
+        token = given if isinstance(given, str) else await given
+        _check_header(token, "bearer_token")
+        return f"Bearer {token}"
+
+
+@final
+class RegistryHttp:
+    """Asks one of several registries that hold the same.
+
+    Args:
+        urls: Base URLs without credentials; what follows the host is kept (`http://host/registry`).
+        credentials: Who asks.
+        headers: Sent along with each request.
+        timeout: Seconds for a question with all its tries.
+        request_timeout: Seconds for each step of one try: connecting, sending, the answer.
+        retries: Rounds through all the URLs after the first.
+        backoff: Seconds before the first of those, doubled each time.
+        max_backoff: Seconds at most.
+        ssl_context: For https; the platform's certificates by default.
+        transport: What carries requests, in place of sockets.
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_client",
+        "_credentials",
+        "_first",
+        "_headers",
+        "_is_closed",
+        "_max_backoff",
+        "_request_timeout",
+        "_retries",
+        "_ssl_context",
+        "_timeout",
+        "_transport",
+        "urls",
+    )
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        credentials: Credentials,
+        *,
+        headers: Mapping[str, str],
+        timeout: float,
+        request_timeout: float,
+        retries: int,
+        backoff: float,
+        max_backoff: float,
+        ssl_context: ssl.SSLContext | None,
+        transport: httpx2.AsyncBaseTransport | None,
+    ) -> None:
+        self.urls = tuple(urls)
+        self._credentials = credentials
+        self._headers = dict(headers)
+        for name, value in self._headers.items():
+            _check_header(value, f"the header {name!r}")
+        self._timeout = timeout
+        self._request_timeout = request_timeout
+        self._retries = retries
+        self._backoff = backoff
+        self._max_backoff = max_backoff
+        self._ssl_context = ssl_context
+        self._transport = transport
+        self._client: httpx2.AsyncClient | None = None
+        self._first = 0
+        self._is_closed = False
+
+    async def close(self) -> None:
+        """Close the connections. Questions after this are refused."""
+        self._is_closed = True
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        subject: str | None = None,
+    ) -> Any:
+        """The JSON that a registry answers.
+
+        Args:
+            method: HTTP's method.
+            path: Below the base URL, quoted.
+            query: Parameters.
+            body: What to send, as JSON; None for nothing.
+            subject: Which subject it is about, for errors.
+
+        Raises:
+            SchemaRegistryError: no registry answered in time, or it refused.
+            ProducerClosedError: after `close()`.
+        """
+        question = _Question(method, path, query or {}, body, subject)
+        with anyio.move_on_after(self._timeout) as scope:
+            return await self._ask_until_answered(question, anyio.current_time() + self._timeout)
+        if scope.cancelled_caught:
+            raise question.unanswered(f"nothing came within {self._timeout:g} s")
+        raise AssertionError("unreachable: a question is answered, refused or out of time")
+
+    async def _ask_until_answered(self, question: _Question, deadline: float) -> Any:
+        for round_ in range(self._retries + 1):
+            for step in range(len(self.urls)):
+                index = (self._first + step) % len(self.urls)
+                is_answered, answer = await self._try(question, self.urls[index])
+                if is_answered:
+                    self._first = index
+                    return answer
+            if round_ == self._retries:
+                break
+            pause = self._pause(round_, question.retry_after)
+            if anyio.current_time() + pause >= deadline:
+                raise question.unanswered(f"no time is left of {self._timeout:g} s to try again")
+            _log.warning("%s; trying again in %.1f s", question.trouble, pause)
+            await anyio.sleep(pause)
+        raise question.unanswered(f"{self._retries + 1} tries")
+
+    def _pause(self, round_: int, asked_for: float) -> float:
+        # With jitter, as many clients notice an outage at the same time; up to 2^60 is far above any maximum.
+        pause = min(self._max_backoff, self._backoff * 2.0 ** min(round_, 60)) * random.uniform(0.5, 1.0)
+        return max(pause, asked_for)
+
+    async def _try(self, question: _Question, url: str) -> tuple[bool, Any]:
+        """Whether the registry at this URL answered, and what; why not is noted in the question."""
+        headers = {**self._headers, "Accept": _ACCEPT}
+        authorization = await self._credentials.header()
+        if authorization is not None:
+            headers["Authorization"] = authorization
+        content = None
+        if question.body is not None:
+            headers["Content-Type"] = _CONTENT_TYPE
+            content = json.dumps(question.body).encode()
+        request = self._opened().build_request(
+            question.method, url + question.path, params=question.query, headers=headers, content=content
+        )
+        try:
+            response = await self._opened().send(request, stream=True)
+            try:
+                read = await _read(response)
+            finally:
+                await response.aclose()
+        except httpx2.HTTPError as error:
+            question.note(url, None, None, f"{type(error).__name__}: {error}".rstrip(": "), error)
+            return False, None
+        if read is None:
+            raise question.refused(
+                url, response.status_code, None, f"more than {_MAX_ANSWER} bytes", _NO_REGISTRY
+            )
+        return self._judge(question, url, response, read)
+
+    def _judge(
+        self, question: _Question, url: str, response: httpx2.Response, read: bytes
+    ) -> tuple[bool, Any]:
+        status = response.status_code
+        if response.is_success:
+            if status == 204 or not read:
+                return True, None
+            try:
+                return True, json.loads(read)
+            except (ValueError, RecursionError) as error:
+                raise question.refused(url, status, None, f"no JSON: {read[:80]!r}", _NO_REGISTRY) from error
+        error_code, message = _complaint(read)
+        if status == 429 or status >= 500:
+            question.note(url, status, error_code, message, None)
+            question.retry_after = _seconds(response.headers.get("Retry-After"))
+            return False, None
+        remedy = _REMEDIES.get(error_code or status) or _REMEDIES.get(status)
+        if remedy is None or (status == 404 and error_code is None):
+            remedy = _NO_REGISTRY if error_code is None else "see the registry's documentation of that code"
+        raise question.refused(url, status, error_code, message, remedy)
+
+    def _opened(self) -> httpx2.AsyncClient:
+        if self._is_closed:
+            raise ProducerClosedError("this SchemaRegistryClient is closed: make another one")
+        if self._client is None:
+            # Without an https URL no certificates need to be read, which takes tens of milliseconds.
+            is_encrypted = any(url.startswith("https:") for url in self.urls)
+            self._client = httpx2.AsyncClient(
+                verify=self._ssl_context or is_encrypted,
+                timeout=self._request_timeout,
+                transport=self._transport,
+            )
+        return self._client
+
+
+@final
+class _Question:
+    """One question with what went wrong so far."""
+
+    __slots__ = (
+        "_cause",
+        "_code",
+        "_status",
+        "body",
+        "method",
+        "path",
+        "query",
+        "retry_after",
+        "subject",
+        "trouble",
+    )
+
+    def __init__(
+        self, method: str, path: str, query: Mapping[str, str], body: object, subject: str | None
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query = query
+        self.body = body
+        self.subject = subject
+        self.retry_after = 0.0
+        self.trouble = ""
+        self._status: int | None = None
+        self._code: int | None = None
+        self._cause: Exception | None = None
+
+    def note(
+        self, url: str, status: int | None, code: int | None, message: str, cause: Exception | None
+    ) -> None:
+        """One try failed, and another may help."""
+        self.retry_after = 0.0
+        self.trouble = self._told(url, status, code, message)
+        self._status, self._code, self._cause = status, code, cause
+
+    def unanswered(self, why: str) -> SchemaRegistryError:
+        """Nothing came of it."""
+        trouble = self.trouble or f"the schema registry did not answer{self._about()}"
+        error = SchemaRegistryError(
+            f"{trouble} ({why})",
+            status=self._status,
+            error_code=self._code,
+            subject=self.subject,
+            remedy="is it running, and reachable from here? Nothing was sent: the record can be sent again"
+            if self._status is None
+            else _LATER,
+            retriable=True,
+        )
+        error.__cause__ = self._cause
+        return error
+
+    def refused(
+        self, url: str, status: int, code: int | None, message: str, remedy: str
+    ) -> SchemaRegistryError:
+        """The registry said no, and will again."""
+        kind = IncompatibleSchemaError if status == 409 else SchemaRegistryError
+        return kind(
+            self._told(url, status, code, message),
+            status=status,
+            error_code=code,
+            subject=self.subject,
+            remedy=remedy,
+            retriable=False,
+        )
+
+    def _told(self, url: str, status: int | None, code: int | None, message: str) -> str:
+        answered = "gave no answer" if status is None else f"answered {status}"
+        if code is not None and code != status:
+            answered += f" (error code {code})"
+        return f"the schema registry {url} {answered}{self._about()}: {message}"
+
+    def _about(self) -> str:
+        return "" if self.subject is None else f" for subject {self.subject!r}"
+
+
+def _check_header(value: object, what: str) -> None:
+    """Refuse here what the HTTP library would refuse with the value in its message, which may be a secret."""
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
+        raise ConfigError(f"{what} is no text that can stand in an HTTP header (a line break at its end?)")
+
+
+async def _read(response: httpx2.Response) -> bytes | None:
+    """The answer's body; None where it is larger than any answer."""
+    read = bytearray()
+    async for part in response.aiter_bytes():
+        read += part
+        if len(read) > _MAX_ANSWER:
+            return None
+    return bytes(read)
+
+
+def _complaint(read: bytes) -> tuple[int | None, str]:
+    """The registry's own error code and message, or what came in their place."""
+    try:
+        answer = json.loads(read)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict):
+        return None, read[:200].decode(errors="replace") or "no explanation"
+    code = answer.get("error_code")
+    message = str(answer.get("message", "no explanation"))
+    return (code if type(code) is int else None), message[:_MESSAGE_LENGTH]
+
+
+def _seconds(retry_after: str | None) -> float:
+    """`Retry-After` in seconds; 0 where there is none, or a date, which no registry sends."""
+    try:
+        seconds = float(retry_after or 0)
+    except ValueError:
+        return 0.0
+    return seconds if math.isfinite(seconds) and seconds > 0 else 0.0

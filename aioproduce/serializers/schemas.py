@@ -1,0 +1,75 @@
+"""Schemas as a registry keeps them: values without behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+SchemaType: TypeAlias = Literal["AVRO", "PROTOBUF", "JSON"]
+
+
+class SchemaReference(NamedTuple):
+    """Another schema that a schema uses.
+
+    Attributes:
+        name: How the schema calls it: for Avro the type's full name, for Protobuf the path of the import.
+        subject: The subject that it is registered under.
+        version: Its version there.
+    """
+
+    name: str
+    subject: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema's text with what it refers to.
+
+    Args:
+        text: The schema: JSON for Avro and JSON Schema; for Protobuf the `.proto` text, or a
+            FileDescriptorProto as base64.
+        schema_type: `"AVRO"`, `"PROTOBUF"` or `"JSON"`.
+        references: Other schemas that it uses, in the registry already.
+
+    Example:
+        >>> Schema('{"type": "string"}').schema_type
+        'AVRO'
+    """
+
+    text: str
+    schema_type: SchemaType = "AVRO"
+    references: tuple[SchemaReference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema under a subject.
+
+    Attributes:
+        subject: The subject.
+        schema_id: Its id, the same under every subject.
+        version: Its version under this subject, from 1; `None` where the registry did not tell.
+        schema: The schema itself.
+    """
+
+    subject: str
+    schema_id: int
+    version: int | None
+    schema: Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Compatibility:
+    """What a registry says of a schema that is not registered yet.
+
+    Attributes:
+        is_compatible: Whether it could be registered.
+        messages: What is wrong, in the registry's words.
+    """
+
+    is_compatible: bool
+    messages: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.is_compatible

@@ -1,0 +1,26 @@
+"""A fake registry per test, and the backends that everything without a producer runs on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from aioproduce.testing import FakeSchemaRegistry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeSchemaRegistry]:
+    """A registry of the test's own, over HTTP."""
+    with FakeSchemaRegistry() as started:
+        yield started
+
+
+@pytest.fixture(params=["asyncio", "trio"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """For `anyio.run(..., backend=backend)`."""
+    name: str = request.param
+    return name
