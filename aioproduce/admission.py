@@ -353,6 +353,7 @@ class Admission:
             f"timeout=){why}",
             waited=waited,
             topic=topic,
+            code=code,
         )
         if code == codes.NONE and self._sender.connection_errors():
             error.__cause__ = self._no_broker("no broker told the topic's partitions")

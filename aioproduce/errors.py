@@ -218,11 +218,14 @@ class MetadataTimeoutError(MaxBlockTimeoutError):
 
     Attributes:
         topic: The topic.
+        code: Kafka's error code that the cluster last gave for the topic, e.g. 3 (UNKNOWN_TOPIC_OR_PARTITION); 0
+            where it gave none, as no broker answered.
     """
 
-    def __init__(self, message: str, *, waited: float, topic: str) -> None:
+    def __init__(self, message: str, *, waited: float, topic: str, code: int = 0) -> None:
         super().__init__(message, waited=waited)
         self.topic = topic
+        self.code = code
 
 
 class SerializationTimeoutError(MaxBlockTimeoutError):

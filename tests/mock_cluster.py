@@ -77,7 +77,7 @@ class MockRequest(NamedTuple):
 
 
 @functools.cache
-def _library() -> ctypes.CDLL:
+def rdkafka_library() -> ctypes.CDLL:
     """Load the librdkafka that confluent-kafka itself uses, and declare what is called here."""
     package = Path(confluent_kafka.__file__).parent
     bundled = [
@@ -149,7 +149,7 @@ class MockCluster:
 
     def __init__(self, brokers: int = 3) -> None:
         self.brokers = brokers
-        self._rdkafka = _library()
+        self._rdkafka = rdkafka_library()
         self._maximum_versions = {api: safe + 1 for api, safe in _SAFE_WITHOUT_LEADER.items()}
         self._handle: int | None = None
         self._cluster: int | None = None

@@ -1,0 +1,1 @@
+"""Drop-in replacements for the producers of other clients: their names, options, exceptions and results."""

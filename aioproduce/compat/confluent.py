@@ -1,0 +1,458 @@
+"""A drop-in replacement for `confluent_kafka.aio.AIOProducer`: its calls, options, results and errors.
+
+For code that was written for confluent-kafka's: only the import changes. `docs/migrating.md` tells the differences.
+
+Invariants:
+
+1. Every message that `produce()` took has an outcome within `message.timeout.ms`: its future, and its callback.
+2. `produce()` takes a message at once where there is room, known topic or not; where there is none, in its turn.
+3. Messages of one partition are sent in the order of `produce()`.
+4. What the caller handed in (conf, executor) is neither changed nor shut down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+
+from aioproduce.compat.confluent_errors import (
+    ConfluentConfigError,
+    ConfluentNotSupportedError,
+    kafka_error,
+    kafka_exception,
+)
+from aioproduce.compat.confluent_input import check_callback, check_types, header_pairs, payload
+from aioproduce.compat.confluent_later import LaterCalls
+from aioproduce.compat.confluent_metadata import cluster_metadata
+from aioproduce.compat.confluent_options import ConfluentOptions
+from aioproduce.compat.confluent_room import MessageRoom
+from aioproduce.compat.confluent_waiting import WaitingMessage, WaitingMessages, nowhere
+from aioproduce.errors import FlushTimeoutError, MetadataTimeoutError, ProducerError
+from aioproduce.producer import Producer
+
+# After ours, which tell what to install where it is missing.
+from confluent_kafka import (  # isort: skip
+    OFFSET_INVALID,
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Executor
+
+    from confluent_kafka.admin import ClusterMetadata
+
+    from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.records import ClusterInfo, Header, PartitionInfo, RecordMetadata
+
+    OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
+    # The future, value, key, headers, timestamp (ms), when it was taken (monotonic), and the callback.
+    About: TypeAlias = tuple[
+        asyncio.Future[Message],
+        bytes | None,
+        bytes | None,
+        list[Header] | None,
+        int,
+        float,
+        OnDelivery | None,
+    ]
+
+__all__ = ["AIOProducer", "ConfluentConfigError", "ConfluentNotSupportedError"]
+
+_ANY_PARTITION: Final = -1
+_FOREVER: Final = -1.0
+
+
+class AIOProducer(LaterCalls):
+    """Confluent-kafka's `AIOProducer`, on aioproduce's own producer.
+
+    To be made where an event loop runs, as theirs. It starts at once, and waits for no broker.
+
+    Args:
+        producer_conf: librdkafka's options, e.g. `{"bootstrap.servers": "host:9092", "linger.ms": 5}`.
+        max_workers: Taken and of no effect: nothing runs in threads.
+        executor: Likewise; it is not shut down.
+        batch_size: Likewise: messages are not held back to be handed over in batches.
+        buffer_timeout: Seconds. Of messages of a topic that is not known yet, the first waits so long in
+            `produce()` at most; then they wait by themselves.
+
+    Raises:
+        KafkaException: an option is unknown or out of range (`ConfluentConfigError`), or cannot be honoured.
+        RuntimeError: no event loop runs.
+
+    Example:
+        >>> async def main():
+        ...     async with AIOProducer({"bootstrap.servers": "localhost:9092"}) as producer:
+        ...         future = await producer.produce("orders", value=b"42", key=b"customer-7")
+        ...         message = await future
+        ...         print(message.partition(), message.offset())
+    """
+
+    def __init__(
+        self,
+        producer_conf: dict[str, Any],
+        max_workers: int = 4,
+        executor: Executor | None = None,
+        batch_size: int = 1000,
+        buffer_timeout: float = 1.0,
+    ) -> None:
+        del max_workers, executor, batch_size
+        self._loop = asyncio.get_running_loop()
+        self._options = ConfluentOptions.read(producer_conf)
+        self._patience = max(0.0, min(buffer_timeout, self._options.message_timeout))
+        self._room = MessageRoom(self._options.max_messages)
+        self._known: set[str] = set()
+        self._on_delivery = self._options.on_delivery
+        self._is_closed = False
+        self._create_future = self._loop.create_future
+        self._open()
+
+    def _open(self) -> None:
+        self._producer = Producer(self._options.config)
+        _run_to_end(self._producer.start())
+        self._send = self._producer.send
+        self._waiting = WaitingMessages(self._send, self._known.add, self._options.unknown_topic_timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __len__(self) -> int:
+        """Messages that were taken and have no outcome yet."""
+        return self._room.taken
+
+    def __bool__(self) -> bool:
+        """True, also where nothing is on its way."""
+        return True
+
+    # -- producing ---
+
+    async def produce(  # noqa: C901  # one function: a call more would cost a tenth of it
+        self,
+        topic: str,
+        value: str | bytes | None = None,
+        key: str | bytes | None = None,
+        partition: int = _ANY_PARTITION,
+        callback: OnDelivery | None = None,
+        on_delivery: OnDelivery | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> asyncio.Future[Message]:
+        """Take a message. Awaiting what that returns gives its outcome.
+
+        Args:
+            topic: The topic.
+            value: The payload; a str goes as UTF-8, `None` is a tombstone.
+            key: Likewise.
+            partition: The partition; -1 lets the partitioner choose.
+            callback: As `on_delivery`.
+            on_delivery: Called once on the event loop with `(KafkaError or None, Message)`.
+            timestamp: Milliseconds since the epoch; 0 means now.
+            headers: A list of `(name, value)` or a dict; values str, bytes or None.
+
+        Returns:
+            A future of the `confluent_kafka.Message`. It raises `KafkaException(KafkaError)`: `_MSG_TIMED_OUT`,
+            `MSG_SIZE_TOO_LARGE`, `_UNKNOWN_TOPIC`, `_UNKNOWN_PARTITION`, `_QUEUE_FULL` (no room within
+            `message.timeout.ms`), or the broker's own error.
+
+        Raises:
+            TypeError: an argument is of the wrong type; the message was not taken.
+            KafkaException: the producer is closed (`_STATE`).
+
+        Example:
+            >>> future = await producer.produce("orders", b"42")  # doctest: +SKIP
+            >>> (await future).offset()  # doctest: +SKIP
+            0
+        """
+        if value is not None and value.__class__ is not bytes:
+            value = payload("value", value)
+        if key is not None and key.__class__ is not bytes:
+            key = payload("key", key)
+        if topic.__class__ is not str or partition.__class__ is not int or timestamp.__class__ is not int:
+            check_types(topic, partition, timestamp)
+        pairs = None if headers is None else header_pairs(headers)
+        if on_delivery is None:
+            on_delivery = callback
+        if on_delivery is not None:
+            check_callback(on_delivery)
+        if self._is_closed:
+            raise _closed("produce")
+        future: asyncio.Future[Message] = self._create_future()
+        if timestamp == 0:
+            timestamp = int(time() * 1000.0)
+        about = (future, value, key, pairs, timestamp, monotonic(), on_delivery or self._on_delivery)
+        if not self._room.try_take() and not await self._room.take(self._options.message_timeout):
+            self._tell(about, nowhere(topic, timestamp), _no_room(self._options.max_messages))
+            return future
+        settled = partial(self._settled, about)
+        try:
+            if partition < _ANY_PARTITION:
+                raise _no_such_partition(partition)
+            if topic not in self._known and not await self._is_known(topic):
+                self._let_wait(topic, partition, about)
+                return future
+            await self._send(
+                topic,
+                value,
+                key,
+                partition=None if partition == _ANY_PARTITION else partition,
+                timestamp=timestamp,
+                headers=pairs,
+                on_delivery=settled,
+            )
+        except (ProducerError, KafkaException) as error:
+            settled(nowhere(topic, timestamp), error)
+        except BaseException:
+            self._room.give_up()  # cancelled, and not taken
+            raise
+        return future
+
+    async def _is_known(self, topic: str) -> bool:
+        """Ask for a topic, with some patience; False where its messages have to wait by themselves."""
+        if self._waiting.has(topic):
+            return False
+        try:
+            await self._producer.partitions_for(topic, self._patience)
+        except MetadataTimeoutError:
+            return False
+        if self._waiting.has(topic):
+            return False  # of another task, which had no more patience
+        self._known.add(topic)
+        return True
+
+    def _let_wait(self, topic: str, partition: int, about: About) -> None:
+        _, value, key, headers, timestamp, _, _ = about
+        message = WaitingMessage(
+            value,
+            key,
+            None if partition == _ANY_PARTITION else partition,
+            timestamp,
+            headers,
+            tell=partial(self._tell, about),
+            give_back=self._room.give_back,
+            timeout=self._options.message_timeout,
+        )
+        self._waiting.add(topic, message)
+
+    # -- outcomes ---
+
+    def _settled(self, about: About, metadata: RecordMetadata, error: BaseException | None) -> None:
+        self._room.give_back()
+        self._tell(about, metadata, error)
+
+    def _tell(self, about: About, metadata: RecordMetadata, error: BaseException | None) -> None:
+        future, value, key, headers, timestamp, taken_at, on_delivery = about
+        failure: KafkaError | None = None
+        if error is not None:
+            exception = kafka_exception(error)
+            failure = exception.args[0]
+            if not future.done():
+                future.set_exception(exception)
+            if on_delivery is None:
+                return
+        message = Message(
+            metadata.topic,
+            metadata.partition,
+            metadata.offset if metadata.offset >= 0 else OFFSET_INVALID,
+            key,
+            value,
+            None if headers is None else [*headers],
+            failure,
+            (
+                TIMESTAMP_CREATE_TIME if metadata.timestamp == timestamp else TIMESTAMP_LOG_APPEND_TIME,
+                metadata.timestamp,
+            ),
+            monotonic() - taken_at,
+        )
+        if failure is None and not future.done():
+            future.set_result(message)
+        if on_delivery is not None:
+            self._call_back(on_delivery, failure, message)
+
+    def _call_back(self, on_delivery: OnDelivery, failure: KafkaError | None, message: Message) -> None:
+        if failure is None and on_delivery is self._on_delivery and self._options.only_errors:
+            return
+        try:
+            on_delivery(failure, message)
+        except Exception as error:
+            self._loop.call_exception_handler(
+                {"message": f"on_delivery raised for a message of {message.topic()}", "exception": error}
+            )
+
+    async def poll(self, timeout: float = 0) -> int:
+        """Wait for outcomes. Futures and callbacks need no poll here: the event loop serves them.
+
+        Args:
+            timeout: Seconds to wait for the first outcome; 0 gives the event loop one turn, -1 waits as long as
+                any message is on its way.
+
+        Returns:
+            How many messages had their outcome meanwhile.
+        """
+        before = self._room.outcomes
+        await asyncio.sleep(0)
+        if timeout and self._room.outcomes == before:
+            await self._room.outcome(None if timeout < 0 else timeout)
+        return self._room.outcomes - before
+
+    async def flush(self, timeout: float = _FOREVER) -> int:
+        """Send what was taken without lingering, and wait for the outcomes.
+
+        Args:
+            timeout: Seconds; -1 waits for all, which `message.timeout.ms` bounds.
+
+        Returns:
+            How many messages have no outcome yet.
+
+        Raises:
+            KafkaException: the producer died (`_FATAL`).
+        """
+        if self._is_closed:
+            return len(self)
+        bound = None if timeout is None or timeout < 0 else timeout
+        until = None if bound is None else monotonic() + bound
+        await self._waiting.drained(bound)
+        try:
+            with suppress(FlushTimeoutError):
+                await self._producer.flush(None if until is None else max(0.0, until - monotonic()))
+        except ProducerError as error:
+            raise kafka_exception(error) from error
+        return len(self)
+
+    async def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
+        """Give up on all messages that have no outcome: they fail with `_PURGE_QUEUE` or `_PURGE_INFLIGHT`.
+
+        Args:
+            in_queue: Must be true.
+            in_flight: Must be true: the connections are dropped, and made again for the next message.
+            blocking: Of no effect: it always waits until all is given up.
+
+        Raises:
+            KafkaException: the producer is closed (`_STATE`).
+            ConfluentNotSupportedError: one of both only.
+        """
+        del blocking
+        if not in_queue and not in_flight:
+            return
+        if not (in_queue and in_flight):
+            raise ConfluentNotSupportedError(
+                "purge() gives up on all messages or none: leave in_queue and in_flight out", feature="purge"
+            )
+        self._check_open("purge")
+        waiting, producer = self._waiting, self._producer
+        self._known.clear()
+        self._open()
+        await waiting.drop(KafkaException(KafkaError(KafkaError._PURGE_QUEUE, "purge() was called")))
+        await producer.close(0)
+
+    async def close(self) -> None:
+        """Send what was taken, wait for the outcomes, and close the connections. Safe to repeat."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            await self._waiting.drained(None)
+            await self._producer.close()
+        except BaseException:
+            await self._waiting.drop(_closed("close"))
+            await self._producer.close(0)
+            raise
+
+    # -- asking ---
+
+    async def list_topics(self, topic: str | None = None, timeout: float = _FOREVER) -> ClusterMetadata:
+        """A topic's partitions, and the brokers.
+
+        Args:
+            topic: The topic; all topics are an admin client's to list.
+            timeout: Seconds; -1 for no bound but `message.timeout.ms`.
+
+        Raises:
+            KafkaException: no broker answered (`_TRANSPORT`).
+            ConfluentNotSupportedError: no topic was named.
+        """
+        if topic is None:
+            raise ConfluentNotSupportedError(
+                "list_topics() needs a topic: to list all of them use confluent_kafka.admin.AdminClient",
+                feature="list_topics",
+            )
+        self._check_open("list_topics")
+        until = monotonic() + self._bound(timeout)
+        failure: KafkaError | None = None
+        partitions: list[PartitionInfo] = []
+        try:
+            partitions = await self._producer.partitions_for(topic, self._bound(timeout))
+        except MetadataTimeoutError as error:
+            if not error.code:
+                raise _no_answer(error) from error
+            failure = KafkaError(error.code)
+        except ProducerError as error:
+            failure = kafka_error(error)
+        return cluster_metadata(await self._check(until), topic, partitions, failure)
+
+    async def cluster_id(self, timeout: float = _FOREVER) -> str | None:
+        """The cluster's id; `None` from brokers that do not tell.
+
+        Raises:
+            KafkaException: no broker answered within `timeout` seconds (`_TRANSPORT`).
+        """
+        self._check_open("cluster_id")
+        return (await self._check(monotonic() + self._bound(timeout))).cluster_id
+
+    def metrics(self) -> MetricsSnapshot:
+        """What is counted and measured (not of confluent-kafka's): instead of `stats_cb`."""
+        return self._producer.metrics()
+
+    def _bound(self, timeout: float | None) -> float:
+        return self._options.message_timeout if timeout is None or timeout < 0 else timeout
+
+    async def _check(self, until: float) -> ClusterInfo:
+        try:
+            return await self._producer.check(max(0.0, until - monotonic()))
+        except ProducerError as error:
+            raise _no_answer(error) from error
+
+    def _check_open(self, call: str) -> None:
+        if self._is_closed:
+            raise _closed(call)
+
+
+def _run_to_end(start: Coroutine[Any, Any, None]) -> None:
+    """Run `Producer.start()`, which waits for nothing unless it is to wait for a broker."""
+    try:
+        start.send(None)
+    except StopIteration:
+        return
+    start.close()
+    raise RuntimeError("Producer.start() waited for something; report this as a bug")
+
+
+def _closed(call: str) -> KafkaException:
+    text = f"{call}(): the producer is closed: make a new one to send again"
+    return KafkaException(KafkaError(KafkaError._STATE, text))
+
+
+def _no_room(limit: int) -> KafkaException:
+    text = (
+        f"queue.buffering.max.messages={limit}: no message had its outcome within message.timeout.ms. Send less, "
+        "raise it, or look at the brokers"
+    )
+    return KafkaException(KafkaError(KafkaError._QUEUE_FULL, text, False, True))
+
+
+def _no_such_partition(partition: int) -> KafkaException:
+    text = f"there is no partition {partition}; -1 lets the partitioner choose"
+    return KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION, text))
+
+
+def _no_answer(error: ProducerError) -> KafkaException:
+    return kafka_exception(error, lambda cause: KafkaError(KafkaError._TRANSPORT, str(cause)))

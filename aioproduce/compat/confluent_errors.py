@@ -1,0 +1,154 @@
+"""What fails here, as confluent-kafka says it: `KafkaException(KafkaError)` with librdkafka's codes.
+
+Called by `confluent.AIOProducer` and its parts.
+
+Invariants:
+
+1. Whatever is raised is a `KafkaException` whose first argument is a `KafkaError`; where aioproduce had an error of
+   its own, with more to tell, that is the `__cause__`.
+2. `KafkaError.retriable()` is true only where sending again may succeed and cannot duplicate the record.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.errors import (
+    BrokerRejectedError,
+    BufferExhaustedError,
+    ConfigError,
+    DeliveryError,
+    DeliveryTimeoutError,
+    DisconnectedError,
+    FlushTimeoutError,
+    ForcedCloseError,
+    InvalidRecordError,
+    InvalidTopicError,
+    MaxBlockTimeoutError,
+    MissingExtraError,
+    NoBrokerAvailableError,
+    PartitionOutOfRangeError,
+    ProducerClosedError,
+    ProducerError,
+    ProducerFatalError,
+    ProducerStateError,
+    RecordTooLargeError,
+    SenderDiedError,
+    TopicAuthorizationError,
+)
+
+try:
+    from confluent_kafka import KafkaError, KafkaException
+except ImportError as missing:
+    raise MissingExtraError(
+        "aioproduce.compat.confluent", extra="confluent", name="confluent_kafka"
+    ) from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "ConfluentConfigError",
+    "ConfluentNotSupportedError",
+    "KafkaError",
+    "KafkaException",
+    "kafka_error",
+    "kafka_exception",
+]
+
+# In the order in which they are tried: what is more particular comes first.
+_CODES: Final[tuple[tuple[type[ProducerError], int], ...]] = (
+    (DeliveryTimeoutError, KafkaError._MSG_TIMED_OUT),
+    (DisconnectedError, KafkaError._TRANSPORT),
+    (RecordTooLargeError, KafkaError.MSG_SIZE_TOO_LARGE),
+    (PartitionOutOfRangeError, KafkaError._UNKNOWN_PARTITION),
+    (InvalidTopicError, KafkaError.TOPIC_EXCEPTION),
+    (InvalidRecordError, KafkaError._INVALID_ARG),
+    (TopicAuthorizationError, KafkaError.TOPIC_AUTHORIZATION_FAILED),
+    (BufferExhaustedError, KafkaError._QUEUE_FULL),
+    (MaxBlockTimeoutError, KafkaError._MSG_TIMED_OUT),
+    (NoBrokerAvailableError, KafkaError._ALL_BROKERS_DOWN),
+    (FlushTimeoutError, KafkaError._TIMED_OUT),
+    (ProducerClosedError, KafkaError._STATE),
+    (SenderDiedError, KafkaError._FATAL),
+    (ProducerStateError, KafkaError._STATE),
+    (ConfigError, KafkaError._INVALID_ARG),
+)
+
+
+@final
+class ConfluentConfigError(KafkaException, ConfigError):
+    """An option that is unknown, out of range, or that this producer cannot honour.
+
+    It is confluent-kafka's `KafkaException` (with `KafkaError._INVALID_ARG`) and aioproduce's `ConfigError`.
+
+    Attributes:
+        key: The option.
+        suggestion: The option that was probably meant, or `None`.
+    """
+
+    def __init__(self, message: str, *, key: str | None = None, suggestion: str | None = None) -> None:
+        KafkaException.__init__(self, KafkaError(KafkaError._INVALID_ARG, message))
+        self.key = key
+        self.suggestion = suggestion
+
+    def __str__(self) -> str:
+        return str(self.args[0].str())
+
+
+@final
+class ConfluentNotSupportedError(KafkaException, ProducerError, NotImplementedError):
+    """A part of confluent-kafka's producer that this one does not have (yet).
+
+    It is confluent-kafka's `KafkaException` (with `KafkaError._NOT_IMPLEMENTED`) and a `NotImplementedError`.
+
+    Attributes:
+        feature: What is missing.
+    """
+
+    def __init__(self, message: str, *, feature: str) -> None:
+        KafkaException.__init__(self, KafkaError(KafkaError._NOT_IMPLEMENTED, message))
+        self.feature = feature
+
+    def __str__(self) -> str:
+        return str(self.args[0].str())
+
+
+def kafka_error(error: BaseException) -> KafkaError:
+    """An error of aioproduce's as librdkafka's code; its text stays, which says more than librdkafka's.
+
+    Args:
+        error: Any error; what is not of aioproduce's becomes `_APPLICATION`.
+
+    Example:
+        >>> from aioproduce.errors import ProducerClosedError
+        >>> kafka_error(ProducerClosedError("closed")).name()
+        '_STATE'
+    """
+    is_fatal = isinstance(error, ProducerFatalError | SenderDiedError)
+    is_retriable = isinstance(error, DeliveryError) and error.retriable and not error.possibly_written
+    is_retriable |= isinstance(error, BufferExhaustedError)
+    return KafkaError(_code_of(error), str(error), is_fatal, is_retriable)
+
+
+def _code_of(error: BaseException) -> int:
+    if isinstance(error, BrokerRejectedError):
+        return error.code
+    if isinstance(error, ForcedCloseError):
+        # librdkafka tells apart what was never sent and what may have been received.
+        return int(KafkaError._PURGE_INFLIGHT if error.possibly_written else KafkaError._PURGE_QUEUE)
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return code
+    return int(KafkaError._APPLICATION)
+
+
+def kafka_exception(
+    error: BaseException, make_error: Callable[[BaseException], KafkaError] = kafka_error
+) -> KafkaException:
+    """An error of aioproduce's as `KafkaException(KafkaError)`, the error itself as its `__cause__`."""
+    if isinstance(error, KafkaException):
+        return error
+    exception = KafkaException(make_error(error))
+    exception.__cause__ = error
+    return exception

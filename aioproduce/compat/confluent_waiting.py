@@ -1,0 +1,218 @@
+"""Messages of topics that the cluster has not told of yet: taken, in their order, beside the way of all others.
+
+Called by `confluent.AIOProducer`. librdkafka takes a message of any topic at once, whether a broker can be reached
+or not, and so must this: whoever awaits `produce()` is not to wait for a broker.
+
+Invariants:
+
+1. Of one topic, messages are passed on in the order in which they came, by one task.
+2. Every message has an outcome within its time, whatever becomes of the cluster.
+3. The places of `MessageRoom` bound how many wait here: each has one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from time import monotonic
+from typing import Any, TypeAlias, final
+
+from aioproduce.compat.confluent_errors import KafkaError, KafkaException, kafka_exception
+from aioproduce.errors import MetadataTimeoutError
+from aioproduce.records import Header, RecordMetadata
+
+Send: TypeAlias = "Callable[..., Coroutine[Any, Any, object]]"
+Tell: TypeAlias = "Callable[[RecordMetadata, BaseException | None], None]"
+
+
+@final
+class WaitingMessage:
+    """A message that waits for its topic.
+
+    Args:
+        value: As `Producer.send()` takes it; key, partition, timestamp and headers likewise.
+        tell: Told of the outcome, once.
+        give_back: Gives its place back, once.
+        timeout: Seconds until it has an outcome at the latest.
+    """
+
+    __slots__ = (
+        "_give_back",
+        "_is_told",
+        "_tell",
+        "_timer",
+        "accepted_at",
+        "deadline",
+        "headers",
+        "key",
+        "partition",
+        "timestamp",
+        "value",
+    )
+
+    def __init__(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp: int,
+        headers: list[Header] | None,
+        *,
+        tell: Tell,
+        give_back: Callable[[], None],
+        timeout: float,
+    ) -> None:
+        self.value = value
+        self.key = key
+        self.partition = partition
+        self.timestamp = timestamp
+        self.headers = headers
+        self._tell = tell
+        self._give_back = give_back
+        self._is_told = False
+        self.accepted_at = monotonic()
+        self.deadline = self.accepted_at + timeout
+        self._timer: asyncio.TimerHandle | None = None
+
+    def is_passed_on(self, topic: str) -> None:
+        """The producer has it, with a time-out of its own, which may end later than this message's."""
+        if not self._is_told:
+            loop = asyncio.get_running_loop()
+            left = max(0.0, self.deadline - monotonic())
+            self._timer = loop.call_later(left, self._time_out, topic)
+
+    def settled(self, metadata: RecordMetadata, error: BaseException | None) -> None:
+        """The producer's outcome, or the reason why it never got the message."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._give_back()
+        self._tell_once(metadata, error)
+
+    def fail(self, topic: str, error: BaseException) -> None:
+        """It never got to the producer."""
+        self.settled(nowhere(topic, self.timestamp), error)
+
+    def _time_out(self, topic: str) -> None:
+        # Its place stays taken until the producer is done with it.
+        text = f"the message waited for topic {topic!r}, and was not acknowledged within message.timeout.ms"
+        error = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, text))
+        self._tell_once(nowhere(topic, self.timestamp), error)
+
+    def _tell_once(self, metadata: RecordMetadata, error: BaseException | None) -> None:
+        if not self._is_told:
+            self._is_told = True
+            self._tell(metadata, error)
+
+
+def nowhere(topic: str, timestamp: int) -> RecordMetadata:
+    """The metadata of a message that never got a partition."""
+    return RecordMetadata(topic, -1, -1, timestamp, -1, -1)
+
+
+@final
+class WaitingMessages:
+    """All that wait, by topic.
+
+    Args:
+        send: `Producer.send`.
+        on_known: Called with a topic when nothing of it waits any longer.
+        unknown_topic_timeout: Seconds for which the cluster may say that there is no such topic.
+    """
+
+    def __init__(self, send: Send, on_known: Callable[[str], object], unknown_topic_timeout: float) -> None:
+        self._send = send
+        self._on_known = on_known
+        self._unknown_topic_timeout = unknown_topic_timeout
+        self._lines: dict[str, deque[WaitingMessage]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def has(self, topic: str) -> bool:
+        """Whether messages of this topic wait: then others have to go behind them."""
+        return topic in self._lines
+
+    def add(self, topic: str, message: WaitingMessage) -> None:
+        """Put a message to the end of its topic's line."""
+        line = self._lines.get(topic)
+        if line is None:
+            line = self._lines[topic] = deque()
+            self._tasks[topic] = asyncio.get_running_loop().create_task(
+                self._pass_all_on(topic, line), name=f"aioproduce: messages that wait for {topic}"
+            )
+        line.append(message)
+
+    async def drained(self, timeout: float | None) -> None:
+        """Wait until nothing waits, at most so many seconds (`None`: as long as their time lets them)."""
+        deadline = None if timeout is None else monotonic() + timeout
+        while self._tasks:
+            left = None if deadline is None else deadline - monotonic()
+            if left is not None and left <= 0:
+                return
+            await asyncio.wait(self._tasks.values(), timeout=left)
+
+    async def drop(self, error: BaseException) -> None:
+        """Fail all that wait."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        for topic, line in self._lines.items():
+            for message in line:
+                message.fail(topic, error)
+            line.clear()
+        self._lines.clear()
+        self._tasks.clear()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _pass_all_on(self, topic: str, line: deque[WaitingMessage]) -> None:
+        is_known = False
+        while line:
+            is_known = await self._pass_on(topic, line[0]) or is_known
+            line.popleft()
+        del self._lines[topic], self._tasks[topic]
+        if is_known:
+            self._on_known(topic)
+
+    async def _pass_on(self, topic: str, message: WaitingMessage) -> bool:
+        """Give the producer a message, or the message its error; tells whether the producer took it."""
+        unknown_at = message.accepted_at + self._unknown_topic_timeout
+        while True:
+            now = monotonic()
+            if now >= message.deadline:
+                message.fail(topic, _too_late(topic))
+                return False
+            until = unknown_at if now < unknown_at < message.deadline else message.deadline
+            try:
+                await self._send(
+                    topic,
+                    message.value,
+                    message.key,
+                    partition=message.partition,
+                    timestamp=message.timestamp,
+                    headers=message.headers,
+                    timeout=max(0.0, until - now),
+                    on_delivery=message.settled,
+                )
+            except MetadataTimeoutError as error:
+                if error.code:
+                    message.fail(topic, _unknown_topic(error))
+                    return False
+                # Nobody said that there is no such topic: until its time is over.
+            except Exception as error:
+                message.fail(topic, error)
+                return False
+            else:
+                message.is_passed_on(topic)
+                return True
+
+
+def _unknown_topic(error: MetadataTimeoutError) -> KafkaException:
+    return kafka_exception(error, lambda cause: KafkaError(KafkaError._UNKNOWN_TOPIC, str(cause)))
+
+
+def _too_late(topic: str) -> KafkaException:
+    text = (
+        f"no broker told of topic {topic!r} within message.timeout.ms: check bootstrap.servers, the network, "
+        "and that the brokers' advertised.listeners can be reached from here"
+    )
+    return KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, text))
