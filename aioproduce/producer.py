@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any, NoReturn, Self, final
 
@@ -92,6 +93,7 @@ class Producer(SendPath, BulkCalls):
             send=self.send,
         )
         self._sending_task: object = None
+        self._body: AbstractContextManager[object] = nullcontext()
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str], **settings: object) -> Self:
@@ -137,6 +139,8 @@ class Producer(SendPath, BulkCalls):
 
     async def __aenter__(self) -> Self:
         await self.start()
+        self._body = self._life.body()
+        self._body.__enter__()
         return self
 
     async def __aexit__(
@@ -144,8 +148,19 @@ class Producer(SendPath, BulkCalls):
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+    ) -> bool | None:  # to type checkers: no error of the body's is swallowed
+        """Close; raises SenderDiedError where the sender died and no other error says so."""
+        try:
+            await self.close()
+        except BaseException as failure:
+            if not self._body.__exit__(type(failure), failure, failure.__traceback__):
+                raise
+            is_over = True
+        else:
+            is_over = bool(self._body.__exit__(kind, error, traceback))
+        if is_over or error is None:
+            self._life.check_alive()
+        return is_over
 
     def __reduce__(self) -> NoReturn:
         # A copy would accept records into the original's batches, and not notice its close.

@@ -17,7 +17,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import Enum, auto
 from math import inf, nan
 from typing import TYPE_CHECKING, Final, final
@@ -119,7 +119,7 @@ class ProducerLife:
         """Start the sender on the running event loop."""
         if self.state is not ProducerState.NEW:
             raise ProducerStateError(f"a producer is started once; this one is {self.state.name.lower()}")
-        from aioproduce.drivers.asyncio import AsyncioDriver
+        from aioproduce.drivers.choice import make_driver
         from aioproduce.installation import tell_if_interpreted
 
         tell_if_interpreted()
@@ -127,7 +127,7 @@ class ProducerLife:
         preload()
         load_crc32c()
         codec = self._make_codec()
-        driver = AsyncioDriver(self._config, self.metrics, self._unobserved_failure)
+        driver = make_driver(self._config, self.metrics, self._unobserved_failure)
         self.driver = driver
         self._started_at_ms = _wall_ms(driver)
         # From the interpreter's own generator: whoever seeds that gets the same choices again.
@@ -233,15 +233,32 @@ class ProducerLife:
                 driver.wake()
                 if not await driver.join(driver.now() + _ABORT_BOUND):
                     await self._leave_behind()
-        except BaseException:
+        except BaseException as error:
             # Cancelled while closing: nothing may be left behind all the same.
             self.abandoned_records += self.outstanding_records
             self.sender.abort(driver.now())
             driver.wake()
+            # A coroutine that is thrown away (GeneratorExit) may not wait for anything.
+            if not isinstance(error, GeneratorExit) and not await driver.end_aborted(
+                driver.now() + _ABORT_BOUND
+            ):
+                await self._leave_behind()
             raise
         finally:
             if self.state is ProducerState.CLOSING:
                 self._move_to(ProducerState.CLOSED)
+
+    def body(self) -> AbstractContextManager[object]:
+        """What stands around the body of `async with producer:`."""
+        return self.driver.body()
+
+    def check_alive(self) -> None:
+        """Raise what the sender died of, if it did: the end of an `async with` that nobody else told so."""
+        if self.state is not ProducerState.DIED:
+            return
+        if self._death is not None and not isinstance(self._death, Exception):
+            raise self._death  # what is to end the process
+        self.check_running()
 
     async def _leave_behind(self) -> None:
         """End the sender though something has not ended: a compression that takes long, or a socket."""
@@ -305,7 +322,7 @@ class ProducerLife:
         if self.driver.running_loop() is not self.driver.loop:
             raise WrongEventLoopError(
                 "this producer runs on another event loop than the one that calls it: use one producer per loop, "
-                "or asyncio.run_coroutine_threadsafe() to reach its loop"
+                "or reach its loop with asyncio.run_coroutine_threadsafe(), under trio with trio.from_thread.run()"
             )
 
     def check_running(self) -> None:

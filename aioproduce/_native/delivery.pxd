@@ -25,6 +25,7 @@ cdef class BatchResult:
     cdef list _callbacks
     cdef long long _unobserved
     cdef Wakeups _late
+    cdef object _wait
 
     cdef _check_pending(self)
     cdef BaseException _error_at(self, int index)

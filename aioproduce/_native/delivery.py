@@ -27,10 +27,9 @@ from aioproduce._native._error_copies import copy_of
 from aioproduce._native.watcher import (
     Wakeups,
     Watched,
+    begin_wait,
     linked,
     make_callback,
-    make_quiet_wait,
-    make_wait,
     unlinked,
 )
 from aioproduce.records import RecordMetadata
@@ -55,10 +54,9 @@ if cython.compiled:
         Wakeups,
         Watched,
         Watcher,
+        begin_wait,
         linked,
         make_callback,
-        make_quiet_wait,
-        make_wait,
         unlinked,
     )
 else:
@@ -95,6 +93,7 @@ class BatchResult:
         "_status",
         "_topic",
         "_unobserved",
+        "_wait",
         "_watched",
     )
 
@@ -111,6 +110,7 @@ class BatchResult:
     _callbacks: list[tuple[DeliveryFuture, Any]] | None
     _unobserved: cython.longlong
     _late: Wakeups | None
+    _wait: Any  # the runtime's own way to wait for a delivery, or None
 
     @cython.annotation_typing(False)
     def __init__(self, topic: str, partition: int, runtime: DeliveryRuntime) -> None:
@@ -127,6 +127,7 @@ class BatchResult:
         self._callbacks = None
         self._unobserved = 0
         self._late = None
+        self._wait = getattr(runtime, "wait", None)
 
     @property
     def topic(self) -> str:
@@ -209,7 +210,6 @@ class BatchResult:
     def split(self, children: list[tuple[int, BatchResult]]) -> None:
         """The records went into other batches: `(index of the first record, its batch's result)`, ascending."""
         future: DeliveryFuture
-        result: BatchResult
         self._check_pending()
         self._children = children
         self._status = _SPLIT
@@ -220,8 +220,7 @@ class BatchResult:
         if watched is not None:
             for future in watched:
                 future._follow_split()
-                result = future._result
-                result._watch(future)
+                future._result._watch(future)
         if callbacks is not None:
             for future, callback in callbacks:
                 future._follow_split()
@@ -307,8 +306,8 @@ class DeliveryFuture(Watched):
     """The outcome of one accepted record: awaitable, any number of times, by any number of tasks.
 
     Returned by `Producer.send()`. To asyncio it is a future (`asyncio.isfuture`), so `gather`, `wait`,
-    `wait_for`, `shield`, `as_completed` and `add_done_callback` take it as it is. Awaiting it gives the record's
-    `RecordMetadata` or raises a `DeliveryError`; the metadata is computed when it is asked for.
+    `wait_for`, `shield`, `as_completed` and `add_done_callback` take it as it is; trio's tasks await it, too. That
+    gives the record's `RecordMetadata`, computed when it is asked for, or raises a `DeliveryError`.
 
     Cancelling a task that awaits a delivery ends that wait only. `cancel()` marks this handle cancelled and wakes
     all who wait on it, while the record goes on: use `asyncio.shield(delivery)` where several tasks share one.
@@ -402,7 +401,7 @@ class DeliveryFuture(Watched):
         Raises:
             DeliveryError: the record was not acknowledged.
             asyncio.CancelledError: this handle was cancelled.
-            asyncio.InvalidStateError: the outcome is not there yet.
+            asyncio.InvalidStateError: the outcome is not there yet. (Under trio both are `concurrent.futures`'s.)
         """
         return self._value()  # type: ignore[no-any-return]
 
@@ -411,7 +410,7 @@ class DeliveryFuture(Watched):
 
         Raises:
             asyncio.CancelledError: this handle was cancelled.
-            asyncio.InvalidStateError: the outcome is not there yet.
+            asyncio.InvalidStateError: the outcome is not there yet. (Under trio both are `concurrent.futures`'s.)
         """
         return self._outcome()
 
@@ -445,14 +444,14 @@ class DeliveryFuture(Watched):
         return removed
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        return make_wait(self)
+        return begin_wait(self, self._result._wait, False)  # type: ignore[no-any-return]
 
     def __iter__(self) -> Generator[Any, None, RecordMetadata]:
-        return make_wait(self)
+        return begin_wait(self, self._result._wait, False)  # type: ignore[no-any-return]
 
     def wait_done(self) -> Generator[Any, None, None]:
         """Suspend until `done()`. That does not ask for the outcome: a failure still is unobserved."""
-        return make_quiet_wait(self)
+        return begin_wait(self, self._result._wait, True)  # type: ignore[no-any-return]
 
     def again(self) -> DeliveryFuture:
         """Another handle of the same record, not cancelled, to be asked in this one's place."""

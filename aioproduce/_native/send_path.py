@@ -54,7 +54,7 @@ if cython.compiled:
     )
     from cython.cimports.aioproduce._native.watcher import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
         Watcher,
-        make_wait,
+        begin_wait,
     )
     from cython.cimports.cpython.pythread import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
         PyThread_get_thread_ident,
@@ -66,7 +66,7 @@ if cython.compiled:
         time as wall_time,
     )
 else:
-    from aioproduce._native.watcher import Watcher, make_wait
+    from aioproduce._native.watcher import Watcher, begin_wait
 
     monotonic = time.monotonic
     wall_time = time.time
@@ -439,7 +439,7 @@ class SendCall:
             if delivery is None:
                 self._inner = self._slowly()
             elif self._is_awaiting:
-                self._inner = make_wait(delivery)
+                self._inner = begin_wait(delivery, delivery._result._wait, False)
             else:
                 self._given = delivery
                 # `_end()`, as far as there is anything to it: this is every record's way.

@@ -10,6 +10,8 @@ cdef int _PARKED
 cdef int _CANCELLED
 cdef int _CALLBACK
 cdef Py_ssize_t _WAKES_PER_TURN
+cdef long long _AWAITS_PER_TURN
+cdef long long _awaits
 
 
 @cython.no_gc
@@ -55,6 +57,7 @@ cpdef Watcher linked(Watcher first, Watcher watcher)
 cpdef Watcher unlinked(Watcher first, Watcher watcher)
 cpdef Watcher make_wait(Watched watched)
 cpdef Watcher make_quiet_wait(Watched watched)
+cpdef begin_wait(Watched watched, object foreign, bint is_quiet)
 cpdef Watcher make_callback(Watched watched, object callback, object context)
 
 

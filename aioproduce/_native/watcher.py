@@ -18,6 +18,8 @@ from __future__ import annotations
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from aioproduce.errors import WrongEventLoopError
+
 if TYPE_CHECKING:
     from contextvars import Context
 
@@ -36,6 +38,11 @@ if cython.compiled:
 
 # A wake-up runs a task's step, about a microsecond or two: so many are well below a millisecond.
 _WAKES_PER_TURN: Final = 256
+
+# Where the loop waits in its own way: so many deliveries that are done are awaited without it before one is a turn
+# of the loop. A task that collects a million of them can be cancelled, and lets others run.
+_AWAITS_PER_TURN: Final = 256
+_awaits: cython.longlong = 0
 
 
 @cython.cclass
@@ -136,12 +143,19 @@ class Watcher:
 
     def throw(self, kind: Any, error: Any = None, traceback: Any = None) -> Watcher:
         """End this wait with an exception."""
+        is_foreign = self._state == _PARKED and self._callback is None
         self.close()
         if isinstance(kind, BaseException):
             error = kind
         elif error is None:
             error = kind()
         try:
+            if is_foreign and isinstance(error, TypeError):
+                # What trio does with a future of asyncio's that it is given to suspend on.
+                raise WrongEventLoopError(
+                    "this delivery belongs to a producer on an asyncio loop, and is awaited by a task of another "
+                    "loop: await it where it was sent, or reach that loop with asyncio.run_coroutine_threadsafe()"
+                ) from error
             raise error if traceback is None else error.with_traceback(traceback)
         finally:
             kind = error = None  # the traceback holds this frame
@@ -235,6 +249,17 @@ def make_quiet_wait(watched: Watched) -> Watcher:
     wait = make_wait(watched)
     wait._is_quiet = True
     return wait
+
+
+@cython.ccall
+def begin_wait(watched: Watched, foreign: Any, is_quiet: cython.bint) -> Any:
+    """What an `await` drives: a Watcher, or where the loop waits in its own way (`foreign`), and must, that."""
+    global _awaits
+    if foreign is not None:
+        _awaits += 1
+        if _awaits % _AWAITS_PER_TURN == 0 or not watched.done():
+            return foreign(watched, is_quiet).__await__()
+    return make_quiet_wait(watched) if is_quiet else make_wait(watched)
 
 
 @cython.ccall

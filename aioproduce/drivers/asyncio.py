@@ -19,15 +19,17 @@ Invariants, beyond those of `drivers.base`:
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
+import contextlib
+import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from aioproduce.core.effects import Compress, Connect, Send
+from aioproduce.drivers.choice import asyncio_loop_here
 from aioproduce.drivers.compression_workers import CompressionWorkers, compression_threads
+from aioproduce.drivers.sockets import reason, set_buffer_sizes
 from aioproduce.errors import BrokerConnectionError
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class AsyncioRuntime:
     """What delivery futures need of an asyncio loop."""
 
     __slots__ = ("_loop", "_on_unobserved")
+
+    wait = None  # a task suspends on the delivery's own watcher
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, on_unobserved: Callable[[str, int, BaseException, int], None]
@@ -181,7 +185,10 @@ class AsyncioDriver:
         on_unobserved: Callable[[str, int, BaseException, int], None],
     ) -> None:
         self._loop = self.loop = asyncio.get_running_loop()
-        self.running_loop: Callable[[], object] = asyncio._get_running_loop
+        # In a task of trio's guest mode asyncio's loop runs, too, and is not that task's.
+        self.running_loop: Callable[[], object] = (
+            asyncio_loop_here if "trio" in sys.modules else asyncio._get_running_loop
+        )
         self.is_running: Callable[[], bool] = self._loop.is_running
         self.current_task: Callable[[], object] = asyncio.current_task
         self._config = config
@@ -258,6 +265,14 @@ class AsyncioDriver:
         timeout = None if deadline == _FOREVER else max(deadline - self.now(), 0)
         done, _ = await asyncio.wait([self._task], timeout=timeout)
         return bool(done)
+
+    def body(self) -> contextlib.AbstractContextManager[object]:
+        """Nothing: a task of asyncio's is not ended from elsewhere for what its next call tells it."""
+        return contextlib.nullcontext()
+
+    async def end_aborted(self, deadline: float) -> bool:  # noqa: ARG002
+        """Not waited for: a task that was cancelled may still wait, and the loop runs on."""
+        return True
 
     async def kill(self) -> None:
         """Cancel the sender task and drop every socket."""
@@ -406,18 +421,14 @@ class AsyncioDriver:
             connection.abort()
             self.disconnected(effect.connection_id, None)
             return
-        error = BrokerConnectionError(_reason(failure), host=effect.host, port=effect.port)
+        error = BrokerConnectionError(reason(failure), host=effect.host, port=effect.port)
         error.__cause__ = failure
         self._report(self._sender.connection_lost, effect.connection_id, error)
 
     def _set_options(self, transport: asyncio.Transport) -> None:
         sock = transport.get_extra_info("socket")
-        for option, size in (
-            (socket.SO_SNDBUF, self._config.send_buffer_bytes),
-            (socket.SO_RCVBUF, self._config.receive_buffer_bytes),
-        ):
-            if sock is not None and size >= 0:
-                sock.setsockopt(socket.SOL_SOCKET, option, size)
+        if sock is not None:
+            set_buffer_sizes(sock, self._config)
 
     # -- facts, reported by the protocols ---
 
@@ -480,10 +491,3 @@ class AsyncioDriver:
                 self._report(self._sender.compressed, batch, outcome)
             else:
                 self._report(self._sender.compression_failed, batch, outcome)
-
-
-def _reason(failure: BaseException) -> str:
-    """In the system's words: asyncio's own for a refused connection are "Connect call failed"."""
-    if isinstance(failure, OSError) and not isinstance(failure, socket.gaierror) and failure.errno:
-        return os.strerror(failure.errno)
-    return str(failure) or "given up"

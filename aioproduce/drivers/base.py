@@ -19,6 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from aioproduce._native._delivery_runtime import DeliveryRuntime
     from aioproduce._native.delivery import BatchResult
     from aioproduce.core.sender import Sender
@@ -103,6 +105,22 @@ class Driver(Protocol):
 
         Returns:
             Whether that was so by the deadline.
+        """
+
+    def body(self) -> AbstractContextManager[object]:
+        """Around the body of `async with producer:`, and its close.
+
+        Where tasks are structured (trio), the sender's death cancels what is in it.
+        """
+
+    async def end_aborted(self, deadline: float) -> bool:
+        """`join()` for a `close()` that was cancelled, after the core was told to abort.
+
+        Where a cancelled task's next wait would raise at once (trio) this one is shielded; elsewhere nothing need
+        be waited for.
+
+        Returns:
+            False if something has not ended by the deadline.
         """
 
     async def kill(self) -> None:

@@ -1,0 +1,27 @@
+"""What the drivers do alike with sockets: the options of a new one, and a failure in the system's words."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aioproduce.config import ProducerConfig
+
+
+def set_buffer_sizes(sock: socket.socket, config: ProducerConfig) -> None:
+    """As `send.buffer.bytes` and `receive.buffer.bytes` say; -1 leaves it to the system."""
+    for option, size in (
+        (socket.SO_SNDBUF, config.send_buffer_bytes),
+        (socket.SO_RCVBUF, config.receive_buffer_bytes),
+    ):
+        if size >= 0:
+            sock.setsockopt(socket.SOL_SOCKET, option, size)
+
+
+def reason(failure: BaseException) -> str:
+    """In the system's words: asyncio's own for a refused connection are "Connect call failed"."""
+    if isinstance(failure, OSError) and not isinstance(failure, socket.gaierror) and failure.errno:
+        return os.strerror(failure.errno)
+    return str(failure) or "given up"

@@ -1,0 +1,238 @@
+"""One connection under trio: a socket that is written to as the core says, and a task that reads.
+
+Made by the TrioDriver, which runs `run()` in its nursery and is told the facts.
+
+A socket of one's own, and not `trio.SocketStream`: its `send_all()` is a schedule point per request (a third
+of what a request costs), takes one buffer where a request has many, and would keep views of them in a task
+that was cancelled.
+
+Invariants:
+
+1. `connection_lost` is reported once, at the end of `run()`, when the socket is closed and no view is held any
+   more.
+2. What the system did not take at once is held in `_rest`, nowhere else; `writable` is reported when it is
+   empty.
+3. No task of ours waits for a socket that is closed: `notify_closing()` comes first.
+4. Nothing raised here gets into the nursery, where it would cancel the connections beside it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+import trio
+from trio.lowlevel import notify_closing, wait_readable, wait_writable
+
+from aioproduce.drivers.sockets import reason, set_buffer_sizes
+from aioproduce.errors import BrokerConnectionError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproduce.config import ProducerConfig
+    from aioproduce.core.effects import Buffer, Connect
+
+# What the system takes in one call is limited (IOV_MAX: 1024 on Linux and macOS, 16 is what POSIX promises).
+_BUFFERS_PER_CALL: Final = 512
+# Answers are small; those that are not come in pieces.
+_READ_SIZE: Final = 65_536
+
+
+class Facts(Protocol):
+    """Who is told what happens to a connection: the driver."""
+
+    def connected(self, connection: TrioConnection) -> None:
+        """The socket is there."""
+
+    def received(self, connection_id: int, data: bytes) -> None:
+        """Bytes came."""
+
+    def written(self, connection_id: int) -> None:
+        """All that had to wait is written."""
+
+    def written_at_once(self, connection_id: int) -> None:
+        """Likewise, within `write()`."""
+
+    def disconnected(self, connection_id: int, error: Exception | None) -> None:
+        """The connection is gone, or never came about."""
+
+    def has_rest(self, connection: TrioConnection) -> None:
+        """Run `write_rest()` in a task."""
+
+    def failed(self, error: Exception) -> None:
+        """A bug."""
+
+
+@final
+class TrioConnection:
+    """One attempt to connect, and the connection that comes of it."""
+
+    __slots__ = (
+        "_config",
+        "_connect",
+        "_error",
+        "_facts",
+        "_is_made",
+        "_rest",
+        "_scope",
+        "_socket",
+        "connection_id",
+    )
+
+    def __init__(self, facts: Facts, connect: Connect, config: ProducerConfig) -> None:
+        self._facts = facts
+        self._connect = connect
+        self._config = config
+        self.connection_id = connect.connection_id
+        self._scope = trio.CancelScope()
+        self._socket: socket.socket | None = None
+        self._is_made = False
+        self._rest: deque[memoryview] = deque()
+        self._error: Exception | None = None
+
+    # -- the task ---
+
+    async def run(self) -> None:
+        """Connect, read until the end, and report each."""
+        error: Exception | None = None
+        try:
+            with self._scope:
+                opened = await self._open()
+                self._socket = opened
+                if not self._scope.cancel_called:
+                    self._is_made = True
+                    self._facts.connected(self)
+                    await self._read()
+        except OSError as failure:
+            error = failure
+        except trio.ClosedResourceError:
+            pass  # by `_shut()`, which has the reason, if there is one
+        except Exception as failure:
+            self._facts.failed(failure)
+        finally:
+            # Also where the whole nursery is cancelled.
+            self._shut()
+            self._facts.disconnected(self.connection_id, self._ending(error))
+
+    def _ending(self, error: Exception | None) -> Exception | None:
+        """What the core is told of the end."""
+        if self._is_made:
+            return self._error or error
+        host, port = self._connect.host, self._connect.port
+        refused = BrokerConnectionError("given up" if error is None else reason(error), host=host, port=port)
+        refused.__cause__ = error
+        return refused
+
+    async def _open(self) -> socket.socket:
+        """Resolves the name anew each time and tries its addresses in turn (KIP-302)."""
+        found = await trio.socket.getaddrinfo(self._connect.host, self._connect.port, type=socket.SOCK_STREAM)
+        failures: list[OSError] = []
+        for family, kind, protocol, _, address in found:
+            try:
+                return await self._open_one(family, kind, protocol, address)
+            except OSError as failure:
+                failures.append(failure)
+        if len({reason(failure) for failure in failures}) > 1:
+            raise OSError(
+                "; ".join(f"{at[4][0]}: {reason(why)}" for at, why in zip(found, failures, strict=True))
+            )
+        raise failures[0]
+
+    async def _open_one(self, family: int, kind: int, protocol: int, address: object) -> socket.socket:
+        with trio.socket.socket(family, kind, protocol) as attempt:
+            await attempt.connect(address)
+            opened = socket.socket(family, kind, protocol, fileno=attempt.detach())
+        try:
+            opened.setblocking(False)
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            set_buffer_sizes(opened, self._config)
+        except BaseException:
+            opened.close()
+            raise
+        return opened
+
+    async def _read(self) -> None:
+        while (sock := self._socket) is not None:
+            await wait_readable(sock)
+            if self._socket is None:
+                return  # shut in the turn in which it was readable
+            try:
+                data = sock.recv(_READ_SIZE)
+            except (BlockingIOError, InterruptedError):
+                continue
+            if not data:
+                return  # the peer sends no more, so no answer will come
+            self._facts.received(self.connection_id, data)
+
+    # -- what the driver calls ---
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Write the pieces of one request; `written` follows now, or when the system has taken the last."""
+        if self._socket is None:
+            return  # disconnected() is on its way and accounts for the request
+        self._rest.extend(map(memoryview, buffers))
+        if self._write_some():
+            if self._rest:
+                self._facts.has_rest(self)
+            else:
+                self._facts.written_at_once(self.connection_id)
+
+    def abort(self) -> None:
+        """Drop the socket and what it has not sent."""
+        if self._socket is None:
+            self._scope.cancel()
+        else:
+            self._shut()
+
+    async def write_rest(self) -> None:
+        """Write what the system did not take at once."""
+        try:
+            while self._rest and (sock := self._socket) is not None:
+                await wait_writable(sock)
+                if not self._write_some():
+                    return
+            if self._socket is not None:
+                self._facts.written(self.connection_id)
+        except trio.ClosedResourceError:
+            pass  # `run()` tells of it
+        except OSError as error:
+            self._error = error
+            self._shut()
+        except Exception as error:
+            self._facts.failed(error)
+
+    # -- both ---
+
+    def _write_some(self) -> bool:
+        """Give the system what it takes now. False if that failed: the socket is closed then."""
+        rest, sock = self._rest, self._socket
+        while rest and sock is not None:
+            try:
+                taken = _send(sock, rest)
+            except (BlockingIOError, InterruptedError):
+                return True
+            except OSError as error:
+                self._error = error
+                self._shut()
+                return False
+            while rest and taken >= len(rest[0]):
+                taken -= len(rest.popleft())
+            if taken:
+                rest[0] = rest[0][taken:]
+        return sock is not None
+
+    def _shut(self) -> None:
+        sock, self._socket = self._socket, None
+        self._rest.clear()
+        if sock is not None:
+            notify_closing(sock)
+            sock.close()
+
+
+def _send(sock: socket.socket, buffers: deque[memoryview]) -> int:
+    if hasattr(sock, "sendmsg"):
+        return sock.sendmsg(islice(buffers, _BUFFERS_PER_CALL))
+    return sock.send(buffers[0])  # on Windows
