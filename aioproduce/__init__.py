@@ -19,8 +19,11 @@ from aioproduce.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from aioproduce import errors as errors
+    from aioproduce._native.blocking_delivery import BlockingDelivery as BlockingDelivery
     from aioproduce._native.delivery import DeliveryFuture as DeliveryFuture
     from aioproduce.batch_builder import BatchBuilder as BatchBuilder
+    from aioproduce.blocking import BlockingDeliveries as BlockingDeliveries
+    from aioproduce.blocking import BlockingProducer as BlockingProducer
     from aioproduce.config import ProducerConfig as ProducerConfig
     from aioproduce.config import load_properties as load_properties
     from aioproduce.deliveries import Deliveries as Deliveries
@@ -36,6 +39,9 @@ if TYPE_CHECKING:
 
 _HOMES: Final = {
     "BatchBuilder": "aioproduce.batch_builder",
+    "BlockingDeliveries": "aioproduce.blocking",
+    "BlockingDelivery": "aioproduce._native.blocking_delivery",
+    "BlockingProducer": "aioproduce.blocking",
     "BuildInfo": "aioproduce.installation",
     "ClusterInfo": "aioproduce.records",
     "Deliveries": "aioproduce.deliveries",

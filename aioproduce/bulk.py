@@ -139,7 +139,7 @@ class Bulk:
         """As `Producer.send_many()`."""
         self._life.check_callable()
         listed = None if headers is None else header_list(headers)
-        rows = _Rows(values, keys)
+        rows = Rows(values, keys)
         deliveries = Deliveries()
         try:
             if self._interceptors is not None or topic.__class__ is not str:
@@ -171,7 +171,7 @@ class Bulk:
             raise partial_send("send_many", deliveries, error) from error
         return deliveries
 
-    async def _send_each(self, deliveries: Deliveries, rows: _Rows, topic: str, **settings: Any) -> None:
+    async def _send_each(self, deliveries: Deliveries, rows: Rows, topic: str, **settings: Any) -> None:
         while True:
             values, keys, failure = rows.take(1)
             if values:
@@ -185,7 +185,7 @@ class Bulk:
                 return
 
     async def _send_rows(
-        self, deliveries: Deliveries, rows: _Rows, topic: str, make_defaults: Callable[[], Defaults]
+        self, deliveries: Deliveries, rows: Rows, topic: str, make_defaults: Callable[[], Defaults]
     ) -> None:
         defaults: Defaults | None = None
         # Of a list all can be had at once; what an iterator does for its items is not known yet.
@@ -465,7 +465,7 @@ def _bytes_at(field: str, column: ByteColumn, row: int, topic: str) -> bytes | N
 
 
 @final
-class _Rows:
+class Rows:
     """Values, and keys if there are any, taken from iterables some at a time.
 
     Raises:

@@ -7,6 +7,7 @@
     │   ├── ProducerClosedError              after close(), or while it was closing
     │   ├── WrongEventLoopError              from another event loop than the one that start() ran on
     │   ├── ForkedProcessError               in a child process after fork()
+    │   ├── LoopThreadError                  a call of BlockingProducer that would wait, in its own loop thread
     │   └── SenderDiedError                  the sender task ended by a bug; `__cause__` is that bug
     ├── InvalidRecordError (ValueError)      this record can never be sent as it is; nothing was queued
     │   ├── SerializationError               no serializer for the type, or the serializer raised
@@ -96,6 +97,10 @@ class WrongEventLoopError(ProducerStateError):
 
 class ForkedProcessError(ProducerStateError):
     """The producer was inherited through fork(): its sockets and futures belong to the parent."""
+
+
+class LoopThreadError(ProducerStateError):
+    """A call of `BlockingProducer` would wait in the thread that it waits for: in a delivery callback, say."""
 
 
 class SenderDiedError(ProducerStateError):

@@ -1,0 +1,509 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The future of one record that a thread sent: `concurrent.futures.Future`'s interface, without its lock.
+
+Made by `BlockingProducer.send()`, in whatever thread; the loop thread accepts its record into a batch, or
+refuses it. It is at once the entry of the queue between the two (`hand_over`): one object a record.
+
+Invariants:
+
+1. What a caller's thread reads of a batch's outcome does not change any more when it is there to be read: status,
+   offset, error, the parts of a split batch. So a thread that finds it settled needs no lock.
+2. Who waits makes a `_Watch` first and looks then whether the record was accepted; the loop thread sets the batch
+   first and looks then for a `_Watch`. One of them sees the other, and then the batch calls back: `tell()`.
+3. Nothing per record is done when a batch is settled, but for records with a `_Watch` or a delivery callback.
+4. A copy that `fork()` made is never settled: it says so at once.
+
+One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted;
+`blocking_delivery.pxd` is for the other compiled modules.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from aioproduce._native._error_copies import copy_of
+from aioproduce._native.delivery import BatchResult, DeliveryFuture, make_delivery
+from aioproduce.records import RecordMetadata
+
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+    from aioproduce._native._delivery_owner import DeliveryOwner
+    from aioproduce.records import Header
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if cython.compiled:
+    # The same again as C knows them.
+    from cython.cimports.aioproduce._native.delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        _FAILED,
+        _SPLIT,
+        _SUCCEEDED,
+        BatchResult,
+        DeliveryFuture,
+        make_delivery,
+    )
+    from cython.cimports.aioproduce._native.record_metadata import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        record_metadata,
+    )
+else:
+    from aioproduce._native.delivery import _FAILED, _SPLIT, _SUCCEEDED
+
+    def record_metadata(kind: type[RecordMetadata], *fields: Any) -> RecordMetadata:
+        """Make one."""
+        return kind(*fields)
+
+
+_log = logging.getLogger("aioproduce")
+
+_NULL: Final = -1
+
+# What makes a `_Watch`, and what counts that a failure was asked for: two threads may do either at once.
+_making = threading.Lock()
+
+
+def _forked() -> None:
+    """A child gets locks as they were: held, maybe, by a thread that it does not have."""
+    global _making
+    _making = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+class _Watch:
+    """Who waits for one record: made by the first who does."""
+
+    __slots__ = ("callbacks", "condition", "is_asked", "is_told", "waiters")
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.is_asked = False
+        self.is_told = False
+        # Of `concurrent.futures.wait()` and `as_completed()`.
+        self.waiters: list[Any] = []
+        self.callbacks: list[Callable[[BlockingDelivery], object]] = []
+
+
+# Without the collector, as DeliveryFuture and for the same reason. What it refers to and could refer back (who
+# waits, the callback) it drops when it is settled.
+@cython.no_gc
+@cython.final
+@cython.cclass
+class BlockingDelivery:
+    """The outcome of one record that `BlockingProducer.send()` took: a future for threads.
+
+    It has the interface of `concurrent.futures.Future`, and `concurrent.futures.wait()` and `as_completed()`
+    take it as it is; `asyncio.wrap_future()` does not, which wants that very class. `result()` gives the record's
+    RecordMetadata or raises its error.
+
+    Example:
+        >>> delivery = producer.send("orders", b"42")  # doctest: +SKIP
+        >>> delivery.result(timeout=10).offset  # doctest: +SKIP
+        7
+    """
+
+    __slots__ = (
+        "_error",
+        "_handed_at",
+        "_headers",
+        "_index",
+        "_is_observed",
+        "_key",
+        "_key_size",
+        "_on_delivery",
+        "_owner",
+        "_partition",
+        "_result",
+        "_timestamp",
+        "_topic",
+        "_value",
+        "_value_size",
+        "_watch",
+    )
+
+    _owner: DeliveryOwner
+    _topic: str
+    # The record, until it is accepted.
+    _key: bytes | None
+    _value: bytes | None
+    _headers: Any
+    _on_delivery: Any
+    # Where it is from then on.
+    _result: BatchResult | None
+    # Why it was never accepted.
+    _error: BaseException | None
+    _watch: Any
+    _timestamp: cython.longlong
+    _handed_at: cython.double
+    _partition: cython.int
+    _index: cython.int
+    _key_size: cython.int
+    _value_size: cython.int
+    _is_observed: cython.uchar
+
+    def __init__(self) -> None:
+        raise TypeError("deliveries are made by the producer")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"cannot copy or pickle {self!r}")
+
+    # -- as concurrent.futures.Future ---
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """The record's metadata, waiting for the acknowledgement.
+
+        Args:
+            timeout: Seconds to wait at most; `None` waits as long as it takes, which `max.block.ms` and
+                `delivery.timeout.ms` bound together.
+
+        Raises:
+            TimeoutError: it is not there yet; the record goes on.
+            DeliveryError: the record was not acknowledged.
+            ProducerError: the record was not accepted; `docs/blocking.md` has the reasons.
+            LoopThreadError: called in the loop thread (a callback), which would wait for itself.
+            ForkedProcessError: `fork()` copied this delivery; the parent has the answer.
+        """
+        error = self._outcome(timeout)
+        if error is None:
+            return self._metadata()
+        try:
+            raise error
+        finally:
+            error = None  # its traceback holds this frame
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why the record was not acknowledged, or `None` if it was; waits as `result()` does.
+
+        Raises:
+            TimeoutError: as `result()`; likewise LoopThreadError.
+        """
+        return self._outcome(timeout)
+
+    def done(self) -> bool:
+        """Whether the record was acknowledged or failed."""
+        return self._is_settled() or self._owner.is_forked()
+
+    def running(self) -> bool:
+        """Whether it is not done: a record that was taken cannot be held back."""
+        return not self.done()
+
+    def cancel(self) -> bool:
+        """False: a record that was taken cannot be held back."""
+        return False
+
+    def cancelled(self) -> bool:
+        """False, as `cancel()`."""
+        return False
+
+    def add_done_callback(self, callback: Callable[[BlockingDelivery], object]) -> None:
+        """Call `callback(self)` once the outcome is there: in the loop thread, or at once if it is there already.
+
+        What it raises is logged.
+        """
+        if not self._is_settled() or self._watch is not None:
+            self._check_not_forked()
+            watch = self._watched()
+            with watch.condition:
+                if not watch.is_told:
+                    watch.callbacks.append(callback)
+                    return
+        _call(callback, self)
+
+    # -- what `concurrent.futures.wait()` and `as_completed()` ask of a future ---
+
+    @property
+    def _condition(self) -> threading.Condition:
+        self._check_not_forked()
+        condition: threading.Condition = self._watched().condition
+        return condition
+
+    @property
+    def _waiters(self) -> list[Any]:
+        waiters: list[Any] = self._watched().waiters
+        return waiters
+
+    @property
+    def _state(self) -> str:
+        # Under the condition, and not before those who wait are told: each of them is to be told once.
+        return "FINISHED" if self._watched().is_told else "PENDING"
+
+    # -- of the record ---
+
+    @property
+    def topic(self) -> str:
+        """The topic that the record goes to."""
+        return self._topic
+
+    def __repr__(self) -> str:
+        if self._error is not None:
+            state = f"error={self._error!r}"
+        elif not self._is_settled():
+            state = "pending"
+        else:
+            result: BatchResult = self._batch()
+            state = (
+                f"offset={self._metadata().offset}"
+                if result._status == _SUCCEEDED
+                else f"error={result._error_at(self._index_in_batch())!r}"
+            )
+        return f"<BlockingDelivery {self._topic} {state}>"
+
+    # -- for the producer, in the loop thread ---
+
+    @property
+    def record(self) -> tuple[str, bytes | None, bytes | None, list[Header] | None, int | None, int]:
+        """Topic, key, value, headers, partition and timestamp, until it is accepted."""
+        partition = None if self._partition < 0 else self._partition
+        return self._topic, self._key, self._value, self._headers, partition, self._timestamp
+
+    @property
+    def handed_at(self) -> float:
+        """When it was handed over, by `time.monotonic()`."""
+        return self._handed_at
+
+    @cython.cfunc
+    def accept(self, delivery: DeliveryFuture) -> None:
+        """The record is in a batch."""
+        result: BatchResult = delivery._result
+        self._index = delivery._index
+        self._partition = result._partition
+        self._key = None
+        self._value = None
+        self._headers = None
+        self._result = result
+        if self._on_delivery is not None:
+            result.add_callback(delivery, self._on_delivery)
+            self._on_delivery = None
+            self._is_observed = True  # as the batch counts it: who is called back has asked
+        if self._watch is not None:
+            self._attach(delivery)
+
+    def accepted_as(self, delivery: DeliveryFuture) -> None:
+        """`accept()`, for Python."""
+        self.accept(delivery)
+
+    def refuse(self, error: BaseException) -> None:
+        """The record will be in no batch; whoever asks or waits is told why."""
+        on_delivery = self._on_delivery
+        self._key = None
+        self._value = None
+        self._headers = None
+        self._on_delivery = None
+        self._error = error
+        if on_delivery is not None:
+            metadata = RecordMetadata(
+                self._topic, self._partition, -1, self._timestamp, self._key_size, self._value_size
+            )
+            try:
+                on_delivery(metadata, copy_of(error))
+            except Exception:
+                _log.exception("a delivery callback for %s failed", self._topic)
+        if self._watch is not None:
+            self.tell()
+
+    def heed_watch(self) -> None:
+        """Somebody waits since the record was accepted: have the batch call back, or tell at once."""
+        result = self._result
+        watch = self._watch
+        if watch is None or watch.is_told:
+            return
+        if result is None or self._is_settled():
+            if self._error is not None or result is not None:
+                self.tell()
+            return
+        self._attach(make_delivery(result, self._index, self._timestamp, self._key_size, self._value_size))
+
+    @cython.cfunc
+    def _attach(self, delivery: DeliveryFuture) -> None:
+        self._is_observed = True  # as above
+        delivery.add_delivery_callback(self._settled)
+
+    def _settled(self, _metadata: RecordMetadata, _error: BaseException | None) -> None:
+        """The batch's callback."""
+        self.tell()
+
+    def tell(self) -> None:
+        """Wake who waits, and call back."""
+        watch = self._watch
+        with watch.condition:
+            if watch.is_told:
+                return
+            watch.is_told = True
+            for waiter in watch.waiters:
+                # Either way it only counts, and notes the future.
+                waiter.add_result(self)
+            watch.condition.notify_all()
+            callbacks, watch.callbacks = watch.callbacks, []
+        for callback in callbacks:
+            _call(callback, self)
+
+    # -- in the threads of those who ask ---
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _is_settled(self) -> cython.bint:
+        if self._result is None:
+            return self._error is not None
+        result: BatchResult = self._batch()
+        status: cython.int = result._status
+        is_settled: cython.bint = status == _SUCCEEDED or status == _FAILED  # of C's numbers
+        return is_settled
+
+    @cython.cfunc
+    def _batch(self) -> BatchResult:
+        """The batch that the record is in; of a split one, the part."""
+        result: BatchResult
+        part: BatchResult
+        index: cython.Py_ssize_t = self._index
+        first: cython.Py_ssize_t
+        assert self._result is not None
+        result = self._result
+        while result._status == _SPLIT:
+            first = 0
+            children = result._children
+            assert children is not None
+            for start, part in children:
+                if start > index:
+                    break
+                first = start
+                result = part
+            index -= first
+        return result
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _index_in_batch(self) -> cython.Py_ssize_t:
+        """The record's index in `_batch()`."""
+        result: BatchResult
+        part: BatchResult
+        index: cython.Py_ssize_t = self._index
+        first: cython.Py_ssize_t
+        assert self._result is not None
+        result = self._result
+        while result._status == _SPLIT:
+            first = 0
+            children = result._children
+            assert children is not None
+            for start, part in children:
+                if start > index:
+                    break
+                first = start
+                result = part
+            index -= first
+        return index
+
+    @cython.cfunc
+    def _outcome(self, timeout: Any) -> BaseException | None:
+        """The error of the record, a copy; `None` on success."""
+        if not self._is_settled():
+            self._wait(timeout)
+        if self._error is not None:
+            return copy_of(self._error)
+        batch: BatchResult = self._batch()
+        if batch._status == _SUCCEEDED:
+            return None
+        with _making:
+            batch._unobserved -= not self._is_observed
+            self._is_observed = True
+        return copy_of(batch._error_at(self._index_in_batch()))
+
+    def _wait(self, timeout: float | None) -> None:
+        self._check_not_forked()
+        self._owner.check_may_wait("wait for a delivery")
+        watch = self._watched()
+        with watch.condition:
+            if watch.is_told:
+                return
+            if timeout is None:
+                while not watch.is_told:
+                    watch.condition.wait()
+                return
+            deadline = time.monotonic() + timeout
+            while not watch.is_told:
+                left = deadline - time.monotonic()
+                if left <= 0 or not watch.condition.wait(left):
+                    break
+        if not watch.is_told and not self._is_settled():
+            raise TimeoutError(f"not acknowledged within {timeout} s; the record goes on: ask again")
+
+    def _watched(self) -> Any:
+        """The place of those who wait; the loop thread knows of it (invariant 2)."""
+        watch = self._watch
+        if watch is None:
+            with _making:
+                if self._watch is None:
+                    self._watch = _Watch()
+                watch = self._watch
+        if not watch.is_asked and (self._result is not None or self._error is not None):
+            self._owner.ask(self)
+            watch.is_asked = True
+        return watch
+
+    def _check_not_forked(self) -> None:
+        if self._owner.is_forked():
+            self._owner.raise_forked()
+
+    @cython.cfunc
+    def _metadata(self) -> RecordMetadata:
+        batch: BatchResult = self._batch()
+        offset: cython.longlong = batch._base_offset
+        timestamp: cython.longlong = batch._log_append_time
+        if offset >= 0:
+            offset += self._index_in_batch()
+        if timestamp < 0:
+            timestamp = self._timestamp
+        return record_metadata(  # type: ignore[no-any-return,unused-ignore]
+            RecordMetadata,
+            batch._topic,
+            batch._partition,
+            offset,
+            timestamp,
+            self._key_size,
+            self._value_size,
+        )
+
+
+def _call(callback: Callable[[BlockingDelivery], object], delivery: BlockingDelivery) -> None:
+    try:
+        callback(delivery)
+    except Exception:
+        _log.exception("a done-callback of %r failed", delivery)
+
+
+@cython.cfunc
+def new_delivery(
+    owner: DeliveryOwner,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    headers: object,
+    partition: cython.Py_ssize_t,
+    timestamp: cython.longlong,
+    on_delivery: object,
+) -> BlockingDelivery:
+    delivery: BlockingDelivery = BlockingDelivery.__new__(BlockingDelivery)
+    delivery._owner = owner
+    delivery._topic = topic
+    delivery._key = key
+    delivery._value = value
+    delivery._headers = headers
+    delivery._on_delivery = on_delivery
+    delivery._partition = partition
+    delivery._timestamp = timestamp
+    delivery._key_size = _NULL if key is None else len(key)
+    delivery._value_size = _NULL if value is None else len(value)
+    if not cython.compiled:  # a fresh C structure is all zeros
+        delivery._result = delivery._error = delivery._watch = None
+        delivery._handed_at = 0.0
+        delivery._index = 0
+        delivery._is_observed = False
+    return delivery

@@ -1,0 +1,578 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""The way of a record from a thread that sends to the loop thread: what every record of `BlockingProducer` costs.
+
+`BlockingPath` is the base of the BlockingProducer: its `send()` puts a record into the `HandOver`, where
+nothing is to be decided or waited for, and calls the BlockingProducer's own method where something is. The loop
+thread takes all that lies there at once and puts it into batches.
+
+Invariants:
+
+1. Compiled, no method here lets another thread in between its steps: none runs Python code, but the one that
+   wakes the loop thread, which comes last. So the global interpreter lock is the lock, and a record costs no
+   other. Interpreted, there is one.
+2. What lies here takes `limit` bytes at most, as `cost_of()` counts them; a record that alone is larger finds
+   it empty.
+3. Records leave in the order in which they came. While threads wait in line for room, nobody comes in before
+   them.
+4. Whoever puts something into an empty hand-over wakes the loop thread, once: it takes everything before it
+   sleeps.
+5. Once shut, nothing comes in: what was in is for the loop thread to settle.
+
+One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from aioproduce._native.topic_appender import NO_PARTITION
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from aioproduce._native import _cython_shadow as cython
+    from aioproduce._native.blocking_delivery import BlockingDelivery, new_delivery
+    from aioproduce._native.delivery import DeliveryCallback, DeliveryFuture
+    from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.records import Header, Headers, ProducerRecord
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if cython.compiled:
+    from cython.cimports.aioproduce._native.blocking_delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        BlockingDelivery,
+        new_delivery,
+    )
+    from cython.cimports.aioproduce._native.delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        DeliveryFuture,
+    )
+    from cython.cimports.aioproduce._native.topic_appender import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        TopicAppender,
+    )
+    from cython.cimports.cpython.time import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        monotonic,
+    )
+    from cython.cimports.cpython.time import (
+        time as wall_time,
+    )
+else:
+    if not TYPE_CHECKING:
+        from aioproduce._native.blocking_delivery import BlockingDelivery, new_delivery
+    monotonic = time.monotonic
+    wall_time = time.time
+
+# What an entry takes beside its key and value: the delivery, and what malloc and the list add.
+_ENTRY: Final = 160
+_MAX_TIMESTAMP: Final = 2**63 - 1
+
+# How often this process was forked, seen from a child: what the parent opened is not open in it.
+_forks: cython.longlong = 0
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+@cython.cclass
+class HandOver:
+    """What threads have sent and the loop thread has not taken into batches yet.
+
+    Args:
+        appenders: The open batches by topic; the accumulator's own. Threads look up there whether a topic is
+            known.
+        wake: Has the loop thread take what is here; called from any thread.
+        wake_to_answer: Has it look at the questions.
+        raise_forked: Raises the error for a child process.
+        check_may_wait: Raises the error for a call that would wait in the loop thread.
+        limit: Bytes that may lie here.
+        largest: Bytes of key and value of the largest record that needs no look at its size.
+        is_plain: Whether keys and values are bytes already, and nobody wants to see the records.
+    """
+
+    __slots__ = (
+        "_appenders",
+        "_bytes",
+        "_check_may_wait",
+        "_clock_offset",
+        "_entries",
+        "_forks",
+        "_has_line",
+        "_is_asked",
+        "_is_ended",
+        "_is_open",
+        "_is_plain",
+        "_is_told",
+        "_largest",
+        "_limit",
+        "_lock",
+        "_questions",
+        "_raise_forked",
+        "_sent",
+        "_wake",
+        "_wake_to_answer",
+    )
+
+    _appenders: dict[str, TopicAppender]
+    _wake: Callable[[], object]
+    _wake_to_answer: Callable[[], object]
+    _raise_forked: Callable[[], NoReturn]
+    _check_may_wait: Callable[[str], None]
+    _entries: list[BlockingDelivery]
+    _questions: list[BlockingDelivery]
+    _lock: Any
+    _bytes: cython.longlong
+    _limit: cython.longlong
+    _largest: cython.longlong
+    _sent: cython.longlong
+    _forks: cython.longlong
+    _clock_offset: cython.double
+    _is_open: cython.bint
+    _is_plain: cython.bint
+    _is_told: cython.bint
+    _is_asked: cython.bint
+    _is_ended: cython.bint
+    _has_line: cython.bint
+
+    def __init__(
+        self,
+        appenders: dict[str, TopicAppender],
+        wake: Callable[[], object],
+        wake_to_answer: Callable[[], object],
+        raise_forked: Callable[[], NoReturn],
+        check_may_wait: Callable[[str], None],
+        *,
+        limit: int,
+        largest: int,
+        is_plain: bool,
+    ) -> None:
+        self._appenders = appenders
+        self._wake = wake
+        self._wake_to_answer = wake_to_answer
+        self._raise_forked = raise_forked
+        self._check_may_wait = check_may_wait
+        self._entries = []
+        self._questions = []
+        # Again by the same thread: a signal's handler may send in the middle of a `send()`.
+        self._lock = threading.RLock()
+        self._bytes = 0
+        self._limit = limit
+        self._largest = largest
+        self._sent = 0
+        self._forks = _forks
+        self._clock_offset = wall_time() - monotonic()
+        self._is_open = True
+        self._is_plain = is_plain
+        self._is_told = False
+        self._is_asked = False
+        self._is_ended = False
+        self._has_line = False
+
+    # -- as the owner of deliveries ---
+
+    def is_forked(self) -> bool:
+        """Whether this process is a child of the one that this was made in."""
+        return self._forks != _forks
+
+    def raise_forked(self) -> NoReturn:
+        """Say so."""
+        self._raise_forked()
+
+    def check_may_wait(self, what: str) -> None:
+        """Refuse to wait in the loop thread."""
+        self._check_may_wait(what)
+
+    def ask(self, delivery: BlockingDelivery) -> None:
+        """Have the loop thread look at a delivery that somebody waits for; do so here once it is at its end."""
+        if cython.compiled:
+            is_asked = self._ask(delivery)
+        else:
+            with self._lock:
+                is_asked = self._ask(delivery)
+        if not is_asked:
+            delivery.heed_watch()
+        elif not self._is_asked:
+            self._is_asked = True
+            self._call(self._wake_to_answer)
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _ask(self, delivery: BlockingDelivery) -> cython.bint:
+        if self._is_ended:
+            return False
+        self._questions.append(delivery)
+        return True
+
+    # -- in the threads that send ---
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything may come in."""
+        return self._is_open
+
+    @property
+    def sent(self) -> int:
+        """How many records came in."""
+        return self._sent
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What lies here, as `cost_of()` counts it."""
+        return self._bytes
+
+    def knows(self, topic: str, partition: int | None) -> bool:
+        """Whether there is such a topic now, and such a partition of it."""
+        appender: TopicAppender | None = self._appenders.get(topic)
+        return appender is not None and (partition is None or 0 <= partition < appender.open_batches()[2])
+
+    def make(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: list[Header] | None,
+        partition: int | None,
+        timestamp: int,
+        on_delivery: DeliveryCallback | None,
+    ) -> BlockingDelivery:
+        """A record that is checked, to be put here."""
+        return new_delivery(
+            self,
+            topic,
+            key,
+            value,
+            headers,
+            NO_PARTITION if partition is None else partition,
+            timestamp,
+            on_delivery,
+        )
+
+    def put(self, delivery: BlockingDelivery, *, is_first: bool = False) -> bool:
+        """Put a record in, if there is room and nobody waits in line (but whoever stands first there).
+
+        Returns:
+            Whether it is in.
+        """
+        if cython.compiled:
+            is_in = self._put(delivery, is_first)
+        else:
+            with self._lock:
+                is_in = self._put(delivery, is_first)
+        if is_in:
+            self.tell()
+        return is_in
+
+    def tell(self) -> None:
+        """Wake the loop thread, unless somebody did since it last looked."""
+        if not self._is_told:
+            self._is_told = True
+            self._call(self._wake)
+
+    @cython.cfunc
+    def _call(self, wake: Any) -> None:
+        try:
+            wake()
+        except RuntimeError:
+            # The loop is closed, and before that this was shut and emptied: nothing is left to be told of.
+            if not self._is_ended:
+                raise
+
+    def set_line(self, has_line: bool) -> None:
+        """Whether threads wait in line."""
+        self._has_line = has_line
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=False)
+    def _put(self, delivery: BlockingDelivery, is_first: cython.bint) -> cython.bint:
+        cost: cython.longlong
+        if not self._is_open or (self._has_line and not is_first):
+            return False
+        cost = cost_of(delivery)
+        if self._bytes + cost > self._limit and self._bytes > 0:
+            return False
+        delivery._handed_at = monotonic()
+        if not self._is_told:
+            self._clock_offset = wall_time() - delivery._handed_at
+        if delivery._timestamp < 0:
+            delivery._timestamp = int((delivery._handed_at + self._clock_offset) * 1000.0)
+        self._entries.append(delivery)
+        self._bytes += cost
+        self._sent += 1
+        return True
+
+    # -- in the loop thread ---
+
+    def take(self) -> list[BlockingDelivery]:
+        """All that came in since the last time. Whoever comes from now on wakes the loop thread again."""
+        if cython.compiled:
+            return self._take()
+        else:
+            with self._lock:
+                return self._take()
+
+    @cython.cfunc
+    def _take(self) -> list[BlockingDelivery]:
+        taken = self._entries
+        self._entries = []
+        self._is_told = False
+        return taken
+
+    def take_questions(self) -> list[BlockingDelivery]:
+        """The deliveries that somebody waits for (`ask()`)."""
+        if cython.compiled:
+            return self._take_questions()
+        else:
+            with self._lock:
+                return self._take_questions()
+
+    @cython.cfunc
+    def _take_questions(self) -> list[BlockingDelivery]:
+        taken = self._questions
+        self._questions = []
+        self._is_asked = False
+        return taken
+
+    def accept(self, entries: list[BlockingDelivery], start: int, stop: int, held: dict[str, Any]) -> int:
+        """Append records to open batches.
+
+        Args:
+            entries: What `take()` gave.
+            start: The first of them.
+            stop: The one behind the last.
+            held: Topics whose records wait for something, so that none may overtake them.
+
+        Returns:
+            How far it came: up to `stop`, or to the first record about which something is to be decided.
+        """
+        at: cython.Py_ssize_t
+        first: cython.Py_ssize_t = start
+        end: cython.Py_ssize_t = stop
+        freed: cython.longlong = 0
+        entry: BlockingDelivery
+        delivery: DeliveryFuture | None
+        appender: TopicAppender | None
+        is_held: cython.bint = len(held) > 0
+        for at in range(first, end):
+            entry = entries[at]
+            appender = self._appenders.get(entry._topic)
+            if appender is None or (is_held and entry._topic in held):
+                end = at
+                break
+            delivery = appender.append(
+                entry._partition, entry._timestamp, entry._key, entry._value, entry._headers
+            )
+            if delivery is None:
+                end = at
+                break
+            freed += cost_of(entry)
+            entry.accept(delivery)
+        self._free(freed)
+        return end
+
+    def left(self, entry: BlockingDelivery) -> None:
+        """A record leaves otherwise than by `accept()`; it still has its key and value."""
+        self._free(cost_of(entry))
+
+    def _free(self, count: int) -> None:
+        if cython.compiled:
+            self._bytes -= count
+        else:
+            with self._lock:
+                self._bytes -= count
+
+    @property
+    def is_half_empty(self) -> bool:
+        """Whether there is enough room for those who wait to be worth their waking."""
+        return self._bytes * 2 <= self._limit
+
+    def shut(self) -> None:
+        """Let nothing in any more."""
+        if cython.compiled:
+            self._is_open = False
+        else:
+            with self._lock:
+                self._is_open = False
+
+    def end(self) -> list[BlockingDelivery]:
+        """Take no questions any more either: the loop thread is at its end, and every batch is settled.
+
+        Returns:
+            The questions that are left.
+        """
+        if cython.compiled:
+            self._is_open = False
+            self._is_ended = True
+            return self._take_questions()
+        else:
+            with self._lock:
+                self._is_open = False
+                self._is_ended = True
+                return self._take_questions()
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def cost_of(entry: BlockingDelivery) -> cython.longlong:
+    """Bytes that a record takes here."""
+    cost: cython.longlong = _ENTRY
+    if entry._key_size > 0:
+        cost += entry._key_size
+    if entry._value_size > 0:
+        cost += entry._value_size
+    return cost
+
+
+@cython.cclass
+class BlockingPath:
+    """Takes records that need nothing decided. The BlockingProducer is one."""
+
+    __slots__ = ("__weakref__", "_hand_over")
+
+    _hand_over: HandOver | None
+
+    def __init__(self) -> None:
+        self._hand_over = None
+
+    def open_path(self, hand_over: HandOver) -> None:
+        """Records are taken from now on."""
+        self._hand_over = hand_over
+
+    def shut_path(self) -> None:
+        """No record is taken here from now on."""
+        self._hand_over = None
+
+    @cython.annotation_typing(False)
+    def send(
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        timeout: float | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> BlockingDelivery:
+        """Take one record: wait until its topic is known and the buffer has room for it.
+
+        Args:
+            topic: The topic, or a whole ProducerRecord.
+            value: Bytes, None (a tombstone), or whatever the value serializer takes.
+            key: Likewise; records of one key go to one partition, in order.
+            partition: The partition; `None` lets the partitioner choose.
+            timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
+            headers: `(name, value)` pairs.
+            timeout: Seconds to wait at most, where that is less than `max.block.ms`. It bounds this call only,
+                never the record.
+            on_delivery: Called once in the loop thread with `(metadata, None)` or, on failure,
+                `(metadata with offset -1, error)`. An error in it is logged.
+
+        Returns:
+            The record's future, for this and any other thread.
+
+        Raises:
+            InvalidRecordError: this record can never be sent.
+            MaxBlockTimeoutError: the topic or the buffer kept it waiting too long.
+            TopicAuthorizationError: the cluster denies the topic.
+            ProducerStateError: not started, closed, forked, or it would have to wait in the loop thread.
+
+        Example:
+            >>> delivery = producer.send("orders", b"42", key=b"customer-7")  # doctest: +SKIP
+        """
+        delivery: BlockingDelivery | None = self._taken(
+            topic, value, key, partition, timestamp, headers, on_delivery
+        )
+        if delivery is None:
+            return self._send_slowly(topic, value, key, partition, timestamp, headers, timeout, on_delivery)
+        return delivery
+
+    @cython.annotation_typing(False)
+    def _send_slowly(
+        self,
+        topic: str | ProducerRecord,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+        timeout: float | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> BlockingDelivery:
+        """The long way of `send()`: whatever the short one does not do."""
+        raise NotImplementedError
+
+    @cython.cfunc
+    def _taken(  # noqa: C901  # one function, with every test
+        self,
+        topic: object,
+        value: object,
+        key: object,
+        partition: object,
+        timestamp: object,
+        headers: object,
+        on_delivery: object,
+    ) -> BlockingDelivery | None:
+        """Hand the record over, or do nothing and give None: the long way, then."""
+        hand_over: HandOver | None = self._hand_over
+        appender: TopicAppender | None
+        delivery: BlockingDelivery
+        number: cython.longlong = NO_PARTITION
+        milliseconds: cython.longlong = -1
+        size: cython.longlong = 0
+        if hand_over is None or hand_over._forks != _forks or not hand_over._is_plain:
+            return None
+        if headers is not None or type(topic) is not str:
+            return None
+        if value is not None:
+            if type(value) is not bytes:
+                return None
+            size += len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                return None
+            size += len(key)
+        if size > hand_over._largest:
+            return None
+        if timestamp is not None:
+            if type(timestamp) is not int or not 0 <= timestamp <= _MAX_TIMESTAMP:
+                return None
+            milliseconds = timestamp
+        appender = hand_over._appenders.get(topic)
+        if appender is None:
+            return None
+        if partition is not None:
+            if type(partition) is not int or not 0 <= partition < _partition_count(appender):
+                return None
+            number = partition
+        delivery = new_delivery(hand_over, topic, key, value, None, number, milliseconds, on_delivery)
+        if cython.compiled:
+            if not hand_over._put(delivery, False):
+                return None
+            if not hand_over._is_told:
+                hand_over.tell()
+        elif not hand_over.put(delivery):
+            return None
+        return delivery
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _partition_count(appender: TopicAppender) -> cython.Py_ssize_t:
+    if cython.compiled:
+        return appender._partition_count
+    else:
+        return appender.open_batches()[2]

@@ -1,0 +1,17 @@
+"""`BlockingProducer`: the producer for threads and scripts that have no event loop ([docs/blocking.md]).
+
+    from aioproduce import BlockingProducer
+
+    with BlockingProducer("localhost:9092") as producer:
+        delivery = producer.send("orders", b"42")  # accepted
+        metadata = delivery.result()               # acknowledged
+
+A thread of its own runs one `Producer`; records get there in batches (`aioproduce._native.hand_over`).
+"""
+
+from __future__ import annotations
+
+from aioproduce.blocking.deliveries import BlockingDeliveries as BlockingDeliveries
+from aioproduce.blocking.producer import BlockingProducer as BlockingProducer
+
+__all__ = ["BlockingDeliveries", "BlockingProducer"]

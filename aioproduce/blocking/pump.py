@@ -1,0 +1,270 @@
+"""The loop thread's side of `BlockingProducer`: takes what threads handed over into batches, in its order.
+
+Run by `Session` as one task beside the Producer's own. What an open batch can take goes there in C, many
+records at a time; the one at which there is something to decide goes the way of `Producer.send()`.
+
+Invariants:
+
+1. Each entry that was taken is accepted or refused, once, also when the task ends in the middle.
+2. Records that wait for memory hold up all behind them: these would wait for the same. Those of a topic that is
+   not known any more hold up only that topic's (a *lane*), which keep their order.
+3. An entry waits here for `max.block.ms` at most, from its hand-over on.
+4. The loop gets its turn about every millisecond.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.errors import ForcedCloseError, ProducerError
+from aioproduce.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce._native.blocking_delivery import BlockingDelivery
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce._native.hand_over import HandOver
+    from aioproduce.blocking.line import Line
+    from aioproduce.producer_life import ProducerLife
+
+# So many records are a fraction of a millisecond's work; then the clock is read.
+_MOST: Final = 1024
+_TURN: Final = 0.001
+
+
+@final
+class _Lane:
+    """Records of one topic that wait until it is known again."""
+
+    __slots__ = ("entries", "task")
+
+    def __init__(self) -> None:
+        self.entries: deque[BlockingDelivery] = deque()
+        self.task: asyncio.Task[None] | None = None
+
+
+@final
+class Pump:
+    """Moves records from the hand-over into batches.
+
+    Args:
+        life: The Producer's.
+        max_block: `max.block.ms`, in seconds.
+        hand_over: Where from.
+        line: Threads that wait for room there.
+    """
+
+    __slots__ = (
+        "_at",
+        "_entries",
+        "_hand_over",
+        "_is_stopped",
+        "_is_woken",
+        "_lanes",
+        "_left",
+        "_life",
+        "_line",
+        "_marks",
+        "_max_block",
+        "_sleeper",
+    )
+
+    def __init__(self, life: ProducerLife, max_block: float, hand_over: HandOver, line: Line) -> None:
+        self._life = life
+        self._max_block = max_block
+        self._hand_over = hand_over
+        self._line = line
+        self._entries: list[BlockingDelivery] = []
+        self._at = 0
+        # How many entries went from the hand-over into a batch, a lane, or were refused; and who waits for how
+        # many.
+        self._left = 0
+        self._marks: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._lanes: dict[str, _Lane] = {}
+        self._sleeper: asyncio.Future[None] | None = None
+        self._is_woken = False
+        self._is_stopped = False
+
+    # -- the task ---
+
+    async def run(self) -> None:
+        """Move records until `stop()`.
+
+        Raises:
+            ProducerStateError: the Producer died.
+        """
+        while not self._is_stopped:
+            self._is_woken = False
+            self._entries = self._hand_over.take()
+            self._at = 0
+            if self._entries:
+                await self._accept()
+            self._line.move()
+            if not self._is_woken and not self._is_stopped:
+                self._sleeper = asyncio.get_running_loop().create_future()
+                try:
+                    await self._sleeper
+                finally:
+                    self._sleeper = None
+
+    def wake(self) -> None:
+        """Look at the hand-over again; called in the loop thread."""
+        self._is_woken = True
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
+
+    def stop(self) -> None:
+        """End the task after what it is at."""
+        self._is_stopped = True
+        self.wake()
+
+    def answer(self) -> None:
+        """Heed those who wait for records that were accepted before; called in the loop thread."""
+        for delivery in self._hand_over.take_questions():
+            delivery.heed_watch()
+
+    async def _accept(self) -> None:
+        entries, life = self._entries, self._life
+        count = len(entries)
+        began_at = time.monotonic()
+        while self._at < count:
+            life.check_running()
+            stop = min(count, self._at + _MOST)
+            at = self._hand_over.accept(entries, self._at, stop, self._lanes)
+            self._passed(at)
+            if at < stop:
+                await self._decide(entries[at])
+                self._passed(at + 1)
+            self._line.move()
+            if time.monotonic() - began_at >= _TURN:
+                await asyncio.sleep(0)
+                began_at = time.monotonic()
+        self._entries = []
+
+    def _passed(self, at: int) -> None:
+        self._left += at - self._at
+        self._at = at
+        while self._marks and self._marks[0][0] <= self._left:
+            _, waiter = self._marks.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # -- one record ---
+
+    async def _decide(self, entry: BlockingDelivery) -> None:
+        """Accept a record of which something is to be decided, or refuse it."""
+        topic, key, value, headers, partition, timestamp = entry.record
+        lane = self._lanes.get(topic)
+        if lane is not None:
+            lane.entries.append(entry)
+            return
+        admission = self._life.admission
+        try:
+            delivery = admission.append_at_once(topic, key, value, headers, partition, timestamp)
+            if delivery is None and self._life.sender.metadata.topic(topic) is not None:
+                delivery = await admission.append_waiting(
+                    topic, key, value, headers, partition, timestamp, self._time_left(entry)
+                )
+        except Exception as error:
+            self._refuse(entry, error)
+            self._life.check_running()
+            return
+        if delivery is not None:
+            self._is_in(entry, delivery)
+            return
+        lane = self._lanes[topic] = _Lane()
+        lane.entries.append(entry)
+        lane.task = asyncio.get_running_loop().create_task(
+            self._serve(topic, lane), name=f"aioproduce records that wait for topic {topic}"
+        )
+
+    async def _serve(self, topic: str, lane: _Lane) -> None:
+        """Accept the records of a lane, in their order."""
+        try:
+            while lane.entries:
+                entry = lane.entries[0]
+                topic, key, value, headers, partition, timestamp = entry.record
+                try:
+                    delivery = await self._life.admission.append_waiting(
+                        topic, key, value, headers, partition, timestamp, self._time_left(entry)
+                    )
+                except Exception as error:
+                    self._refuse(entry, error)
+                else:
+                    self._is_in(entry, delivery)
+                lane.entries.popleft()
+        finally:
+            if not lane.entries:
+                del self._lanes[topic]
+
+    def _time_left(self, entry: BlockingDelivery) -> float:
+        return max(entry.handed_at + self._max_block - time.monotonic(), 0.0)
+
+    def _is_in(self, entry: BlockingDelivery, delivery: DeliveryFuture) -> None:
+        self._hand_over.left(entry)
+        entry.accepted_as(delivery)
+
+    def _refuse(self, entry: BlockingDelivery, error: BaseException) -> None:
+        self._hand_over.left(entry)
+        if isinstance(error, ProducerError):
+            self._life.refused()
+        entry.refuse(error)
+
+    # -- waiting for it, and its end ---
+
+    async def through(self, timeout: float | None) -> bool:
+        """Wait until all that was handed over so far is accepted or refused.
+
+        Returns:
+            False if that took longer than `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                if self._left < (mark := self._hand_over.sent):
+                    waiter = asyncio.get_running_loop().create_future()
+                    self._marks.append((mark, waiter))
+                    await waiter
+                while self._lanes:
+                    tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+                    await asyncio.wait(tasks)
+        except TimeoutError:
+            return False
+        return True
+
+    async def end(self, make_error: Callable[[BlockingDelivery], BaseException]) -> None:
+        """Refuse what is left, answer every question; the hand-over is shut, the Producer at its end."""
+        for lane in list(self._lanes.values()):
+            assert lane.task is not None
+            lane.task.cancel()
+            await asyncio.wait([lane.task])
+        left = [entry for lane in self._lanes.values() for entry in lane.entries]
+        self._lanes.clear()
+        left += self._entries[self._at :]
+        left += self._hand_over.take()
+        for entry in left:
+            self._refuse(entry, make_error(entry))
+        self._entries = []
+        self._passed(0)
+        self._left = self._hand_over.sent
+        for _, waiter in self._marks:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._marks.clear()
+        for delivery in self._hand_over.end():
+            delivery.heed_watch()
+
+
+def forced_close(entry: BlockingDelivery) -> ForcedCloseError:
+    """The producer was closed before a record was in a batch."""
+    partition = entry.record[4]
+    return ForcedCloseError(
+        "the producer was closed before the record was sent: give close() more time, or flush() before",
+        topic_partition=TopicPartition(entry.topic, -1 if partition is None else partition),
+        possibly_written=False,
+        attempts=0,
+        retriable=True,
+    )

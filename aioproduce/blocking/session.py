@@ -1,0 +1,399 @@
+"""One run of a BlockingProducer, in one process: the loop thread, the Producer in it, and the way between.
+
+Made by `BlockingProducer.start()`, and again in a child process where that is asked for. Its public methods are
+called in any thread; what runs in the loop thread is `async`, or says so.
+
+Invariants:
+
+1. No call waits without a bound, or for a loop thread that is gone: who waits for an answer of the loop thread
+   looks each second whether it lives.
+2. Whatever ends the loop thread (close, the death of the Producer's sender, an error in the loop), every record
+   is settled and every thread that waits is woken (`_run()`).
+3. Nothing waits in the loop thread: it would wait for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import threading
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+
+from anyio.from_thread import start_blocking_portal
+
+from aioproduce._native.hand_over import HandOver
+from aioproduce.blocking import lifetime
+from aioproduce.blocking.line import Line
+from aioproduce.blocking.pump import Pump, forced_close
+from aioproduce.errors import (
+    FlushTimeoutError,
+    ForkedProcessError,
+    LoopThreadError,
+    ProducerClosedError,
+    SenderDiedError,
+)
+from aioproduce.producer import Producer
+from aioproduce.producer_life import ProducerState
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
+
+    from anyio.from_thread import BlockingPortal
+
+    from aioproduce._native.blocking_delivery import BlockingDelivery
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.config import ProducerConfig
+    from aioproduce.deliveries import Deliveries
+
+_log = logging.getLogger("aioproduce")
+
+# Room in the hand-over: a few switches of the interpreter lock, of 5 ms each, at full speed.
+_ROOM: Final = 8 * 2**20
+_LOOKS_EVERY: Final = 1.0
+# What close() takes beyond its time-out at most (`producer_life`): sockets that do not end, compression that
+# takes long.
+_GRACE: Final = 10.0
+
+
+@final
+class Session:
+    """A loop thread with a Producer.
+
+    Args:
+        config: Its settings.
+        exit_timeout: Seconds that it may take when the interpreter exits.
+
+    Attributes:
+        producer: The Producer; only for the loop thread.
+        hand_over: Where records are put.
+    """
+
+    __slots__ = (
+        "_config",
+        "_death",
+        "_exit_timeout",
+        "_is_closing",
+        "_is_over",
+        "_line",
+        "_loop",
+        "_over",
+        "_portal",
+        "_portal_context",
+        "_pump",
+        "_thread",
+        "hand_over",
+        "producer",
+    )
+
+    hand_over: HandOver
+    _line: Line
+    _pump: Pump
+    _loop: asyncio.AbstractEventLoop
+    _thread: threading.Thread
+    _portal: BlockingPortal
+
+    def __init__(self, config: ProducerConfig, exit_timeout: float) -> None:
+        self._config = config
+        self._exit_timeout = exit_timeout
+        self.producer = Producer(config)
+        self._death: BaseException | None = None
+        self._is_closing = False
+        self._is_over = threading.Event()
+        self._over: concurrent.futures.Future[None] | None = None
+        self._portal_context = contextlib.ExitStack()
+
+    # -- its life, from the threads that call ---
+
+    def start(self, *, require_broker: bool) -> None:
+        """Start the loop thread and the Producer.
+
+        Raises:
+            NoBrokerAvailableError: as `Producer.start()`.
+        """
+        options = {"use_uvloop": find_spec("uvloop") is not None}
+        name = f"aioproduce loop {self._config.client_id}"
+        context = start_blocking_portal("asyncio", options, name=name)
+        self._portal = self._portal_context.enter_context(context)
+        started: concurrent.futures.Future[None] = concurrent.futures.Future()
+        try:
+            self._over = self._portal.start_task_soon(self._run, started, require_broker)
+            self._wait_for(started)
+        except BaseException:
+            self._over_now(0.0)
+            raise
+        lifetime.began(self)
+
+    def close(self, timeout: float | None) -> None:
+        """As `Producer.close()`, and end the loop thread."""
+        self.check_may_wait("close()")
+        if not self._is_over.is_set():
+            try:
+                self.call(self._close, timeout)
+            except (ProducerClosedError, SenderDiedError):
+                _log.debug("closed meanwhile, or dead: there is nothing left to close", exc_info=True)
+            self._over_now(None)
+
+    def close_at_exit(self) -> None:
+        """Close while the interpreter exits: in bounded time, whatever the loop thread is at."""
+        if self.hand_over.is_forked() or self._is_over.is_set() or self.is_loop_thread():
+            return
+        closing = self._portal.start_task_soon(self._close, self._exit_timeout)
+        concurrent.futures.wait([closing], self._exit_timeout + _GRACE)
+        if not closing.done():
+            _log.error(
+                "the interpreter exits, and the loop thread of a BlockingProducer is stuck: not closed"
+            )
+            lifetime.leave(self._portal_context)
+            return
+        self._over_now(None)
+        left = self.producer.unobserved_failures
+        if left:
+            _log.warning("a BlockingProducer was not closed before the exit: %d record(s) failed", left)
+
+    def close_soon(self) -> None:
+        """Begin to close, waiting for nothing: nobody has this producer any more."""
+        if not self._is_over.is_set() and not self.hand_over.is_forked():
+            with contextlib.suppress(RuntimeError):  # it ended by itself meanwhile
+                self._portal.start_task_soon(self._close_unasked)
+
+    def _over_now(self, timeout: float | None) -> None:
+        """Wait for the end of the loop thread, which is on its way, and drop the portal."""
+        if self._over is not None and timeout is None:
+            concurrent.futures.wait([self._over])
+        self._is_over.set()
+        lifetime.ended(self)
+        self._portal_context.close()
+
+    # -- the loop thread ---
+
+    async def _run(self, started: concurrent.futures.Future[None], require_broker: bool) -> None:
+        self._thread = threading.current_thread()
+        loop = self._loop = asyncio.get_running_loop()
+        producer = self.producer
+        try:
+            await producer.start(require_broker=require_broker)
+            life = producer._life
+            self.hand_over = HandOver(
+                life.appenders,
+                lambda: loop.call_soon_threadsafe(self._pump.wake),
+                lambda: loop.call_soon_threadsafe(self._pump.answer),
+                self.raise_forked,
+                self.check_may_wait,
+                limit=min(_ROOM, self._config.buffer_memory),
+                largest=min(self._config.batch_size, self._config.max_request_size, 2**15) // 2,
+                is_plain=producer._interceptors is None and not producer._input.has_serializers,
+            )
+            self._line = Line(self.hand_over)
+            self._pump = Pump(life, self._config.max_block, self.hand_over, self._line)
+        except BaseException as error:
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        try:
+            await self._pump.run()
+        except BaseException as error:
+            self._death = error
+            raise
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Settle everything, whatever the end is (invariant 2)."""
+        self.hand_over.shut()
+        self._line.dissolve()
+        await self.producer.close(0)
+        await self._pump.end(self._why_over)
+
+    def _why_over(self, entry: BlockingDelivery) -> BaseException:
+        return forced_close(entry) if self._death is None else self.ended_error()
+
+    async def _close(self, timeout: float | None) -> None:
+        """As `Producer.close()`; what was handed over goes first."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self.hand_over.shut()
+        self._line.dissolve()
+        began_at = time.monotonic()
+        try:
+            if timeout != 0 and await self._pump.through(timeout):
+                left = None if timeout is None else max(timeout - (time.monotonic() - began_at), 0.0)
+                await self.producer.close(left)
+            else:
+                await self.producer.close(0)
+        finally:
+            self._pump.stop()
+
+    async def _close_unasked(self) -> None:
+        await self._close(None)
+        lifetime.ended(self)
+
+    # -- calls ---
+
+    def call(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        """Run a coroutine function in the loop thread, and wait for what it gives.
+
+        Raises:
+            LoopThreadError: called in the loop thread.
+            ProducerClosedError: the loop thread has ended; SenderDiedError if it died.
+        """
+        self.check_may_wait(f"{getattr(function, '__name__', 'the call').strip('_')}()")
+        if self._is_over.is_set():
+            raise self.ended_error()
+        try:
+            future = self._portal.start_task_soon(function, *arguments)
+        except RuntimeError as error:
+            raise self.ended_error() from error
+        try:
+            return self._wait_for(future)
+        except concurrent.futures.CancelledError as error:
+            raise self.ended_error() from error
+        except BaseException:
+            future.cancel()  # Ctrl-C, say: nobody waits for it any more
+            raise
+
+    def _wait_for(self, future: concurrent.futures.Future[Any]) -> Any:
+        while not concurrent.futures.wait([future], _LOOKS_EVERY).done:
+            thread = getattr(self, "_thread", None)
+            if thread is not None and not thread.is_alive() and not future.done():
+                raise self.ended_error()
+        return future.result()
+
+    def is_loop_thread(self) -> bool:
+        """Whether this is called in the loop thread."""
+        return threading.current_thread() is self._thread
+
+    def check_may_wait(self, what: str) -> None:
+        """Refuse to wait in the loop thread."""
+        if self.is_loop_thread():
+            raise LoopThreadError(
+                f"{what} would wait in the loop thread of this BlockingProducer, for that very thread: a delivery "
+                "callback may send() while there is room, and nothing that waits. Have another thread do it"
+            )
+
+    def raise_forked(self) -> NoReturn:
+        """Refuse what is of the parent process."""
+        raise ForkedProcessError(
+            "this was made before fork(), and the loop thread is in the parent process: make a BlockingProducer in "
+            "the child, or give it restart_after_fork=True; deliveries of the parent are the parent's to ask"
+        )
+
+    def ended_error(self) -> SenderDiedError | ProducerClosedError:
+        """Why nothing can be sent any more."""
+        if self._death is not None or self.producer._life.state is ProducerState.DIED:
+            died = SenderDiedError("the loop thread died; make a new producer")
+            died.__cause__ = self._death
+            return died
+        return ProducerClosedError("the producer is closed: make a new one to send again")
+
+    # -- records that the short way does not take ---
+
+    def put(self, delivery: BlockingDelivery, timeout: float) -> None:
+        """Hand a record over, waiting for room.
+
+        Raises:
+            BufferExhaustedError: there was none in time.
+            LoopThreadError: there is none, and this is the loop thread.
+            ProducerClosedError: the producer was closed; SenderDiedError if it died.
+        """
+        if self.hand_over.put(delivery):
+            return
+        if not self.hand_over.is_open:
+            raise self.ended_error()
+        self.check_may_wait("send(), with no room in the buffer,")
+        began_at = time.monotonic()
+        if self._line.wait(delivery, timeout):
+            return
+        if not self.hand_over.is_open:
+            raise self.ended_error()
+        raise self._exhausted(delivery, time.monotonic() - began_at)
+
+    def _exhausted(self, delivery: BlockingDelivery, waited: float) -> BaseException:
+        from aioproduce.errors import BufferExhaustedError
+
+        _, key, value, *_ = delivery.record
+        return BufferExhaustedError(
+            f"no room came free within {waited:.3f} s (max.block.ms, or timeout=): "
+            f"buffer.memory={self._config.buffer_memory} is held by records that are not acknowledged yet, and "
+            "more wait in front of it. Send less, raise buffer.memory or max.block.ms, or look at the brokers",
+            waited=waited,
+            needed=len(key or b"") + len(value or b""),
+            available=0,
+        )
+
+    async def accept(self, delivery: BlockingDelivery, timeout: float) -> None:
+        """Accept a record on its own, waiting for its topic; in the loop thread."""
+        life = self.producer._life
+        life.check_running()
+        # Behind what the same thread handed over before.
+        await self._pump.through(timeout)
+        accepted: DeliveryFuture = await life.admission.append_waiting(*delivery.record, timeout)
+        delivery.accepted_as(accepted)
+
+    async def flush(self, timeout: float | None) -> None:
+        """As `Producer.flush()`; what was handed over goes first."""
+        began_at = time.monotonic()
+        if not await self._pump.through(timeout):
+            raise FlushTimeoutError(
+                f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
+                "their futures"
+            )
+        left = None if timeout is None else max(timeout - (time.monotonic() - began_at), 0.0)
+        await self.producer.flush(left)
+
+    def read(self, function: Callable[[], Any]) -> Any:
+        """What a function reads of the Producer: in the loop thread, or here once there is none."""
+
+        async def reading() -> Any:
+            return function()
+
+        if self._is_over.is_set() or self.hand_over.is_forked() or self.is_loop_thread():
+            return function()
+        try:
+            return self.call(reading)
+        except (ProducerClosedError, SenderDiedError):
+            return function()
+
+    async def send_many(
+        self, topic: str, values: list[Any], keys: list[Any] | None, **settings: Any
+    ) -> Deliveries:
+        """As `Producer.send_many()`, behind what was handed over before."""
+        await self._pump.through(self._config.max_block)
+        return await self.producer.send_many(topic, values, keys, **settings)
+
+    def settle(
+        self, ask: Callable[[Deliveries], Coroutine[Any, Any, Any]], part: Deliveries, timeout: float | None
+    ) -> Any:
+        """Ask deliveries for what there is when all of them are settled.
+
+        Raises:
+            TimeoutError: that took longer than `timeout` seconds.
+        """
+
+        async def asking() -> Any:
+            async with asyncio.timeout(timeout):
+                return await ask(part)
+
+        if self.hand_over.is_forked():
+            self.raise_forked()
+        if not self._is_over.is_set():
+            try:
+                return self.call(asking)
+            except (ProducerClosedError, SenderDiedError):
+                self._over_now(None)
+        settled = ask(part)
+        try:
+            settled.send(None)
+        except StopIteration as stop:
+            return stop.value
+        settled.close()
+        raise self.ended_error()
+
+    def refused(self) -> None:
+        """Count a record whose `send()` raised."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody reads the count
+            self._loop.call_soon_threadsafe(self.producer._life.refused)

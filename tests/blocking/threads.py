@@ -1,0 +1,123 @@
+"""A FakeCluster for tests without an event loop, and what they do with threads.
+
+1. Nothing here waits for time: a wait that should end and does not is the test's own time-out, hours on this scale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from typing import TYPE_CHECKING, Any, Self
+
+from anyio.from_thread import start_blocking_portal
+
+from aioproduce.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+
+PATIENCE = 120.0
+"""Far above what any of it takes: a bound for a hang, not a budget."""
+
+
+class ThreadedCluster:
+    """A FakeCluster that runs in a thread of its own; everything about it is asked there."""
+
+    def __init__(self, topics: dict[str, int], **settings: Any) -> None:
+        self._stack = contextlib.ExitStack()
+        self._topics = topics
+        self._settings = settings
+
+    def __enter__(self) -> Self:
+        self._portal = self._stack.enter_context(start_blocking_portal("asyncio"))
+
+        async def make() -> FakeCluster:
+            return FakeCluster(1, topics=self._topics, auto_create_topics=False, **self._settings)
+
+        self.cluster = self._portal.call(make)
+        self._stack.enter_context(self._portal.wrap_async_context_manager(self.cluster))
+        self.bootstrap_servers = self.call(lambda cluster: cluster.bootstrap_servers)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def call(self, function: Callable[[FakeCluster], Any]) -> Any:
+        """What a function makes of the cluster, in the cluster's thread."""
+
+        async def calling() -> Any:
+            return function(self.cluster)
+
+        return self._portal.call(calling)
+
+    def records(self, topic: str = "t", partition: int | None = None) -> list[Any]:
+        """What the log holds."""
+        found: list[Any] = self.call(lambda cluster: cluster.records(topic, partition))
+        return found
+
+    def stall(self) -> None:
+        """Answer nothing from now on."""
+        self.call(lambda cluster: cluster.faults.stall(0) if 0 in cluster.ports else cluster.faults.stall(1))
+
+    def resume(self) -> None:
+        """Answer again."""
+        self.call(lambda cluster: cluster.faults.resume(next(iter(cluster.ports))))
+
+
+def in_threads(functions: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Run functions at once, each in a thread; gives what they gave, in order, or raises what one raised."""
+    functions = list(functions)
+    gate = threading.Barrier(len(functions))
+    given: list[Any] = [None] * len(functions)
+    raised: list[BaseException] = []
+
+    def run(index: int, function: Callable[[], Any]) -> None:
+        try:
+            gate.wait()
+            given[index] = function()
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [
+        threading.Thread(target=run, args=(index, function), name=f"test {index}")
+        for index, function in enumerate(functions)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if raised:
+        raise raised[0]
+    return given
+
+
+class Caller:
+    """A call in a thread of its own, which may wait.
+
+    Attributes:
+        thread: The thread.
+    """
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self._function = function
+        self._given: Any = None
+        self._raised: BaseException | None = None
+        self.thread = threading.Thread(target=self._run, name="test caller")
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._given = self._function()
+        except BaseException as error:
+            self._raised = error
+
+    def outcome(self) -> Any:
+        """What the call gave; raises what it raised."""
+        self.thread.join(PATIENCE)
+        assert not self.thread.is_alive(), "hangs"
+        if self._raised is not None:
+            raise self._raised
+        return self._given
