@@ -258,7 +258,7 @@ class ProducerService:
             _log.error(
                 "%d record(s) were not acknowledged when the service ended, %g s after it began to "
                 "(drain_timeout): %d were accepted, and may be in the log; %d waited in the background to be. "
-                "Look at the brokers, or raise drain_timeout and the time that the server and its orchestrator give",
+                "Look at the brokers, or raise drain_timeout and what the server and its orchestrator give",
                 lost,
                 seconds,
                 producer.abandoned_records,

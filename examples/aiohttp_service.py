@@ -1,0 +1,63 @@
+"""Orders over HTTP into Kafka, with aiohttp.
+
+    python examples/aiohttp_service.py
+    curl -i localhost:8000/orders -d '{"customer": "7", "text": "two apples"}'
+    curl -i localhost:8000/health/ready
+
+Every answer of 201 says that the order is in the log. It starts without a broker too, says so at /health/ready, and
+answers 503 with Retry-After until one is there. Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS
+(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), PORT (8000).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+
+from aiohttp import web
+
+from aioproduce import Producer
+from aioproduce.integrations.aiohttp import SERVICE, ProducerService, deadline_of, setup
+
+TOPIC = os.environ.get("KAFKA_TOPIC", "orders")
+
+routes = web.RouteTableDef()
+
+
+@routes.post("/orders")
+async def place_order(request: web.Request) -> web.Response:
+    """Answered when it is acknowledged: 201. Otherwise the middleware says what is known: 503, or 504."""
+    deadline = deadline_of(request)
+    try:
+        order = json.loads(await request.read())
+        customer = str(order["customer"])
+    except (ValueError, KeyError, TypeError):
+        raise web.HTTPBadRequest(text="an order is a JSON object with `customer` and `text`") from None
+    metadata = await request.app[SERVICE].send(
+        TOPIC, json.dumps(order).encode(), customer.encode(), deadline=deadline
+    )
+    return web.json_response({"partition": metadata.partition, "offset": metadata.offset}, status=201)
+
+
+@routes.post("/visits")
+async def count_visit(request: web.Request) -> web.Response:
+    """Answered before it is even accepted: 202 promises nothing. What fails is logged and counted."""
+    request.app[SERVICE].background(TOPIC, request.query["page"].encode())
+    return web.Response(status=202)
+
+
+def make_producer() -> Producer:
+    return Producer(os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"), linger_ms=2)
+
+
+def make_app() -> web.Application:
+    app = web.Application()
+    setup(app, ProducerService(make_producer, topics=[TOPIC], drain_timeout=10, request_timeout=5))
+    app.add_routes(routes)
+    return app
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    web.run_app(make_app(), port=int(os.environ.get("PORT", "8000")), shutdown_timeout=15)

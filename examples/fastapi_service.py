@@ -1,0 +1,65 @@
+"""Orders over HTTP into Kafka, with FastAPI.
+
+    python examples/fastapi_service.py                       # or: uvicorn examples.fastapi_service:app
+    curl -i localhost:8000/orders -d '{"customer": "7", "text": "two apples"}' -H 'content-type: application/json'
+    curl -i localhost:8000/health/ready
+
+Every answer of 201 says that the order is in the log. It starts without a broker too, says so at /health/ready, and
+answers 503 with Retry-After until one is there. Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS
+(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), PORT (8000).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import uvicorn
+from fastapi import FastAPI, Response
+from pydantic import BaseModel
+
+from aioproduce import Producer
+from aioproduce.integrations.fastapi import DeadlineDep, ProducerService, ServiceDep, install, lifespan
+
+TOPIC = os.environ.get("KAFKA_TOPIC", "orders")
+
+
+class Order(BaseModel):
+    customer: str
+    text: str
+
+
+class Place(BaseModel):
+    partition: int
+    offset: int
+
+
+def make_producer() -> Producer:
+    return Producer(os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"), linger_ms=2)
+
+
+service = ProducerService(make_producer, topics=[TOPIC], drain_timeout=10, request_timeout=5)
+app = FastAPI(lifespan=lifespan(service))
+install(app, service)
+
+
+@app.post("/orders", status_code=201)
+async def place_order(order: Order, service: ServiceDep, deadline: DeadlineDep) -> Place:
+    """Answered when it is acknowledged: 201. Otherwise the error handlers say what is known: 503, or 504."""
+    metadata = await service.send(
+        TOPIC, order.model_dump_json().encode(), order.customer.encode(), deadline=deadline
+    )
+    return Place(partition=metadata.partition, offset=metadata.offset)
+
+
+@app.post("/visits")
+async def count_visit(page: str, service: ServiceDep) -> Response:
+    """Answered before it is even accepted: 202 promises nothing. What fails is logged and counted."""
+    service.background(TOPIC, page.encode())
+    return Response(status_code=202)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    # A client that stays connected for ever must not keep the records waiting: uvicorn's own default is no limit.
+    uvicorn.run(app, port=int(os.environ.get("PORT", "8000")), timeout_graceful_shutdown=15)
