@@ -391,7 +391,7 @@ class Admission:
             bound = min(bound, timeout)
         return now + bound
 
-    async def check(self, timeout: float) -> ClusterInfo:
+    async def check(self, timeout: float, *, tries_each_once: bool = False) -> ClusterInfo:
         """Ask any broker for metadata, and wait for an answer."""
         driver, sender = self._driver, self._sender
         deadline = driver.now() + timeout
@@ -411,6 +411,9 @@ class Admission:
                 raise sender.connections.fatal_error
             if not was_notified:
                 raise self._no_broker(f"no broker answered within {timeout} s")
+            has_failed = len(sender.connection_errors()) == len(sender.metadata.brokers)
+            if tries_each_once and has_failed and sender.metadata.version == 0:
+                raise self._no_broker("none of the bootstrap servers can be reached")
         return ClusterInfo(
             sender.metadata.cluster_id,
             {broker.node_id: f"{broker.host}:{broker.port}" for broker in sender.metadata.brokers},

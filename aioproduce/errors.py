@@ -34,6 +34,7 @@
     ├── ProtocolError                        bytes that are not Kafka's protocol
     │   └── UnsupportedVersionError          the broker and this client share no version
     ├── MissingExtraError (ImportError)      a part of aioproduce needs a library that is not installed
+    ├── MissingFeatureError (NotImplementedError)  a drop-in has this in its signature only
     ├── SchemaRegistryError                  a schema registry refused, or gave no answer; nothing was queued
     │   └── IncompatibleSchemaError          the schema breaks the rules of its subject
     ├── WorkerSlotError (RuntimeError)       a worker's metrics have no place in the shared directory
@@ -384,6 +385,20 @@ class MissingExtraError(ProducerError, ImportError):
         self.name = name
 
 
+class MissingFeatureError(ProducerError, NotImplementedError):
+    """A drop-in for another library was asked for what it does not have yet.
+
+    Attributes:
+        feature: What is missing, e.g. `"transactions"`.
+        argument: The argument that asks for it; `None` where a method does.
+    """
+
+    def __init__(self, message: str, *, feature: str, argument: str | None = None) -> None:
+        super().__init__(message)
+        self.feature = feature
+        self.argument = argument
+
+
 class SchemaRegistryError(ProducerError):
     """A schema registry refused what it was asked, or gave no answer that can be used. Nothing was queued.
 
@@ -501,7 +516,32 @@ class DeliveryError(ProducerError):
 
 
 class DeliveryTimeoutError(DeliveryError, TimeoutError):
-    """`delivery.timeout.ms` passed before the record was acknowledged."""
+    """`delivery.timeout.ms` passed before the record was acknowledged.
+
+    Attributes:
+        code: Kafka's code of what kept it: what the latest attempt was answered, REQUEST_TIMED_OUT where that is
+            not answered, NETWORK_EXCEPTION where its connection was lost, LEADER_NOT_AVAILABLE where it was never
+            sent for want of a leader; `None` where it was never sent as the broker took nothing in.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic_partition: TopicPartition,
+        possibly_written: bool,
+        attempts: int,
+        retriable: bool,
+        code: int | None = None,
+    ) -> None:
+        super().__init__(
+            message,
+            topic_partition=topic_partition,
+            possibly_written=possibly_written,
+            attempts=attempts,
+            retriable=retriable,
+        )
+        self.code = code
 
 
 class DisconnectedError(DeliveryError):

@@ -19,7 +19,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn, Self, final
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast, final
 
 from aioproduce._native.send_path import SendPath
 from aioproduce.bulk import Bulk
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
     from types import TracebackType
     from uuid import UUID
 
+    from aioproduce._native._delivery_runtime import TellingRuntime
     from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce._native.tuple_outcomes import TupleOutcomes
     from aioproduce.interceptors import OnOutcome
     from aioproduce.metrics import MetricsSnapshot
     from aioproduce.records import Headers
@@ -94,6 +96,8 @@ class Producer(SendPath, BulkCalls):
         )
         self._sending_task: object = None
         self._body: AbstractContextManager[object] = nullcontext()
+        self._lent_to: SendPath | None = None
+        self._outcomes: TupleOutcomes | None = None
 
     @classmethod
     def from_properties(cls, path: str | os.PathLike[str], **settings: object) -> Self:
@@ -176,15 +180,31 @@ class Producer(SendPath, BulkCalls):
         """The way of records that need nothing decided (`send()`) is open while the producer runs."""
         if is_open:
             driver = self._life.driver
-            self.open_path(
-                self._life.appenders,
-                driver.is_running,
-                driver.on_next_turn,
-                is_plain=self._interceptors is None and not self._input.has_serializers,
-                wall_ms=driver.wall_ms,
-            )
+            if self._outcomes is not None:
+                cast("TellingRuntime", driver.runtime).outcomes = self._outcomes
+            for path in (self, self._lent_to):
+                if path is not None:
+                    path.open_path(
+                        self._life.appenders,
+                        driver.is_running,
+                        driver.on_next_turn,
+                        is_plain=self._interceptors is None and not self._input.has_serializers,
+                        wall_ms=driver.wall_ms,
+                    )
         else:
             self.shut_path()
+            if self._lent_to is not None:
+                self._lent_to.shut_path()
+
+    def lend(self, path: SendPath | None, outcomes: TupleOutcomes) -> None:
+        """Serve another library's users, too (for `aioproduce.compat`); called before the start.
+
+        Args:
+            path: Opened and shut with the way of this producer; None where there is nothing to open.
+            outcomes: What deliveries give out in the place of our own classes.
+        """
+        self._lent_to = path
+        self._outcomes = outcomes
 
     # -- sending (`send()` and `send_and_wait()` are in SendPath) ---
 
@@ -272,11 +292,13 @@ class Producer(SendPath, BulkCalls):
             for partition in view.partitions
         ]
 
-    async def check(self, timeout: float = 10.0) -> ClusterInfo:
+    async def check(self, timeout: float = 10.0, *, tries_each_once: bool = False) -> ClusterInfo:
         """Ask the cluster who it is: the answer to "can we reach it, and if not, why".
 
         Args:
             timeout: Seconds.
+            tries_each_once: Raise as soon as every bootstrap server was tried and none could be reached, where the
+                cluster was never reached before.
 
         Raises:
             NoBrokerAvailableError: no broker answered in time; `causes` has the reason for each address.
@@ -284,7 +306,7 @@ class Producer(SendPath, BulkCalls):
         """
         self._life.check_callable()
         _check_timeout(timeout)
-        return await self._life.admission.check(timeout)
+        return await self._life.admission.check(timeout, tries_each_once=tries_each_once)
 
     async def client_instance_id(self, timeout: float = 10.0) -> UUID:
         """The id under which the cluster keeps the metrics that this producer pushes to it (KIP-714).

@@ -67,6 +67,12 @@ _KAFKA_RATIOS = (
     ("tasks", "aiokafka", "tasks", 3.0, None),
     *((bulk, "Java", "callback", 1.2, None) for bulk in ("send-many", "send-batch", "send-arrow")),
 )
+# The same text with the drop-in imported in aiokafka's place.
+_DROP_IN_RATIOS = (
+    ("await-each", "aiokafka", "await-each", 8.0, None),
+    ("gather", "aiokafka", "gather", 3.0, None),
+    ("tasks", "aiokafka", "tasks", 4.0, None),
+)
 _RATE, _CPU = "records_per_second", "cpu_seconds_per_million"
 
 
@@ -81,21 +87,26 @@ def _find(results: Sequence[Result], client: str, mode: str) -> Result | None:
 
 
 def _ratios(
-    results: Sequence[Result], ratios: Sequence[tuple[str, str, str, float | None, float | None]]
+    results: Sequence[Result],
+    ratios: Sequence[tuple[str, str, str, float | None, float | None]],
+    client: str = "aioproduce",
 ) -> list[Judgement]:
     found = []
     for mode, peer, peer_mode, least, goal in ratios:
-        ours, theirs = _find(results, "aioproduce", mode), _find(results, peer, peer_mode)
+        ours, theirs = _find(results, client, mode), _find(results, peer, peer_mode)
         if ours is None or theirs is None:
             continue
         value = ours.figures[_RATE] / theirs.figures[_RATE]
         by_cpu = theirs.figures[_CPU] / ours.figures[_CPU]
-        found.append(Judgement(f"{mode} / {peer} {peer_mode}", value, least, goal, by_cpu=by_cpu))
+        what = f"{mode} / {peer} {peer_mode}"
+        if client != "aioproduce":
+            what = f"{client} {what}"
+        found.append(Judgement(what, value, least, goal, by_cpu=by_cpu))
     return found
 
 
 def _null(results: Sequence[Result]) -> list[Judgement]:
-    found = _ratios(results, _NULL_RATIOS)
+    found = _ratios(results, _NULL_RATIOS) + _ratios(results, _DROP_IN_RATIOS, "drop-in")
     java = _find(results, "Java", "callback")
     for mode, least, goal in (
         ("await-each", 0.7, 0.5),

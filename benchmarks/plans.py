@@ -108,7 +108,12 @@ def _settings(effort: Effort) -> list[Settings]:
 
 # The comparison on asyncio's own loop is of these modes, unless everything is asked for.
 _ASYNCIO_MODES = ("await-each",)
-_LEFT_OUT_BY_DEFAULT = {("aiokafka", "dropped"), ("confluent AIO", "gather")}
+_LEFT_OUT_BY_DEFAULT = {
+    ("aiokafka", "dropped"),
+    ("drop-in", "dropped"),
+    ("drop-in", "send-batch"),
+    ("confluent AIO", "gather"),
+}
 
 
 def _clients_and_modes(effort: Effort) -> Iterable[tuple[str, str, str]]:
@@ -147,6 +152,7 @@ def null_comparison(effort: Effort) -> Section:
 # The modes of the targets on real Kafka; one per peer.
 _KAFKA_MODES = {
     "aioproduce": ("await-each", "dropped", "tasks", "send-many", "send-batch", "send-arrow"),
+    "drop-in": ("await-each", "tasks"),
     "aiokafka": ("await-each", "tasks"),
     "confluent": ("callback", "no-report"),
     "confluent AIO": ("await-each",),

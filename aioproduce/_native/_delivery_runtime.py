@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce._native.tuple_outcomes import TupleOutcomes
 
 
 class DeliveryRuntime(Protocol):
@@ -48,3 +49,13 @@ class WaitingRuntime(DeliveryRuntime, Protocol):
             is_quiet: Whether only the end is waited for: no outcome is given or raised, and none counts as
                 observed.
         """
+
+
+class TellingRuntime(DeliveryRuntime, Protocol):
+    """One whose deliveries can give out another library's classes.
+
+    Attributes:
+        outcomes: They; None for our own. Batches that are opened later have them.
+    """
+
+    outcomes: TupleOutcomes | None

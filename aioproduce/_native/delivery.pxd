@@ -2,6 +2,7 @@
 
 cimport cython
 
+from aioproduce._native.tuple_outcomes cimport TupleOutcomes
 from aioproduce._native.watcher cimport Wakeups, Watched, Watcher
 
 
@@ -17,8 +18,10 @@ cdef class BatchResult:
     cdef int _status
     cdef long long _base_offset
     cdef long long _log_append_time
+    cdef long long _log_start_offset
     cdef BaseException _error
     cdef object _runtime
+    cdef TupleOutcomes _outcomes
     cdef dict _record_errors
     cdef list _children
     cdef list _watched

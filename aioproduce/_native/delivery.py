@@ -13,6 +13,7 @@ Invariants:
 5. The error that a result keeps is never raised nor handed out: whoever asks gets a copy. The traceback of a
    raised error holds the frames that it passed, and those hold futures of this very batch: kept here, it would
    close a cycle through `DeliveryFuture`, which the garbage collector does not see.
+6. What a user gets, a drop-in for another library may have in that library's classes: `runtime.outcomes`.
 
 One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted; `delivery.pxd` is for
 other compiled modules. Nothing here knows an event loop: that is the `runtime`'s part.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from aioproduce._native import _cython_shadow as cython
     from aioproduce._native._delivery_runtime import DeliveryRuntime
+    from aioproduce._native.tuple_outcomes import TupleOutcomes
     from aioproduce._native.watcher import Watcher
 else:
     try:
@@ -60,11 +62,7 @@ if cython.compiled:
         unlinked,
     )
 else:
-
-    def record_metadata(kind: type[RecordMetadata], *fields: Any) -> RecordMetadata:
-        """Make one."""
-        return kind(*fields)
-
+    from aioproduce._native._plain_metadata import record_metadata
 
 _PENDING: Final = 0
 _SUCCEEDED: Final = 1
@@ -87,6 +85,8 @@ class BatchResult:
         "_error",
         "_late",
         "_log_append_time",
+        "_log_start_offset",
+        "_outcomes",
         "_partition",
         "_record_errors",
         "_runtime",
@@ -102,8 +102,10 @@ class BatchResult:
     _status: cython.int
     _base_offset: cython.longlong
     _log_append_time: cython.longlong
+    _log_start_offset: cython.longlong
     _error: BaseException | None
     _runtime: DeliveryRuntime
+    _outcomes: TupleOutcomes | None
     _record_errors: dict[int, BaseException] | None
     _children: list[tuple[int, BatchResult]] | None
     _watched: list[DeliveryFuture] | None
@@ -117,12 +119,11 @@ class BatchResult:
         self._topic = str.__str__(topic)  # a plain one of a subclass's, which C's attribute would refuse
         self._partition = partition
         self._status = _PENDING
-        self._base_offset = -1
-        self._log_append_time = -1
+        self._base_offset = self._log_append_time = self._log_start_offset = -1
         self._error = None
         self._runtime = runtime
-        self._record_errors = None
-        self._children = None
+        self._outcomes = getattr(runtime, "outcomes", None)
+        self._record_errors = self._children = None
         self._watched = None
         self._callbacks = None
         self._unobserved = 0
@@ -180,11 +181,12 @@ class BatchResult:
             self._callbacks = []
         self._callbacks.append((future, callback))
 
-    def succeed(self, base_offset: int, log_append_time: int = -1) -> None:
+    def succeed(self, base_offset: int, log_append_time: int = -1, log_start_offset: int = -1) -> None:
         """All records are in the log from `base_offset` on (-1: where is not known)."""
         self._check_pending()
         self._base_offset = base_offset
         self._log_append_time = log_append_time
+        self._log_start_offset = log_start_offset
         self._status = _SUCCEEDED
         self._fire()
 
@@ -381,11 +383,7 @@ class DeliveryFuture(Watched):
         return self._is_cancelled != 0
 
     def cancel(self, msg: object = None) -> bool:
-        """Mark this handle cancelled and wake all who wait on it. The record goes on.
-
-        Returns:
-            False if the outcome was there already.
-        """
+        """Mark this handle cancelled and wake all who wait; False if it was done. The record goes on."""
         if self.done():
             return False
         wakeups = Wakeups(self._result._runtime)
@@ -426,11 +424,7 @@ class DeliveryFuture(Watched):
             self._attach(watcher)
 
     def remove_done_callback(self, callback: Callable[[DeliveryFuture], object]) -> int:
-        """Forget a callback.
-
-        Returns:
-            How many were removed.
-        """
+        """Forget a callback, and tell how often it was there."""
         if self._is_cancelled:
             return 0
         removed = 0
@@ -465,7 +459,7 @@ class DeliveryFuture(Watched):
         elif not self.done():
             state = "pending"
         elif self._result._status == _SUCCEEDED:
-            state = f"offset={self._metadata().offset}"
+            state = f"offset={getattr(self._metadata(), 'offset', None)}"
         else:
             state = f"error={self._result._error_at(self._index)!r}"
         return f"<DeliveryFuture {self._result._topic}-{self._result._partition} {state}>"
@@ -531,7 +525,7 @@ class DeliveryFuture(Watched):
         return taken
 
     @cython.cfunc
-    def _metadata(self) -> RecordMetadata:
+    def _metadata(self) -> Any:
         result: BatchResult = self._result
         offset: cython.longlong = result._base_offset
         timestamp: cython.longlong = result._log_append_time
@@ -539,6 +533,11 @@ class DeliveryFuture(Watched):
             offset += self._index
         if timestamp < 0:
             timestamp = self._timestamp
+        if result._outcomes is not None:
+            appended, start = result._log_append_time, result._log_start_offset
+            return result._outcomes.metadata(
+                result._topic, result._partition, offset, timestamp, appended, start
+            )
         return record_metadata(  # type: ignore[no-any-return,unused-ignore]
             RecordMetadata,
             result._topic,
@@ -570,7 +569,8 @@ class DeliveryFuture(Watched):
         if self._result._status == _SUCCEEDED:
             return None
         self._observe()
-        return copy_of(self._result._error_at(self._index))
+        error = copy_of(self._result._error_at(self._index))
+        return error if self._result._outcomes is None else self._result._outcomes.error(error)
 
     @cython.cfunc
     def _observe(self) -> None:

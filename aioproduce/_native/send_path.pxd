@@ -57,6 +57,20 @@ cdef class SendCall:
     cdef _take(self)
 
 
+cdef SendCall make_call(
+    SendPath path,
+    object topic,
+    object value,
+    object key,
+    object partition,
+    object timestamp,
+    object headers,
+    object timeout,
+    object on_delivery,
+    bint is_awaiting,
+)
+
+
 # `SendCall.send()` as `await` calls it: see am_send.pxd.
 cdef inline int send_call_am_send(object self, object value, PyObject **result) except -1:
     result[0] = NULL

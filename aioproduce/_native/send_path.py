@@ -158,7 +158,7 @@ class SendPath:
         self._is_plain = is_plain
         self._forks = _forks
         self._thread = PyThread_get_thread_ident()
-        _mark_as_async()
+        mark_as_async(SendPath.send, SendPath.send_and_wait)
 
     def shut_path(self) -> None:
         """No record is accepted here from now on."""
@@ -206,7 +206,7 @@ class SendPath:
         Example:
             >>> delivery = await producer.send("orders", b"42", key=b"customer-7")  # doctest: +SKIP
         """
-        return _call(self, topic, value, key, partition, timestamp, headers, timeout, on_delivery, False)
+        return make_call(self, topic, value, key, partition, timestamp, headers, timeout, on_delivery, False)
 
     @cython.annotation_typing(False)
     def send_and_wait(
@@ -234,7 +234,7 @@ class SendPath:
         Example:
             >>> metadata = await producer.send_and_wait("orders", b"42")  # doctest: +SKIP
         """
-        return _call(self, topic, value, key, partition, timestamp, headers, timeout, on_delivery, True)
+        return make_call(self, topic, value, key, partition, timestamp, headers, timeout, on_delivery, True)
 
     # -- for the Producer ---
 
@@ -507,10 +507,9 @@ class SendCall:
             _never_awaited(self._is_awaiting != 0)
 
 
-def _mark_as_async() -> None:
+def mark_as_async(*functions: Any) -> None:
     """To whoever asks `iscoroutinefunction()`, a mock of a Producer for one, these are `async def`."""
-    function: Any
-    for function in (SendPath.send, SendPath.send_and_wait):
+    for function in functions:
         if sys.version_info >= (3, 12):
             inspect.markcoroutinefunction(function)
         elif (coroutines := sys.modules.get("asyncio.coroutines")) is not None:
@@ -520,7 +519,7 @@ def _mark_as_async() -> None:
 
 
 # Not every program that imports this has asyncio: it is loaded by `start()`, so `open_path()` marks again.
-_mark_as_async()
+mark_as_async(SendPath.send, SendPath.send_and_wait)
 
 if cython.compiled:
     set_am_send(SendCall, send_call_am_send)  # type: ignore[name-defined]  # noqa: F821  # of send_path.pxd
@@ -529,7 +528,7 @@ else:
 
 
 @cython.cfunc
-def _call(
+def make_call(
     path: SendPath,
     topic: object,
     value: object,

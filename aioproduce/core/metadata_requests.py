@@ -115,6 +115,11 @@ class MetadataRequests:
             for waiter in waiters:
                 waiter.notify()
 
+    def tell_of_failure(self) -> None:
+        """Tell those who wait for any answer that an address could not be reached; they may wait again."""
+        for waiter in self._waiters.pop(_ANY_TOPIC, ()):
+            waiter.notify()
+
     def request(self, now: float) -> None:
         """What is known may be out of date: ask again, within the back-off."""
         self._metadata.request_update(now)

@@ -165,7 +165,7 @@ class ProduceCompletion:
         if code != codes.NONE:
             if code in self._ambiguous or not codes.is_known(code):
                 batch.possibly_written = True
-            batch.last_error = _describe(answer)
+            batch.last_error, batch.last_code = _describe(answer), code
             if batch.first_failed_at > now:
                 batch.first_failed_at = now
         if batch.state is BatchState.ABANDONED:
@@ -209,7 +209,7 @@ class ProduceCompletion:
         # Of a batch that the broker had before, it may not know any more where (DUPLICATE_SEQUENCE_NUMBER).
         offset = answer.base_offset if answer.error_code == codes.NONE else -1
         self._metrics.batches.ended(batch, now, is_failed=False)
-        batch.succeed(offset, answer.log_append_time)
+        batch.succeed(offset, answer.log_append_time, answer.log_start_offset)
         self._after_settling(batch)
 
     def _may_split(self, batch: ProducerBatch) -> bool:
@@ -285,7 +285,9 @@ class ProduceCompletion:
     # -- errors ---
 
     def _timeout(self, batch: ProducerBatch, now: float, *, is_unanswered: bool) -> DeliveryTimeoutError:
+        code = batch.last_code
         if is_unanswered:
+            code = codes.REQUEST_TIMED_OUT
             batch.possibly_written = True
             where = "the latest attempt is not answered"
             if batch.last_error is not None:
@@ -296,6 +298,7 @@ class ProduceCompletion:
             where = "it was never sent, as it is still being compressed"
         else:
             leader = self._metadata.leader_of(batch.topic, batch.partition)
+            code = codes.LEADER_NOT_AVAILABLE if leader < 0 else None
             where = "it was never sent, " + (
                 "as the partition has no known leader" if leader < 0 else f"broker {leader} takes nothing in"
             )
@@ -307,6 +310,7 @@ class ProduceCompletion:
             possibly_written=batch.possibly_written,
             attempts=batch.attempts,
             retriable=True,
+            code=code,
         )
 
     def _rejection(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> BrokerRejectedError:

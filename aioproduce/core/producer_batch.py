@@ -116,6 +116,7 @@ class ProducerBatch:
         retry_at: Not to be sent again before this instant.
         sent_leader_epoch: The leader epoch known when it was last sent; a newer one ends its back-off (KIP-951).
         last_error: What went wrong with the latest attempt, in words.
+        last_code: Likewise, Kafka's code.
         topic_id: The topic's id when it was last sent, for Produce v13 (KIP-516).
         buffers: What goes on the wire, once sealed.
         size: Bytes of `buffers`, once sealed; `records.size` tells what was written so far.
@@ -138,6 +139,7 @@ class ProducerBatch:
         "first_failed_at",
         "first_sent_at",
         "is_open",
+        "last_code",
         "last_error",
         "partition",
         "possibly_written",
@@ -182,6 +184,7 @@ class ProducerBatch:
         self.sent_leader_epoch = -1
         self.possibly_written = False
         self.last_error: str | None = None
+        self.last_code: int | None = None
         self.producer = NO_PRODUCER_ID
         self.base_sequence = NO_SEQUENCE
         self.sequence_has_been_reset = False
@@ -307,11 +310,11 @@ class ProducerBatch:
         self._move(BatchState.QUEUED)
         self.retry_at = retry_at
 
-    def succeed(self, base_offset: int, log_append_time: int) -> None:
+    def succeed(self, base_offset: int, log_append_time: int, log_start_offset: int = -1) -> None:
         """Acknowledged: settle the futures and give the memory back."""
         self._settle(BatchState.DONE)
         try:
-            self.result.succeed(base_offset, log_append_time)
+            self.result.succeed(base_offset, log_append_time, log_start_offset)
         finally:
             self._release()
 

@@ -311,6 +311,8 @@ class Sender:
             )
             # A broker that goes away is the commonest reason for a leader to move.
             self.metadata.request_update(now)
+            if self.metadata.version == 0:
+                self.metadata_requests.tell_of_failure()
         for request in lost.requests:
             if request.context is _Request.METADATA:
                 self.metadata.update_failed(now)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from aioproduce._native.delivery import BatchResult
+    from aioproduce._native.tuple_outcomes import TupleOutcomes
     from aioproduce.config import ProducerConfig
     from aioproduce.core.effects import Effect
     from aioproduce.core.sender import Sender
@@ -51,9 +52,13 @@ _PULSE: Final = 0.1
 
 @final
 class AsyncioRuntime:
-    """What delivery futures need of an asyncio loop."""
+    """What delivery futures need of an asyncio loop.
 
-    __slots__ = ("_loop", "_on_unobserved")
+    Attributes:
+        outcomes: What they give out in the place of our own classes; None for our own.
+    """
+
+    __slots__ = ("_loop", "_on_unobserved", "outcomes")
 
     wait = None  # a task suspends on the delivery's own watcher
 
@@ -62,6 +67,7 @@ class AsyncioRuntime:
     ) -> None:
         self._loop = loop
         self._on_unobserved = on_unobserved
+        self.outcomes: TupleOutcomes | None = None
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         """The event loop."""

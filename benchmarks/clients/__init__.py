@@ -54,6 +54,7 @@ class Client(Protocol):
 # In the order of the tables.
 _MODULES = {
     "aioproduce": "aioproduce_client",
+    "drop-in": "drop_in_client",
     "aiokafka": "aiokafka_client",
     "confluent": "confluent_client",
     "confluent AIO": "confluent_aio_client",

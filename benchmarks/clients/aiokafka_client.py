@@ -1,10 +1,14 @@
-"""aiokafka: one request in flight per broker, random partitions, no bound on memory but a batch for each."""
+"""aiokafka: one request in flight per broker, random partitions, no bound on memory but a batch for each.
+
+And our drop-in for it, which runs the very same text below with the other import (`drop_in_client.py`).
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -16,12 +20,10 @@ from benchmarks.clients.measuring import AsyncMode, in_tasks, measure_async, run
 
 
 @asynccontextmanager
-async def opened(case: Case, bootstrap_servers: str) -> AsyncIterator[Any]:
+async def opened(case: Case, bootstrap_servers: str, imported_from: str) -> AsyncIterator[Any]:
     """A producer with the case's settings."""
-    from aiokafka import AIOKafkaProducer
-
     settings = case.settings
-    producer = AIOKafkaProducer(
+    producer = import_module(imported_from).AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers,
         acks="all" if settings.acks == "all" else int(settings.acks),
         enable_idempotence=settings.is_idempotent,
@@ -98,32 +100,43 @@ _MODES: dict[str, tuple[int, AsyncMode[Any]]] = {
 
 
 class AiokafkaClient:
-    """`aiokafka.AIOKafkaProducer`."""
+    """`AIOKafkaProducer`, aiokafka's or the drop-in.
 
-    name = "aiokafka"
+    Args:
+        name: As in `Client`.
+        imported_from: The module that has it.
+        package: The distribution that is measured.
+        speed: How many times aiokafka's rates to expect.
+    """
+
     loops = LOOPS
-    modes: Mapping[str, int] = {mode: rate for mode, (rate, _) in _MODES.items()}
+
+    def __init__(self, name: str, imported_from: str, package: str, speed: int) -> None:
+        self.name = name
+        self.modes: Mapping[str, int] = {mode: rate * speed for mode, (rate, _) in _MODES.items()}
+        self._imported_from = imported_from
+        self._package = package
 
     def unavailable(self) -> str | None:
         return None if find_spec("aiokafka") else "not installed (pip install aiokafka)"
 
     def version(self) -> str:
-        return version("aiokafka")
+        return version(self._package)
 
     def opened(self, case: Case, bootstrap_servers: str) -> AbstractAsyncContextManager[Any]:
         """A producer with the case's settings."""
-        return opened(case, bootstrap_servers)
+        return opened(case, bootstrap_servers, self._imported_from)
 
     def throughput(self, case: Case, bootstrap_servers: str) -> Outcome:
         outcome: Outcome = run(
-            case, measure_async(case, opened(case, bootstrap_servers), _MODES[case.mode][1])
+            case, measure_async(case, self.opened(case, bootstrap_servers), _MODES[case.mode][1])
         )
         return outcome
 
     def latency(self, case: Case, bootstrap_servers: str) -> Outcome | None:
         measure = latency.measure_async(
             case,
-            opened(case, bootstrap_servers),
+            self.opened(case, bootstrap_servers),
             lambda producer, topic, value: producer.send(topic, value),
             lambda producer: producer.flush(),
         )
@@ -131,4 +144,4 @@ class AiokafkaClient:
         return outcome
 
 
-CLIENT = AiokafkaClient()
+CLIENT = AiokafkaClient("aiokafka", "aiokafka", "aiokafka", speed=1)

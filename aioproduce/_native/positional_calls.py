@@ -1,0 +1,114 @@
+"""`send()` as aiokafka's producer has it: everything may be given by position, and the timestamp has its unit.
+
+`PositionalCalls` is the base of the drop-in (`aioproduce.compat.aiokafka`), which users may subclass and
+patch, so the calls are methods of its class. They make the calls of a `SendPath` that is not the drop-in
+itself: nothing that runs refers to the drop-in, and one that was forgotten is collected, which is when it
+warns.
+
+Invariant: a call costs what `Producer.send()` costs; there is no frame of Python in between.
+
+One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aioproduce._native.send_path import SendPath, mark_as_async
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if cython.compiled:
+    from cython.cimports.aioproduce._native.send_path import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        SendPath,
+        make_call,
+    )
+else:
+    from aioproduce._native.send_path import make_call
+
+
+@cython.cclass
+class PositionalCalls:
+    """What sends records of another library's users.
+
+    Args:
+        path: Accepts the records.
+    """
+
+    __slots__ = ("_path",)
+
+    _path: SendPath
+
+    @cython.annotation_typing(False)
+    def __init__(self, path: SendPath) -> None:
+        self._path = path
+
+    @cython.annotation_typing(False)
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Any = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Accept one record: wait until its topic is known and the buffer has room for it.
+
+        Args:
+            topic: The topic.
+            value: Bytes, or whatever the value serializer takes; None is a tombstone, and needs a key.
+            key: Likewise; records of one key go to one partition, in order.
+            partition: The partition; `None` lets the partitioner choose.
+            timestamp_ms: Milliseconds since the epoch; `None` means now.
+            headers: `(name, value)` pairs.
+
+        Returns:
+            To be awaited; that gives a future of the record's metadata, which need not be awaited at once.
+        """
+        return _call(self._path, topic, value, key, partition, timestamp_ms, headers, False)  # type: ignore[no-any-return]
+
+    @cython.annotation_typing(False)
+    def send_and_wait(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Any = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """`send()`, then await the acknowledgement.
+
+        Returns:
+            To be awaited; that gives the record's metadata.
+        """
+        return _call(self._path, topic, value, key, partition, timestamp_ms, headers, True)  # type: ignore[no-any-return]
+
+
+@cython.cfunc
+def _call(
+    path: SendPath,
+    topic: Any,
+    value: Any,
+    key: Any,
+    partition: Any,
+    timestamp: Any,
+    headers: Any,
+    is_awaiting: cython.bint,
+) -> Any:
+    if value is None and key is None:
+        # aiokafka refuses such a record, once it is awaited; the short way would take it.
+        return path._send_slowly(topic, None, None, partition, timestamp, headers, None, None)
+    return make_call(path, topic, value, key, partition, timestamp, headers, None, None, is_awaiting)
+
+
+mark_as_async(PositionalCalls.send, PositionalCalls.send_and_wait)

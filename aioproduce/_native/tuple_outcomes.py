@@ -1,0 +1,137 @@
+"""What the deliveries of a drop-in give out: another library's named tuples, and its exceptions.
+
+Made by the drop-in (`aioproduce.compat.aiokafka_errors`), asked by `DeliveryFuture` when somebody asks for an
+outcome.
+
+Invariants:
+
+1. Nothing is made for a record that nobody asks for.
+2. A tuple costs what our own RecordMetadata costs: no frame of Python, and nothing for the garbage collector.
+
+One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
+
+if cython.compiled:
+    from cython.cimports.aioproduce._native.placed_metadata import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        placed_metadata,
+    )
+else:
+    from aioproduce._native._plain_metadata import placed_metadata
+
+# What a timestamp is: the record's own, or that of the broker's appending it.
+_CREATE_TIME: Final = 0
+_LOG_APPEND_TIME: Final = 1
+
+_FIELDS: Final = (
+    "topic",
+    "partition",
+    "topic_partition",
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "log_start_offset",
+)
+
+
+@cython.final
+@cython.cclass
+class TupleOutcomes:
+    """Makes outcomes of the classes that it is given.
+
+    Args:
+        metadata_type: A named tuple of topic, partition, the two as a tuple, offset, timestamp, its type, and
+            where the log begins: aiokafka's and kafka-python's RecordMetadata.
+        place_type: A named tuple of topic and partition.
+        translate: Makes the other library's exception of ours.
+        is_acknowledged: False with acks=0, where a record's outcome is None.
+
+    Raises:
+        TypeError: the metadata has other fields; it would be made wrongly.
+    """
+
+    __slots__ = (
+        "_is_acknowledged",
+        "_metadata_type",
+        "_partition",
+        "_place",
+        "_place_type",
+        "_topic",
+        "_translate",
+    )
+
+    _metadata_type: Any
+    _place_type: Any
+    _translate: Callable[[BaseException], BaseException]
+    _is_acknowledged: cython.bint
+    # Of the record before: those of a batch are asked one after the other.
+    _topic: str
+    _partition: cython.int
+    _place: Any
+
+    def __init__(
+        self,
+        metadata_type: type,
+        place_type: type,
+        translate: Callable[[BaseException], BaseException],
+        *,
+        is_acknowledged: bool,
+    ) -> None:
+        if not issubclass(metadata_type, tuple) or getattr(metadata_type, "_fields", ()) != _FIELDS:
+            raise TypeError(f"{metadata_type.__name__} is no named tuple of {', '.join(_FIELDS)}")
+        self._metadata_type = metadata_type
+        self._place_type = place_type
+        self._translate = translate
+        self._is_acknowledged = is_acknowledged
+        self._topic = ""
+        self._partition = -1
+        self._place = None
+
+    @cython.ccall
+    def metadata(
+        self,
+        topic: str,
+        partition: cython.int,
+        offset: cython.longlong,
+        timestamp: cython.longlong,
+        log_append_time: cython.longlong,
+        log_start_offset: cython.longlong,
+    ) -> object:
+        """Where an acknowledged record is; an offset is -1 where it is not known.
+
+        `log_append_time` is -1 where the timestamp is the record's own.
+        """
+        if not self._is_acknowledged:
+            return None
+        if partition != self._partition or topic is not self._topic:
+            self._place = self._place_type(topic, partition)
+            self._topic = topic
+            self._partition = partition
+        return placed_metadata(
+            self._metadata_type,
+            topic,
+            partition,
+            self._place,
+            offset,
+            timestamp,
+            _CREATE_TIME if log_append_time < 0 else _LOG_APPEND_TIME,
+            log_start_offset,
+        )
+
+    @cython.ccall
+    def error(self, error: BaseException) -> BaseException:
+        """Why a record was not acknowledged."""
+        return self._translate(error)

@@ -1,0 +1,139 @@
+"""Batches as aiokafka's users fill them: `create_batch()`, `append()`, `send_batch()`.
+
+Made by the drop-in. A batch here holds one of ours; what is different is the calls, and what they answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from aioproduce.compat.aiokafka_errors import translated
+from aioproduce.errors import ProducerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aioproduce import BatchBuilder as OurBatch
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.deliveries import Deliveries
+
+
+class BatchedRecord(NamedTuple):
+    """What `append()` tells of a record.
+
+    Attributes:
+        offset: Its place in the batch, from 0 on.
+        crc: None: records have none of their own in this format.
+        size: Bytes that it takes in the batch.
+        timestamp: Milliseconds since the epoch.
+    """
+
+    offset: int
+    crc: None
+    size: int
+    timestamp: int
+
+
+@final
+class BatchBuilder:
+    """Records for one partition, appended until the batch is full.
+
+    Example:
+        >>> batch = producer.create_batch()  # doctest: +SKIP
+        >>> batch.append(key=None, value=b"42", timestamp=None)  # doctest: +SKIP
+        BatchedRecord(offset=0, crc=None, size=9, timestamp=1767225600000)
+    """
+
+    def __init__(
+        self,
+        batch: OurBatch,
+        key_serializer: Callable[[Any], Any] | None,
+        value_serializer: Callable[[Any], Any] | None,
+    ) -> None:
+        self._batch = batch
+        self._key_serializer = key_serializer
+        self._value_serializer = value_serializer
+
+    def append(
+        self,
+        *,
+        timestamp: int | None,
+        key: Any,
+        value: Any,
+        headers: Iterable[tuple[str, bytes | None]] | None = (),
+    ) -> BatchedRecord | None:
+        """Add a record.
+
+        Args:
+            timestamp: Milliseconds since the epoch; None means now.
+            key: Bytes or None, or what the key serializer takes.
+            value: Likewise.
+            headers: `(name, value)` pairs.
+
+        Returns:
+            What is known of it; None where the batch has no room for it, which closes it, or is closed.
+
+        Raises:
+            TypeError: the record can never be sent.
+            MessageSizeTooLargeError: likewise, as it is larger than max_request_size or max_batch_size.
+        """
+        batch = self._batch
+        if batch.is_closed:
+            return None
+        if self._key_serializer is not None:
+            key = self._key_serializer(key)
+        if self._value_serializer is not None:
+            value = self._value_serializer(value)
+        if timestamp is None:
+            timestamp = time.time_ns() // 1_000_000
+        before = batch.size
+        try:
+            index = batch.append(value, key, timestamp=timestamp, headers=tuple(headers or ()))
+        except ProducerError as error:
+            raise translated(error)  # noqa: B904  # it has its cause
+        if index is None:
+            batch.close()
+            return None
+        return BatchedRecord(index, None, batch.size - before, timestamp)
+
+    def close(self) -> None:
+        """Let no more records in."""
+        self._batch.close()
+
+    def size(self) -> int:
+        """Bytes that it takes without compression."""
+        return self._batch.size
+
+    def record_count(self) -> int:
+        """How many records are in it."""
+        return self._batch.record_count
+
+    def closed(self) -> bool:
+        """Whether nothing can be appended any more."""
+        return self._batch.is_closed
+
+    def ours(self) -> OurBatch:
+        """The batch that is sent."""
+        return self._batch
+
+
+def future_of(deliveries: Deliveries) -> DeliveryFuture | asyncio.Future[None]:
+    """The future of a batch: where its first record is.
+
+    An empty batch is done at once, as with aiokafka, and gives None.
+    """
+    if not len(deliveries):
+        nothing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        nothing.set_result(None)
+        return nothing
+    first = deliveries[0]
+
+    def settled(_: object) -> None:
+        # Who asks for the batch's outcome asks for all of its records': they are no failures that nobody saw.
+        for delivery in deliveries[1:]:
+            delivery.exception()
+
+    first.add_done_callback(settled)
+    return first

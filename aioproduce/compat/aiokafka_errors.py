@@ -1,0 +1,163 @@
+"""Our errors as aiokafka's: one table, and the outcomes of records in aiokafka's classes.
+
+Called where an error leaves the drop-in: by its calls, and by deliveries when somebody asks them. Nothing
+here is paid for by a record that succeeds, but for its metadata when it is asked for.
+
+Invariants:
+
+1. Every error of ours becomes one that aiokafka raises for the same thing, with ours as its `__cause__`: the
+   attributes (`possibly_written`, `attempts`) are there for who wants them.
+2. Text is ours: it names the cause and the remedy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproduce import errors as ours
+from aioproduce._native.tuple_outcomes import TupleOutcomes
+from aioproduce.wire import error_codes as codes
+
+try:
+    from aiokafka import errors as theirs
+    from aiokafka.structs import RecordMetadata, TopicPartition
+except ImportError as missing:
+    raise ours.MissingExtraError(
+        "aioproduce.compat.aiokafka", extra="aiokafka", name=missing.name
+    ) from missing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+__all__ = ["outcomes", "theirs", "translated"]
+
+
+def outcomes(*, is_acknowledged: bool) -> TupleOutcomes:
+    """What deliveries give out: aiokafka's RecordMetadata or exceptions; None for records sent with acks=0."""
+    return TupleOutcomes(RecordMetadata, TopicPartition, translated, is_acknowledged=is_acknowledged)
+
+
+def translated(error: BaseException) -> BaseException:
+    """The error that aiokafka has for this, with ours as its cause.
+
+    Args:
+        error: One of ours; another one is given back as it is.
+    """
+    if not isinstance(error, ours.ProducerError):
+        return error
+    for kind in type(error).__mro__:
+        make = _TABLE.get(kind)
+        if make is not None:
+            their = make(error)
+            if their is not error:
+                their.__cause__ = error
+            return their
+    raise AssertionError("the root of our errors is in the table")
+
+
+def _of_code(code: int, message: str) -> BaseException:
+    kind = theirs.for_code(code)
+    if code == codes.INVALID_PRODUCER_EPOCH:
+        kind = theirs.ProducerFenced
+    elif code == codes.NETWORK_EXCEPTION:
+        # Kafka's clients have this code among themselves; for aiokafka it is another error, of old brokers.
+        kind = theirs.KafkaConnectionError
+    error: BaseException = kind(message)
+    return error
+
+
+def _rejected(error: Any) -> BaseException:
+    if error.code == codes.TOPIC_AUTHORIZATION_FAILED:
+        denied: BaseException = theirs.TopicAuthorizationFailedError(error.topic_partition.topic)
+        return denied
+    return _of_code(error.code, str(error))
+
+
+def _timed_out(error: Any) -> BaseException:
+    """What aiokafka gives up with: the error of the latest attempt."""
+    if error.code is None:
+        return _make("NodeNotReadyError")(error)
+    return _of_code(error.code, str(error))
+
+
+def _serialization(error: Any) -> BaseException:
+    return TypeError(str(error))
+
+
+def _timestamp(error: Any) -> BaseException:
+    return ValueError(str(error)) if "2^63" in str(error) else TypeError(str(error))
+
+
+def _topic(error: Any) -> BaseException:
+    if not isinstance(error.topic, str):
+        return TypeError(str(error))
+    return _make("InvalidTopicError")(error)
+
+
+def _partition(error: Any) -> BaseException:
+    return AssertionError(f"Unrecognized partition: {error}")
+
+
+def _partitioner(error: Any) -> BaseException:
+    """What the user's partitioner raised; aiokafka lets it through."""
+    cause: BaseException | None = error.__cause__
+    if cause is None:
+        return _make("UnknownTopicOrPartitionError")(error)
+    error.__cause__ = None  # or each would be the other's
+    return cause
+
+
+def _denied(error: Any) -> BaseException:
+    denied: BaseException = theirs.TopicAuthorizationFailedError(error.topic)
+    return denied
+
+
+def _died(error: Any) -> BaseException:
+    died: BaseException = theirs.KafkaError(f"Unexpected error during batch delivery: {error}")
+    return died
+
+
+def _same(error: Any) -> BaseException:
+    ours_too: BaseException = error
+    return ours_too
+
+
+def _make(name: str) -> Callable[[Any], BaseException]:
+    kind: Callable[[str], BaseException] = getattr(theirs, name)
+    return lambda error: kind(str(error))
+
+
+_TABLE: Final[dict[type, Callable[[Any], BaseException]]] = {
+    ours.ProducerError: _make("KafkaError"),
+    # Refused before anything is made: aiokafka raises ValueError, which ours are. What is missing is nobody
+    # else's.
+    ours.ConfigError: _same,
+    ours.MissingFeatureError: _same,
+    ours.MissingExtraError: _same,
+    ours.ProducerStateError: _make("IllegalStateError"),
+    ours.ProducerClosedError: _make("ProducerClosed"),
+    ours.SenderDiedError: _died,
+    ours.InvalidRecordError: _serialization,
+    ours.SerializationError: _serialization,
+    ours.InvalidHeadersError: _serialization,
+    ours.InvalidTimestampError: _timestamp,
+    ours.InvalidTopicError: _topic,
+    ours.PartitionOutOfRangeError: _partition,
+    ours.PartitionerError: _partitioner,
+    ours.RecordTooLargeError: _make("MessageSizeTooLargeError"),
+    # aiokafka's answer to a topic that does not become known, for whatever reason.
+    ours.MetadataTimeoutError: _make("UnknownTopicOrPartitionError"),
+    ours.MaxBlockTimeoutError: _make("KafkaTimeoutError"),
+    ours.FlushTimeoutError: _make("KafkaTimeoutError"),
+    ours.TopicAuthorizationError: _denied,
+    ours.BrokerConnectionError: _make("KafkaConnectionError"),
+    ours.ProtocolError: _make("KafkaProtocolError"),
+    ours.UnsupportedVersionError: _make("IncompatibleBrokerVersion"),
+    ours.BatchClosedError: _make("IllegalStateError"),
+    ours.DeliveryError: _died,
+    ours.DeliveryTimeoutError: _timed_out,
+    ours.BrokerRejectedError: _rejected,
+    ours.DisconnectedError: _make("KafkaConnectionError"),
+    ours.ForcedCloseError: _make("ProducerClosed"),
+}

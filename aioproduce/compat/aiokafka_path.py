@@ -1,0 +1,206 @@
+"""What stands behind the drop-in for aiokafka's producer: a `Producer`, spoken to as aiokafka's is.
+
+Owned by `AIOKafkaProducer`, to which nothing here refers: one that is forgotten must be collected, which is
+when it warns. The short way of `send()` is compiled and open while the producer runs; here is the long one.
+
+Invariants:
+
+1. What leaves here is an error of aiokafka's (`aiokafka_errors`).
+2. A start that failed leaves nothing running, and may be tried again: aiokafka's users do that in a loop.
+3. A call before the start, or after the end, raises; none waits for what nobody does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, final
+
+from aioproduce._native.send_path import SendPath
+from aioproduce.compat.aiokafka_errors import outcomes, theirs, translated
+from aioproduce.errors import NoBrokerAvailableError, ProducerClosedError, ProducerError
+from aioproduce.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.batch_builder import BatchBuilder
+    from aioproduce.config import ProducerConfig
+    from aioproduce.deliveries import Deliveries
+
+
+@final
+class AiokafkaPath(SendPath):
+    """A Producer behind aiokafka's interface.
+
+    Args:
+        config: The settings.
+        key_serializer: Called with every key, None too, as aiokafka does.
+        value_serializer: Likewise.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        key_serializer: Callable[[Any], Any] | None,
+        value_serializer: Callable[[Any], Any] | None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.key_serializer = key_serializer
+        self.value_serializer = value_serializer
+        # Serializers are to see each record.
+        self._has_short_way = key_serializer is None and value_serializer is None
+        self._producer = self._make()
+        self._is_started = False
+        self._is_closing = False
+        self._ended = asyncio.Event()
+        self._sending_task: object = None
+
+    def _make(self) -> Producer:
+        producer = Producer(self.config)
+        producer.lend(self if self._has_short_way else None, outcomes(is_acknowledged=self.config.acks != 0))
+        return producer
+
+    # -- life ---
+
+    async def start(self) -> None:
+        """Connect to the cluster.
+
+        Raises:
+            KafkaConnectionError: no bootstrap server can be reached.
+            ProducerClosed: it was stopped.
+        """
+        if self._is_closing:
+            raise theirs.ProducerClosed("a producer that was stopped is not started again: make another one")
+        if self._is_started:
+            return
+        producer = self._producer
+        try:
+            await producer.start()
+            await producer.check(self.config.request_timeout, tries_each_once=True)
+        except BaseException as error:
+            self._producer = self._make()
+            await producer.close(0)
+            if isinstance(error, NoBrokerAvailableError):
+                servers = ", ".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+                raise theirs.KafkaConnectionError(f"Unable to bootstrap from {servers}: {error}") from error
+            raise translated(error)  # noqa: B904  # it has its cause
+        self._is_started = True
+
+    async def stop(self) -> None:
+        """Send what was accepted, and close."""
+        self._is_closing = True
+        try:
+            await self._producer.close()
+        finally:
+            self._ended.set()
+
+    async def flush(self) -> None:
+        """Wait until what was accepted is settled."""
+        if self._is_started and not self._is_closing:
+            try:
+                await self._producer.flush()
+            except ProducerClosedError:
+                pass  # stopped meanwhile, which waits for the same
+            except ProducerError as error:
+                raise translated(error)  # noqa: B904
+        if self._is_closing:
+            await self._ended.wait()
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it runs, or ran."""
+        return self._is_started
+
+    def producer(self) -> Producer:
+        """The one that runs.
+
+        Raises:
+            ProducerClosed: it was stopped.
+            IllegalStateError: it was not started.
+        """
+        if self._is_closing:
+            raise theirs.ProducerClosed("the producer is stopped: make another one to send again")
+        if not self._is_started:
+            raise theirs.IllegalStateError("the producer is not started: await producer.start() first")
+        return self._producer
+
+    # -- sending ---
+
+    async def _send_slowly(
+        self,
+        topic: Any,
+        value: Any,
+        key: Any,
+        partition: Any,
+        timestamp: Any,
+        headers: Any,
+        timeout: float | None,  # noqa: ARG002  # aiokafka has neither
+        on_delivery: Any,  # noqa: ARG002
+    ) -> DeliveryFuture:
+        if value is None and key is None:
+            raise AssertionError("Need at least one: key or value")
+        if self._has_short_way and self._is_started and self.turn_is_due():
+            await self._give_turn()
+        producer = self.producer()
+        if self.key_serializer is not None:
+            key = self.key_serializer(key)
+        if self.value_serializer is not None:
+            value = self.value_serializer(value)
+        _check_partition(partition)
+        try:
+            return await producer.send(
+                topic, value, key, partition=partition, timestamp=timestamp, headers=headers or None
+            )
+        except ProducerError as error:
+            raise translated(error)  # noqa: B904  # it has its cause
+
+    async def _give_turn(self) -> None:
+        """Give the loop the turn that is due, if it is the same task that goes on and on; see `Producer`."""
+        task = asyncio.current_task()
+        if task is self._sending_task:
+            await asyncio.sleep(0)
+        else:
+            self.put_turn_off()
+        self._sending_task = task
+
+    def create_batch(self) -> BatchBuilder:
+        """An empty batch of ours."""
+        return self._producer.create_batch()
+
+    async def send_batch(self, batch: BatchBuilder, topic: Any, partition: Any) -> Deliveries:
+        """Send a batch."""
+        producer = self.producer()
+        _check_partition(partition)
+        try:
+            return await producer.send_batch(batch, topic, partition=partition)
+        except ProducerError as error:
+            raise translated(error)  # noqa: B904
+
+    # -- asking ---
+
+    async def partitions_for(self, topic: Any) -> set[int]:
+        """The partitions of a topic."""
+        try:
+            return {found.partition for found in await self.producer().partitions_for(topic)}
+        except ProducerError as error:
+            raise translated(error)  # noqa: B904
+
+    async def cluster(self) -> dict[int, tuple[str, int]]:
+        """Ask the cluster: broker's id -> host and port."""
+        try:
+            found = await self.producer().check(self.config.request_timeout)
+        except ProducerError as error:
+            raise translated(error)  # noqa: B904
+        addresses = {broker: address.rpartition(":") for broker, address in found.brokers.items()}
+        return {broker: (host, int(port)) for broker, (host, _, port) in addresses.items()}
+
+
+def _check_partition(partition: object) -> None:
+    if partition is None:
+        return
+    if not isinstance(partition, int) or isinstance(partition, bool):
+        raise TypeError(f"partition is an int or None, not {type(partition).__name__}")
+    if partition < 0:
+        raise AssertionError(f"partition must be 0 or more, not {partition}")

@@ -1,0 +1,159 @@
+"""The arguments of aiokafka's producer as our settings, refused as aiokafka refuses them.
+
+Called by the drop-in's constructor. Where ours is stricter, or has a bound that aiokafka has not, it is said
+here and in docs/migrating.md.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aiokafka.conn import collect_hosts
+
+from aioproduce.config import ProducerConfig
+from aioproduce.errors import MissingFeatureError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from aioproduce.partitioners.protocol import TopicView
+
+MISSING: Final = object()
+"""What `acks` is where it is not given."""
+
+_COMPRESSIONS: Final = ("gzip", "snappy", "lz4", "zstd", None)
+_PROTOCOLS: Final = ("SSL", "PLAINTEXT", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS: Final = ("PLAIN", "GSSAPI", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+# With idempotence aiokafka tries for ever. A record that nobody can deliver fails after Java's two minutes
+# here.
+_IDEMPOTENT_DELIVERY_MS: Final = 120_000
+_BUFFER: Final = 32 * 2**20
+_SETUP_MS: Final = 10_000
+
+
+def config_of(given: Mapping[str, Any]) -> ProducerConfig:
+    """Our configuration for aiokafka's arguments, by their names.
+
+    Raises:
+        ValueError: what aiokafka refuses; and what is out of the range of ours (ConfigError).
+        MissingFeatureError: transactions, TLS or SASL are asked for.
+    """
+    acks, is_idempotent = _acks(given)
+    if given["compression_type"] not in _COMPRESSIONS:
+        raise ValueError("Invalid compression type!")
+    _check_security(given)
+    if given["transactional_id"] is not None:
+        raise MissingFeatureError(
+            "transactional_id asks for transactions, which aioproduce does not have yet: leave it out "
+            "(enable_idempotence=True has no duplicates within one producer), or stay with aiokafka for this "
+            "producer",
+            feature="transactions",
+            argument="transactional_id",
+        )
+    timeout = _whole(given["request_timeout_ms"])
+    linger = _whole(given["linger_ms"])
+    batch_size = given["max_batch_size"]
+    idle = given["connections_max_idle_ms"]
+    settings: dict[str, object] = {
+        "bootstrap.servers": [_address(*found) for found in hosts(given["bootstrap_servers"])],
+        "client.id": given["client_id"],
+        "acks": acks,
+        "enable.idempotence": is_idempotent,
+        "compression.type": given["compression_type"] or "none",
+        "batch.size": batch_size,
+        "linger.ms": linger,
+        "max.request.size": given["max_request_size"],
+        "metadata.max.age.ms": _whole(given["metadata_max_age_ms"]),
+        "request.timeout.ms": timeout,
+        # `send()` waits as long for the topic or for room.
+        "max.block.ms": timeout,
+        "socket.connection.setup.timeout.ms": max(min(_SETUP_MS, timeout), 1),
+        # A batch fails with the error of the first attempt that ends after request_timeout_ms; that may begin
+        # just before it, and take as long.
+        "delivery.timeout.ms": max(linger + 2 * timeout, _IDEMPOTENT_DELIVERY_MS if is_idempotent else 0),
+        "retry.backoff.ms": _whole(given["retry_backoff_ms"]),
+        "retry.backoff.max.ms": max(_whole(given["retry_backoff_ms"]), 1_000),
+        "connections.max.idle.ms": -1 if idle is None else _whole(idle),
+        "buffer.memory": max(_BUFFER, 2 * batch_size, 2 * given["max_request_size"]),
+    }
+    if not is_idempotent:
+        # Order as aiokafka keeps it: a batch is not sent before the one ahead of it is done with.
+        settings["max.in.flight.requests.per.connection"] = 1
+    if given["partitioner"] is not MISSING:
+        settings["partitioner.class"] = AiokafkaPartitioner(given["partitioner"])
+    return ProducerConfig.from_mapping(settings)
+
+
+def _acks(given: Mapping[str, Any]) -> tuple[object, bool]:
+    acks = given["acks"]
+    # The first is for aiokafka's own sake: `True` and `1.0` are as good as 1 there.
+    if acks is not MISSING and acks not in (0, 1, -1, "all"):
+        raise ValueError("Invalid ACKS parameter")
+    if given["enable_idempotence"] or given["transactional_id"] is not None:
+        if acks is not MISSING and acks not in ("all", -1):
+            raise ValueError(f"acks={acks} not supported if enable_idempotence=True")
+        return "all", True
+    return ("1" if acks is MISSING else str(acks) if acks == "all" else str(int(acks))), False
+
+
+def _check_security(given: Mapping[str, Any]) -> None:
+    protocol = given["security_protocol"]
+    if protocol not in _PROTOCOLS:
+        raise ValueError("`security_protocol` should be SSL or PLAINTEXT")
+    if protocol in ("SSL", "SASL_SSL") and given["ssl_context"] is None:
+        raise ValueError("`ssl_context` is mandatory if security_protocol=='SSL'")
+    if protocol in ("SASL_SSL", "SASL_PLAINTEXT"):
+        mechanism = given["sasl_mechanism"]
+        if mechanism not in _MECHANISMS:
+            raise ValueError(
+                "only `PLAIN`, `GSSAPI`, `SCRAM-SHA-256`, `SCRAM-SHA-512` and `OAUTHBEARER` sasl_mechanism are "
+                "supported at the moment"
+            )
+        if mechanism == "PLAIN" and (
+            given["sasl_plain_username"] is None or given["sasl_plain_password"] is None
+        ):
+            raise ValueError("sasl_plain_username and sasl_plain_password required for PLAIN sasl")
+    if protocol != "PLAINTEXT":
+        feature = "TLS" if protocol == "SSL" else f"SASL ({given['sasl_mechanism']})"
+        raise MissingFeatureError(
+            f"security_protocol={protocol!r} asks for {feature}, which aioproduce does not have yet: it speaks "
+            "PLAINTEXT only. Use a listener of that kind, or stay with aiokafka for this producer",
+            feature=feature,
+            argument="security_protocol",
+        )
+
+
+def hosts(servers: str | Sequence[str]) -> list[tuple[str, int]]:
+    """Addresses as aiokafka reads them: the port may be left out."""
+    return [(host, port) for host, port, _ in collect_hosts(servers, randomize=False)]
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _whole(milliseconds: float) -> int:
+    """Milliseconds; aiokafka takes fractions of them."""
+    return ceil(milliseconds)
+
+
+@final
+class AiokafkaPartitioner:
+    """A partitioner written for aiokafka: `partitioner(key_bytes, all_partitions, available_partitions)`."""
+
+    __slots__ = ("_choose",)
+
+    def __init__(self, choose: Callable[[bytes | None, list[int], list[int]], int]) -> None:
+        self._choose = choose
+
+    def partition(
+        self,
+        topic: str,  # noqa: ARG002  # the protocol's, of which aiokafka's callables see the key alone
+        key: bytes | None,
+        value: bytes | None,  # noqa: ARG002
+        view: TopicView,
+    ) -> int:
+        """The partition that it chooses."""
+        # A list that is its own, as aiokafka's: it may shuffle it.
+        return self._choose(key, list(range(view.partition_count)), list(view.available))
