@@ -101,7 +101,7 @@ def test_brokers_without_those_that_are_only_addresses() -> None:
     source.sensors.node(10).sent(400, 2.5)
     source.sensors.node(9).sent(300, 2.5)
     source.sensors.node(9).in_flight = lambda: 4
-    source.sensors.answered(10, 0.040, 2.5)
+    source.sensors.node(10).answered(0.040, 2.5)
     brokers = read(feed, source, 4.0)["brokers"]
     assert brokers == [
         {
@@ -130,7 +130,7 @@ def test_of_many_topics_and_brokers_the_busiest_and_the_sum_of_the_others() -> N
     for number in range(500):
         source.sensors.batches.topic(f"t{number}").records.record(number, 0.5)
         source.sensors.node(number).sent(100, 0.5)
-        source.sensors.answered(number, number / 1e3, 0.5)
+        source.sensors.node(number).answered(number / 1e3, 0.5)
     reading = read(feed, source, 1.0)
     topics, brokers = reading["topics"], reading["brokers"]
     assert (len(topics), len(brokers)) == (MOST_TOPICS + 1, MOST_BROKERS + 1)
