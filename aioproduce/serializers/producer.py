@@ -11,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self
 
 from aioproduce.errors import ConfigError, ProducerError, SerializationError, SerializationTimeoutError
@@ -192,17 +192,21 @@ class SerializingProducer(Generic[K, V]):
         key_bytes: Any = key
         value_bytes: Any = value
         started_at: float | None = None
-        if key is not None and self._serialize_key is not None:
-            key_bytes = _serialize(self._serialize_key, key, key_context)
-            if key_bytes is not None and key_bytes.__class__ is not bytes:
-                started_at = time.monotonic()
-                key_bytes = await self._awaited(key_bytes, key_context, self._bound(timeout))
-        if value is not None and self._serialize_value is not None:
-            value_bytes = _serialize(self._serialize_value, value, value_context)
-            if value_bytes is not None and value_bytes.__class__ is not bytes:
-                started_at = time.monotonic() if started_at is None else started_at
-                left = self._left(timeout, started_at)
-                value_bytes = await self._awaited(value_bytes, value_context, left)
+        try:
+            if key is not None and self._serialize_key is not None:
+                key_bytes = _serialize(self._serialize_key, key, key_context)
+                if key_bytes is not None and key_bytes.__class__ is not bytes:
+                    started_at = time.monotonic()
+                    key_bytes = await self._awaited(key_bytes, key_context, self._bound(timeout))
+            if value is not None and self._serialize_value is not None:
+                value_bytes = _serialize(self._serialize_value, value, value_context)
+                if value_bytes is not None and value_bytes.__class__ is not bytes:
+                    started_at = time.monotonic() if started_at is None else started_at
+                    left = self._left(timeout, started_at)
+                    value_bytes = await self._awaited(value_bytes, value_context, left)
+        except ProducerError:
+            self._producer._life.refused()
+            raise
         return await self._producer.send(
             topic,
             value_bytes,
@@ -289,6 +293,13 @@ class SerializingProducer(Generic[K, V]):
                 field=context.field,
                 topic=context.topic,
             )
+        try:
+            # Here and not for each record: Producer.send() checks those that nothing is awaited for.
+            self._producer._life.check_callable()
+        except ProducerError:
+            if isinstance(given, Coroutine):
+                given.close()  # or Python warns that nobody awaited it
+            raise
         import anyio
 
         try:

@@ -117,13 +117,10 @@ class ProtobufSerializer(RegisteredSerializer[M]):
 
 
 def _own_indexes(descriptor: Any) -> list[int]:
-    """Where a message stands in its file: among the messages, then among those nested, down to itself."""
-    indexes: list[int] = []
-    current = descriptor
-    while current is not None:
-        indexes.append(current.index)
-        current = current.containing_type
-    return indexes[::-1]
+    """Where a message stands in its own file."""
+    indexes = _indexes(FileDescriptorProto.FromString(descriptor.file.serialized_pb), descriptor.full_name)
+    assert indexes is not None  # or it would not be its file
+    return indexes
 
 
 def _indexes_in(schema: Schema, descriptor: Any, subject: str) -> list[int]:
@@ -139,14 +136,21 @@ def _indexes_in(schema: Schema, descriptor: Any, subject: str) -> list[int]:
     except (binascii.Error, DecodeError):
         # A registry that knows no form but text: what is known is where the message stands in our own file.
         return _own_indexes(descriptor)
-    prefix = f"{file.package}." if file.package else ""
-    names = descriptor.full_name.removeprefix(prefix).split(".")
-    indexes = []
+    indexes = _indexes(file, descriptor.full_name)
+    if indexes is None:
+        raise _not_in(subject, descriptor, f"has no message {descriptor.full_name}")
+    return indexes
+
+
+def _indexes(file: FileDescriptorProto, full_name: str) -> list[int] | None:
+    """The index of the outermost message among the file's, of the next among those nested in it, and so on."""
+    name = full_name.removeprefix(f"{file.package}.") if file.package else full_name
+    indexes: list[int] = []
     level = file.message_type
-    for name in names:
-        found = next((index for index, message in enumerate(level) if message.name == name), None)
+    for part in name.split("."):
+        found = next((index for index, message in enumerate(level) if message.name == part), None)
         if found is None:
-            raise _not_in(subject, descriptor, f"has no message {descriptor.full_name}")
+            return None
         indexes.append(found)
         level = level[found].nested_type
     return indexes

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproduce.testing import FakeSchemaRegistry
+from tests.serializers import confluent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,6 +18,13 @@ def fake() -> Iterator[FakeSchemaRegistry]:
     """A registry of the test's own, over HTTP."""
     with FakeSchemaRegistry() as started:
         yield started
+
+
+@pytest.fixture(autouse=True)
+def confluents_clients() -> Iterator[None]:
+    """Whatever the test opened of them is closed."""
+    yield
+    confluent.close_all()
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -231,7 +231,7 @@ class Subjects:
     def _subject_level(self, query: Query, name: str) -> dict[str, str]:
         subject = self._subjects.get(name)
         level = None if subject is None else subject.level
-        if level is None and query.get("defaultToGlobal") == "true":
+        if level is None and _is_set(query, "defaultToGlobal"):
             level = self._level
         if level is None:
             raise Refusal(
@@ -353,9 +353,13 @@ class Subjects:
 def _content(schema: StoredSchema, query: Query) -> tuple[object, ...]:
     """What two schemas are compared by."""
     text = schema.text
-    if query.get("normalize") == "true" and schema.schema_type != "PROTOBUF":
+    if _is_set(query, "normalize") and schema.schema_type != "PROTOBUF":
         text = json.dumps(json.loads(text), sort_keys=True)
     return schema.schema_type, text, schema.references
+
+
+def _is_set(query: Query, name: str) -> bool:
+    return query.get(name, "").lower() == "true"
 
 
 def _level(body: Any) -> str:
@@ -367,6 +371,6 @@ def _level(body: Any) -> str:
 
 def _verdict(query: Query, complaints: list[str]) -> dict[str, Any]:
     verdict: dict[str, Any] = {"is_compatible": not complaints}
-    if query.get("verbose") == "true":
+    if _is_set(query, "verbose"):
         verdict["messages"] = complaints
     return verdict
