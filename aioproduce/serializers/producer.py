@@ -14,7 +14,14 @@ import time
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from aioproduce.errors import ConfigError, ProducerError, SerializationError, SerializationTimeoutError
+from aioproduce.core.record_input import check_topic, header_list
+from aioproduce.errors import (
+    ConfigError,
+    ProducerError,
+    ProducerStateError,
+    SerializationError,
+    SerializationTimeoutError,
+)
 from aioproduce.producer import Producer
 from aioproduce.serializers.protocol import (
     Field,
@@ -187,12 +194,12 @@ class SerializingProducer(Generic[K, V]):
         Example:
             >>> delivery = await producer.send("orders", {"id": 42}, key="customer-7")  # doctest: +SKIP
         """
-        known_headers = headers if headers is None or isinstance(headers, list | tuple) else list(headers)
-        key_context, value_context = self._contexts_for(topic, known_headers)
         key_bytes: Any = key
         value_bytes: Any = value
         started_at: float | None = None
         try:
+            known_headers = None if headers is None else header_list(headers)
+            key_context, value_context = self._contexts_for(topic, known_headers)
             if key is not None and self._serialize_key is not None:
                 key_bytes = _serialize(self._serialize_key, key, key_context)
                 if key_bytes is not None and key_bytes.__class__ is not bytes:
@@ -204,8 +211,9 @@ class SerializingProducer(Generic[K, V]):
                     started_at = time.monotonic() if started_at is None else started_at
                     left = self._left(timeout, started_at)
                     value_bytes = await self._awaited(value_bytes, value_context, left)
-        except ProducerError:
-            self._producer._life.refused()
+        except ProducerError as error:
+            if not isinstance(error, ProducerStateError):
+                self._count_refused()
             raise
         return await self._producer.send(
             topic,
@@ -263,15 +271,21 @@ class SerializingProducer(Generic[K, V]):
     def _contexts_for(
         self, topic: str, headers: Sequence[Header] | None
     ) -> tuple[SerializationContext, SerializationContext]:
-        if headers:
-            return SerializationContext(topic, "key", headers), SerializationContext(topic, "value", headers)
-        known = self._contexts.get(topic)
+        known = self._contexts.get(topic) if topic.__class__ is str else None
         if known is None:
+            check_topic(topic)  # before a registry is asked for its subject
             known = SerializationContext(topic, "key"), SerializationContext(topic, "value")
             if len(self._contexts) >= _MAX_TOPICS:
                 self._contexts.clear()
             self._contexts[topic] = known
+        if headers:
+            return known[0]._replace(headers=headers), known[1]._replace(headers=headers)
         return known
+
+    def _count_refused(self) -> None:
+        """In `record-error-total`, as the Producer counts what it refuses itself."""
+        if self._producer._life.was_started:
+            self._producer._life.refused()
 
     def _bound(self, timeout: float | None) -> float:
         """Seconds that a call may take."""
@@ -288,11 +302,7 @@ class SerializingProducer(Generic[K, V]):
         if isinstance(given, bytes | bytearray | memoryview):
             return bytes(given)
         if not isinstance(given, Awaitable):
-            raise SerializationError(
-                f"{_named(context)} gave {type(given).__name__}; not bytes, None or an awaitable",
-                field=context.field,
-                topic=context.topic,
-            )
+            raise _no_bytes(context, given)
         try:
             # Here and not for each record: Producer.send() checks those that nothing is awaited for.
             self._producer._life.check_callable()
@@ -307,7 +317,7 @@ class SerializingProducer(Generic[K, V]):
                 awaited = await given
                 if awaited is None or isinstance(awaited, bytes | bytearray | memoryview):
                     return None if awaited is None else bytes(awaited)
-                raise TypeError(f"awaited, it gave {type(awaited).__name__} instead of bytes or None")
+                raise _no_bytes(context, awaited)
         except ProducerError:
             raise
         except Exception as error:
@@ -329,6 +339,14 @@ def _serialize(serialize: Serialize, given: object, context: SerializationContex
         raise
     except Exception as error:
         raise _failed(context, error) from error
+
+
+def _no_bytes(context: SerializationContext, given: object) -> SerializationError:
+    return SerializationError(
+        f"{_named(context)} gave {type(given).__name__}; not bytes, None or an awaitable of these",
+        field=context.field,
+        topic=context.topic,
+    )
 
 
 def _failed(context: SerializationContext, error: Exception) -> SerializationError:

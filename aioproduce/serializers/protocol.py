@@ -19,7 +19,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 Field: TypeAlias = Literal["key", "value"]
 """Which part of a record is serialized."""
 
-Serialized: TypeAlias = "bytes | None"
+Serialized: TypeAlias = "bytes | bytearray | memoryview | None"
 """What is sent: bytes, or None for a null key or value."""
 
 

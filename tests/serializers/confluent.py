@@ -8,7 +8,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
-from confluent_kafka.serialization import SerializationContext
+from confluent_kafka.serialization import MessageField, SerializationContext
 
 BY_TOPIC = {"subject.name.strategy.type": "TOPIC"}
 
@@ -29,7 +29,7 @@ def close_all() -> None:
 
 
 def context(topic: str = "orders", field: Literal["key", "value"] = "value") -> Any:
-    return SerializationContext(topic, field)
+    return SerializationContext(topic, MessageField(field))
 
 
 def avro_reader(url: str) -> Any:

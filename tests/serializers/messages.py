@@ -28,7 +28,7 @@ def message(
         made.field.add(
             name=field,
             number=number,
-            type=kind,  # type: ignore[arg-type]
+            type=kind,
             label=FieldDescriptorProto.LABEL_OPTIONAL,
             type_name=type_name or None,
         )

@@ -6,6 +6,7 @@ import enum
 import json
 import threading
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,6 +33,9 @@ WITHOUT_DEFAULT = WITH_NOTE.replace(', "default": ""', "")
 
 class _NoLevel(enum.Enum):
     SOME = "SOME"
+
+
+SOME: Any = _NoLevel.SOME
 
 
 def refused(error: pytest.ExceptionInfo[Any]) -> tuple[int, int]:
@@ -83,7 +87,7 @@ def test_what_is_not_there(fake: FakeSchemaRegistry) -> None:
     client = confluent.client(fake.url)
     client.register_schema("orders-value", Schema(ORDER, "AVRO"))
 
-    for ask, answer in (
+    questions: tuple[tuple[Callable[[], object], tuple[int, int]], ...] = (
         (lambda: client.lookup_schema("none", Schema(ORDER, "AVRO")), (404, 40401)),
         (lambda: client.get_latest_version("none"), (404, 40401)),
         (lambda: client.get_versions("none"), (404, 40401)),
@@ -92,9 +96,10 @@ def test_what_is_not_there(fake: FakeSchemaRegistry) -> None:
         (lambda: client.get_version("orders-value", "newest"), (422, 42202)),
         (lambda: client.get_schema(7), (404, 40403)),
         (lambda: client.get_config("orders-value"), (404, 40408)),
-        (lambda: client.set_config("x", ServerConfig(compatibility=_NoLevel.SOME)), (422, 42203)),
+        (lambda: client.set_config("x", ServerConfig(compatibility=SOME)), (422, 42203)),
         (lambda: client.delete_subject("none"), (404, 40401)),
-    ):
+    )
+    for ask, answer in questions:
         with pytest.raises(SchemaRegistryError) as caught:
             ask()
         assert refused(caught) == answer
