@@ -30,6 +30,7 @@ class LogQueue:
         max_bytes: How many bytes they have together.
 
     Attributes:
+        accepted: Lines that found room, and notices that were added to them.
         dropped: Lines that found no room.
     """
 
@@ -42,6 +43,7 @@ class LogQueue:
         "_max_bytes",
         "_untold",
         "_wake",
+        "accepted",
         "dropped",
     )
 
@@ -49,6 +51,7 @@ class LogQueue:
         self._capacity = capacity
         self._max_bytes = max_bytes
         self._wake: Callable[[], None] | None = None
+        self.accepted = 0
         self.dropped = 0
         self.reset()
 
@@ -60,6 +63,7 @@ class LogQueue:
         self._untold = 0
         self._is_told = False
         self._wake = None
+        self.accepted = 0
         self.dropped = 0
 
     def put(self, line: bytes) -> bool:
@@ -71,6 +75,7 @@ class LogQueue:
                 return False
             self._lines.append(line)
             self._bytes += len(line)
+            self.accepted += 1
             self._tell()
         return True
 
@@ -96,6 +101,11 @@ class LogQueue:
             for line in reversed(list(lines)):
                 self._lines.appendleft(line)
                 self._bytes += len(line)
+
+    def count_notice(self) -> None:
+        """A line is sent that nobody put here."""
+        with self._lock:
+            self.accepted += 1
 
     def untold_drops(self) -> int:
         """How many were dropped since this was last asked."""

@@ -120,6 +120,7 @@ class LogShipper:
             )
             notice = self._notice_of(dropped)
             if notice is not None:
+                self._queue.count_notice()
                 self._in_hand.append(notice)
 
     async def _hand_over(self) -> None:

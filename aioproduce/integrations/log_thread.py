@@ -8,7 +8,9 @@ Invariants:
    exit, when threads that are no daemons would have been waited for already, without end.
 2. Nothing on its loop needs another thread: at that time no executor takes work any more. Names are resolved,
    and batches compressed, in this thread, which has nothing else to do.
-3. Whatever ends it, the handler is told once.
+3. Nothing is imported in it: `load()` did that before. A fork() while a thread imports leaves the child with
+   modules that are half there.
+4. Whatever ends it, the handler is told once.
 """
 
 from __future__ import annotations
@@ -25,12 +27,30 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from aioproduce.integrations.log_shipper import LogShipper
 
 if TYPE_CHECKING:
+    from aioproduce.config import ProducerConfig
     from aioproduce.integrations.log_queue import LogQueue
     from aioproduce.producer import Producer
 
 _log = logging.getLogger("aioproduce.logging")
 
 _T = TypeVar("_T")
+
+
+def load(config: ProducerConfig) -> None:
+    """Import all that a producer of this configuration loads when it starts, some 100 ms (invariant 3)."""
+    from aioproduce._native.record_batch import load_crc32c
+    from aioproduce.compression import codec_for
+    from aioproduce.drivers import asyncio as _driver  # noqa: F401
+    from aioproduce.installation import tell_if_interpreted
+    from aioproduce.wire.preload import preload
+
+    tell_if_interpreted()
+    preload()
+    load_crc32c()
+    codec = codec_for(config.compression_type)
+    if codec is not None:
+        codec.compress(memoryview(b"codecs import their libraries at the first use"))
+    "localhost".encode("idna")  # a codec that is loaded when the first name is resolved
 
 
 @final
@@ -67,7 +87,7 @@ class LogThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing: asyncio.Event | None = None
         self._close_seconds = 0.0
-        self._unacknowledged = 0
+        self._is_closing = False
         self.shipper: LogShipper | None = None
 
     @property
@@ -98,24 +118,20 @@ class LogThread:
         except (concurrent.futures.CancelledError, Exception) as error:
             _log.warning("not flushed: %s", error)
 
-    def close(self, timeout: float) -> int:
-        """Ship what there is and end, within so many seconds.
-
-        Returns:
-            How many lines were accepted by the producer and not acknowledged.
-        """
+    def close(self, timeout: float) -> None:
+        """Ship what there is and end, within so many seconds."""
         if threading.get_ident() == self.ident:
-            return 0  # it cannot wait for itself
+            return  # it cannot wait for itself
         until = time.monotonic() + timeout
+        self._is_closing = True
         if self._is_up.wait(timeout) and self._loop is not None and self._closing is not None:
             self._close_seconds = max(until - time.monotonic(), 0.0)
             try:
                 self._loop.call_soon_threadsafe(self._closing.set)
             except RuntimeError:
-                return self._unacknowledged  # it has ended
+                return  # it has ended
         # A little more: its own bound is that one.
         self._thread.join(max(until - time.monotonic(), 0.0) + 1.0)
-        return self._unacknowledged
 
     # -- the thread ---
 
@@ -148,6 +164,8 @@ class LogThread:
             shipping = self._loop.create_task(self.shipper.run())
             closing = self._loop.create_task(self._closing.wait())
             self._is_up.set()
+            if self._is_closing:  # nobody waited so long
+                self._closing.set()
             await asyncio.wait([shipping, closing], return_when=asyncio.FIRST_COMPLETED)
             until = self._loop.time() + self._close_seconds
             closing.cancel()
@@ -155,7 +173,6 @@ class LogThread:
             await producer.close(max(until - self._loop.time(), 0.0))
         finally:
             await producer.close(0)
-            self._unacknowledged = producer.abandoned_records
 
 
 @final

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from aioproduce.integrations.log_format import JsonFormatter
 from aioproduce.integrations.log_queue import LogQueue
 from aioproduce.integrations.log_shipper import LogShipper
-from aioproduce.integrations.log_thread import LogThread
+from aioproduce.integrations.log_thread import LogThread, load
 from aioproduce.producer import Producer
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ class KafkaLogHandler(logging.Handler):
             )
         # Refused here, where somebody sees it, and not in a thread later.
         self._config = None if bootstrap_servers is None else Producer(bootstrap_servers, **settings).config
+        if self._config is not None:
+            load(self._config)
         self._topic = topic
         self._flush_timeout = flush_timeout
         self._close_timeout = close_timeout
@@ -270,15 +272,14 @@ class KafkaLogHandler(logging.Handler):
         if not self._is_closed:
             self._is_closed = True
             thread = self._thread
-            unacknowledged = 0
             if thread is not None:
-                unacknowledged = thread.close(self._close_timeout)
-            lost = len(self._queue) + unacknowledged
+                thread.close(self._close_timeout)
+            lost = self._queue.accepted - self.counts().shipped
             # `logging` itself may be half taken down, and this handler the only one.
             if (lost or self._queue.dropped) and self._shipper is None and sys.stderr is not None:
                 print(
-                    f"aioproduce: of the log records for {self._topic!r} {lost} were not shipped at the end, and "
-                    f"{self._queue.dropped} found no room before",
+                    f"aioproduce: {lost} log record(s) for {self._topic!r} were not shipped, and "
+                    f"{self._queue.dropped} found no room",
                     file=sys.stderr,
                 )
         super().close()

@@ -1,0 +1,122 @@
+"""The examples of this folder's subject run as they stand; under real servers: `test_services_kafka`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from aioproduce.testing import FakeCluster
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+async def test_logging_to_kafka() -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / "logging_to_kafka.py")),
+        stdout=PIPE,
+        stderr=PIPE,
+        env=os.environ | {"PYTHONPATH": str(EXAMPLES.parent)},
+    )
+    out, err = await process.communicate()
+    assert process.returncode == 0, err.decode()
+    lines = out.decode().splitlines()
+    assert lines[:2] == [
+        "LogCounts(shipped=5, waiting=0, dropped=0, failed=0)",
+        "LogCounts(shipped=2, waiting=0, dropped=0, failed=0)",
+    ]
+    assert lines[2].strip() == "INFO shop the shop opens"
+    assert set(lines[3:6]) == {f"INFO shop sold one {item} 12.5" for item in ("apple", "pear", "plum")}
+    assert [line.strip() for line in lines[6:]] == [
+        "ERROR shop cannot sell",
+        "WARNING audit before there is a producer",
+        "WARNING audit while there is one",
+    ]
+    assert "Traceback" in err.decode()  # the console's own copy of the exception
+    assert "not shipped" not in err.decode()
+
+
+@contextlib.asynccontextmanager
+async def running(name: str, servers: str) -> AsyncIterator[tuple[httpx.AsyncClient, Any]]:
+    """An example as its docstring starts it, and a client of it."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(EXAMPLES / f"{name}.py")),
+        stdout=PIPE,
+        stderr=PIPE,
+        env=os.environ
+        | {
+            "PYTHONPATH": str(EXAMPLES.parent),
+            "PORT": str(port),
+            "KAFKA_BOOTSTRAP_SERVERS": servers,
+            "PYTHONUNBUFFERED": "1",
+        },
+    )
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=None) as client:
+            while True:
+                assert process.returncode is None, (await process.communicate())[1].decode()
+                try:
+                    if (await client.get("/health/ready")).status_code == 200:
+                        break
+                except httpx.ConnectError:
+                    pass
+                await asyncio.sleep(0.02)
+            yield client, process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+@pytest.mark.parametrize("name", ["fastapi_service", "aiohttp_service"])
+async def test_services(name: str) -> None:
+    async with (
+        FakeCluster(1, topics={"orders": 1}) as cluster,
+        running(name, cluster.bootstrap_servers) as (
+            client,
+            process,
+        ),
+    ):
+        order = {"customer": "7", "text": "two apples"}
+        answer = await client.post("/orders", json=order)
+        assert (answer.status_code, answer.json()) == (201, {"partition": 0, "offset": 0})
+        assert (await client.post("/visits", params={"page": "home"})).status_code == 202
+        assert (
+            await client.post("/orders", json={"customer": "7"} if "fastapi" in name else [])
+        ).status_code in (
+            400,
+            422,
+        )
+        process.send_signal(signal.SIGTERM)
+        _, err = await process.communicate()
+        assert "ended: every record that was accepted has its outcome" in err.decode()
+        first, second = cluster.records("orders")
+        assert (first.key, b"two apples" in (first.value or b""), second.value) == (b"7", True, b"home")
+
+
+def test_the_examples_can_be_imported_by_servers() -> None:
+    assert load("fastapi_service").app.title == "FastAPI"
+    assert load("aiohttp_service").make_app() is not None
