@@ -20,14 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast, final
 
 from aioproduce.core.effects import Compress, Connect, Send
-from aioproduce.drivers.choice import asyncio_loop_here
+from aioproduce.drivers.choice import asyncio_lookup
 from aioproduce.drivers.compression_workers import CompressionWorkers, compression_threads
 from aioproduce.drivers.sockets import reason, set_buffer_sizes
 from aioproduce.errors import BrokerConnectionError
@@ -192,9 +191,7 @@ class AsyncioDriver:
     ) -> None:
         self._loop = self.loop = asyncio.get_running_loop()
         # In a task of trio's guest mode asyncio's loop runs, too, and is not that task's.
-        self.running_loop: Callable[[], object] = (
-            asyncio_loop_here if "trio" in sys.modules else asyncio._get_running_loop
-        )
+        self.running_loop: Callable[[], object] = asyncio_lookup()
         self.is_running: Callable[[], bool] = self._loop.is_running
         self.current_task: Callable[[], object] = asyncio.current_task
         self._config = config

@@ -67,6 +67,20 @@ def asyncio_loop_here() -> object:
     return asyncio._get_running_loop()
 
 
+def asyncio_lookup() -> Callable[[], object]:
+    """`asyncio_loop_here()` for who asks often: what is imported is looked up once, here."""
+    asyncio: Any = sys.modules["asyncio"]
+    get_running_loop: Callable[[], object] = asyncio._get_running_loop
+    in_trio_task = getattr(sys.modules.get("trio.lowlevel"), "in_trio_task", None)
+    if in_trio_task is None:
+        return get_running_loop
+
+    def lookup() -> object:
+        return None if in_trio_task() and not _is_in_asyncio_task() else get_running_loop()
+
+    return lookup
+
+
 def _is_in_asyncio_task() -> bool:
     asyncio: Any = sys.modules.get("asyncio")
     return (
