@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import Any, Final, TypeAlias, final
 
 from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
-from aioproduce.errors import ArrowColumnError
+from aioproduce.errors import ArrowColumnError, MissingExtraError
 
 # A few hundred microseconds of converting at most.
 _ROWS: Final = 8192
@@ -86,14 +86,12 @@ def arrow_pieces(
         ArrowColumnError: a column is missing, or cannot be sent.
         TypeError: this is no Arrow data.
         ValueError: `names` names what there is not.
-        ImportError: pyarrow is missing.
+        MissingExtraError: pyarrow is missing.
     """
     try:
         import pyarrow
     except ImportError as error:
-        raise ImportError(
-            "send_arrow() needs pyarrow: pip install 'aioproduce[arrow]'", name="pyarrow"
-        ) from error
+        raise MissingExtraError("send_arrow()", extra="arrow", name="pyarrow") from error
     schema, batches = _batches(pyarrow, data)
     return _Reading(pyarrow, schema, names, has_topic=has_topic).pieces(batches)
 

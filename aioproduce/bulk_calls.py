@@ -174,7 +174,7 @@ class BulkCalls:
         Raises:
             ArrowColumnError: a column is missing or of a type that cannot be sent; nothing was queued.
             TypeError: this is no Arrow data.
-            ImportError: pyarrow is not installed.
+            MissingExtraError: pyarrow is not installed.
             PartialSendError: as in `send_many()`.
             ProducerStateError: as in `send()`.
 

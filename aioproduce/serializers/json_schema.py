@@ -56,9 +56,19 @@ class JsonSchemaSerializer(RegisteredSerializer[T]):
         self._validate = validate
         super().__init__(registry, _title(self._schema), options, self._schema is not None)
 
-    async def _schema_with_references(self) -> Schema:
-        assert self._schema is not None  # or the options would have been refused
+    @property
+    def schema(self) -> Schema:
+        """One's own schema, for `SchemaRegistryClient.check_compatibility()`.
+
+        Raises:
+            ValueError: it comes from the registry.
+        """
+        if self._schema is None:
+            raise ValueError("this serializer has no schema of its own: it writes with the registry's")
         return self._schema
+
+    async def _schema_with_references(self) -> Schema:
+        return self.schema
 
     async def _writer_for(self, schema_id: int, _schema: Schema, _subject: str) -> Write:
         prefix = schema_prefix(schema_id)

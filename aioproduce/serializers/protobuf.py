@@ -13,7 +13,7 @@ from aioproduce.serializers.schemas import Schema, SchemaReference
 from aioproduce.serializers.wire_format import message_indexes, schema_prefix
 
 try:
-    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError, Message
 except ModuleNotFoundError as error:
     if error.name not in ("google", "google.protobuf"):
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from aioproduce.serializers.registry import SchemaRegistryClient
 
 M = TypeVar("M", bound=Message)
+
+FileDescriptorProto: TypeAlias = descriptor_pb2.FileDescriptorProto
 
 ReferenceSubject: TypeAlias = Callable[[str], str]
 """The subject that an imported file is registered under, from its path."""

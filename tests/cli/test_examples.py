@@ -100,3 +100,14 @@ async def test_quickstart() -> None:
     assert "10,000 records acknowledged" in outcome.out
     assert "told: [None]" in outcome.out
     assert "above max.request.size=1,048,576" in outcome.out
+
+
+async def test_schema_registry() -> None:
+    outcome = await run_example("schema_registry.py")
+
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "1,000 orders acknowledged" in outcome.out
+    assert "refused: the value serializer for topic 'orders' failed" in outcome.out
+    assert "with a price: not compatible" in outcome.out
+    assert "refused: orders-value: change the schema" in outcome.out
+    assert "1,000 orders read back, of 3 customers" in outcome.out

@@ -1,0 +1,152 @@
+"""Each extra of pyproject.toml: what it brings is named by an error where it is missing, and by nobody else.
+
+1. A library is missing here by an entry of `sys.modules` that says so: the import fails as it would, by that name.
+2. Every extra has a row; one that is added without is a failure.
+3. What belongs to no extra, or to another one, works without it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+EXTRAS: dict[str, list[str]] = PYPROJECT["project"]["optional-dependencies"]
+
+# What is for people who develop, and is a list of what others have.
+COLLECTIONS = {"bench", "dev"}
+# Nothing of ours asks for them: they are the loop that the caller runs.
+NEVER_ASKED_FOR = {"uvloop", "trio"}
+
+# Extra, the library that is missing, and a program that wants it.
+ASKED_BY_IMPORT = [
+    ("prometheus", "prometheus_client", "import aioproduce.reporters.prometheus"),
+    ("opentelemetry", "opentelemetry", "import aioproduce.reporters.opentelemetry"),
+    ("aiokafka", "aiokafka", "import aioproduce.compat.aiokafka"),
+    ("confluent", "confluent_kafka", "import aioproduce.compat.confluent"),
+    ("fastapi", "fastapi", "import aioproduce.integrations.fastapi"),
+    ("aiohttp", "aiohttp", "import aioproduce.integrations.aiohttp"),
+    ("avro", "fastavro", "from aioproduce.serializers import AvroSerializer"),
+    ("protobuf", "google.protobuf", "from aioproduce.serializers import ProtobufSerializer"),
+    ("protobuf", "google", "from aioproduce.serializers import ProtobufSerializer"),
+    ("registry", "httpx2", "from aioproduce.serializers import SchemaRegistryClient"),
+    (
+        "arrow",
+        "pyarrow",
+        "from aioproduce.arrow_columns import arrow_pieces; arrow_pieces(None, {}, has_topic=True)",
+    ),
+    (
+        "dashboard",
+        "uvicorn",
+        "import asyncio, aioproduce.dashboard; from aioproduce import Producer;"
+        " asyncio.run(aioproduce.dashboard.serve(Producer('localhost:1'), port=0).__aenter__())",
+    ),
+]
+# Extra, library, and a program that says it on stderr or stdout and not by an exception of ours.
+TOLD = [
+    ("cli", "typer", "import aioproduce.cli; aioproduce.cli.main(['--help'])"),
+    ("cli", "rich", "import aioproduce.cli; aioproduce.cli.main(['--help'])"),
+    (
+        "plot",
+        "matplotlib",
+        "import aioproduce.cli; aioproduce.cli.main(['perf', '--topic', 't', '--num-records', '1', "
+        "'--record-size', '1', '--throughput', '-1', '-b', 'localhost:1', '--plot', 'a.svg'])",
+    ),
+    (
+        "telemetry",
+        "opentelemetry.proto",
+        "from aioproduce.telemetry_payload import TelemetryPayload;"
+        " print(TelemetryPayload(None, 0, {}).unavailable())",
+    ),
+]
+# What needs no extra, or another one than what is missing.
+INDEPENDENT = [
+    ("google", "from aioproduce.serializers import AvroSerializer, SchemaRegistryClient"),
+    ("fastavro", "from aioproduce.serializers import ProtobufSerializer, JsonSchemaSerializer"),
+    ("httpx2", "from aioproduce.serializers import SerializingProducer, JsonSerializer, StringSerializer"),
+    ("httpx2", "from aioproduce.serializers import Schema, Serializer, record_name, JsonSchemaSerializer"),
+    ("httpx2", "from aioproduce.testing import FakeSchemaRegistry, FakeCluster"),
+    ("fastavro", "from aioproduce.testing import FakeSchemaRegistry, FakeCluster"),
+    ("fastapi", "import aioproduce.integrations.aiohttp"),
+    ("aiohttp", "import aioproduce.integrations.fastapi"),
+    ("aiokafka", "import aioproduce.compat.confluent"),
+    ("confluent_kafka", "import aioproduce.compat.aiokafka"),
+    ("trio", "import aioproduce, asyncio; from aioproduce import Producer; Producer('localhost:1')"),
+    ("uvloop", "import aioproduce, asyncio; from aioproduce import Producer; Producer('localhost:1')"),
+]
+
+
+def ids(rows: list[tuple[str, str, str]]) -> list[str]:
+    return [f"{extra}-{library}" for extra, library, _ in rows]
+
+
+def run_without(library: str, program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules[{library!r}] = None\n{program}"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(("extra", "library", "program"), ASKED_BY_IMPORT, ids=ids(ASKED_BY_IMPORT))
+def test_what_is_missing_raises_an_error_that_names_the_extra(extra: str, library: str, program: str) -> None:
+    indented = program.replace("\n", "\n    ")
+    done = run_without(
+        library,
+        f"""
+from aioproduce.errors import MissingExtraError
+try:
+    {indented}
+except MissingExtraError as error:
+    assert isinstance(error, ImportError)
+    print(error.extra, error.name, error)
+""",
+    )
+
+    assert done.returncode == 0, done.stderr
+    told_extra, told_library, message = done.stdout.split(" ", 2)
+    assert told_extra == extra
+    assert told_library.partition(".")[0] == library.partition(".")[0]
+    assert message.strip().endswith(f"which is not installed: pip install 'aioproduce[{extra}]'")
+
+
+@pytest.mark.parametrize(("extra", "library", "program"), TOLD, ids=ids(TOLD))
+def test_what_is_missing_is_told_with_the_extra(extra: str, library: str, program: str) -> None:
+    done = run_without(library, program)
+
+    assert f"pip install 'aioproduce[{extra}]'" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("library", "program"), INDEPENDENT, ids=[f"{library}-{program[:60]}" for library, program in INDEPENDENT]
+)
+def test_what_does_not_need_it_works_without(library: str, program: str) -> None:
+    done = run_without(library, program)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_every_extra_has_a_row() -> None:
+    rows = {extra for extra, _, _ in ASKED_BY_IMPORT + TOLD}
+
+    assert rows | NEVER_ASKED_FOR | COLLECTIONS == set(EXTRAS)
+    assert not rows & NEVER_ASKED_FOR
+
+
+def test_an_extra_that_is_named_exists() -> None:
+    """Whatever the package tells people to install."""
+    package = Path(__file__).parents[2] / "aioproduce"
+    named = {
+        part.partition("]")[0]
+        for source in package.rglob("*.py")
+        for part in source.read_text().split("aioproduce[")[1:]
+    }
+    assert named - {"extra", "{extra}"} <= set(EXTRAS)
+    assert {"avro", "cli", "dashboard"} & named
