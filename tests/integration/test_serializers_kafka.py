@@ -47,9 +47,7 @@ def fake() -> Iterator[FakeSchemaRegistry]:
     confluent.close_all()
 
 
-def read_back(
-    cluster: KafkaCluster, topic: str, count: int, *, key: Any, value: Any
-) -> list[tuple[Any, Any, list[tuple[str, bytes]] | None]]:
+def read_back(cluster: KafkaCluster, topic: str, count: int, *, key: Any, value: Any) -> list[Any]:
     """All records of a topic by Confluent's consumer: key, value and headers; and that there is none more."""
     consumer = DeserializingConsumer(
         {
@@ -67,7 +65,7 @@ def read_back(
         ends = sum(consumer.get_watermark_offsets(each)[1] for each in partitions)
         assert ends == count
         consumer.assign(partitions)
-        found = []
+        found: list[Any] = []
         while len(found) < count:
             message = consumer.poll(10.0)
             if message is not None:

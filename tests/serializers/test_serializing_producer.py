@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, assert_type
 
 import pytest
+import trio
 
 from aioproduce import Producer
 from aioproduce.errors import (
@@ -34,6 +35,7 @@ from aioproduce.serializers import (
     StringSerializer,
 )
 from aioproduce.testing import FakeCluster, FakeSchemaRegistry
+from tests.drivers.loop_thread import cluster_aside
 from tests.serializers import confluent
 from tests.serializers.messages import Refund
 
@@ -497,3 +499,42 @@ async def test_a_serializer_that_awaits_only_at_times(cluster: FakeCluster) -> N
 
     assert [record.value for record in cluster.records("orders")] == [b"k:a", b"k:b"]
     assert json.dumps(keys, default=bytes.decode) == '{"orders": "k:"}'
+
+
+def test_under_trio(fake: FakeSchemaRegistry) -> None:
+    with cluster_aside(1, topics={"orders": 1}) as aside:
+
+        async def main() -> None:
+            async with (
+                SchemaRegistryClient(fake.url, retries=0) as registry,
+                SerializingProducer(
+                    aside.bootstrap_servers,
+                    key_serializer=str.encode,
+                    value_serializer=AvroSerializer[dict[str, int]](registry, ORDER),
+                ) as producer,
+                trio.open_nursery() as nursery,
+            ):
+                for number in range(100):
+                    nursery.start_soon(producer.send_and_wait, "orders", {"id": number}, "a")
+            fake.hold()
+            async with (
+                SchemaRegistryClient(fake.url, retries=0) as registry,
+                SerializingProducer(
+                    aside.bootstrap_servers, value_serializer=AvroSerializer[Any](registry, ORDER)
+                ) as producer,
+            ):
+                with pytest.raises(SerializationTimeoutError):
+                    await producer.send("orders", {"id": 1}, timeout=0.02)
+                with trio.move_on_after(0.02) as scope:
+                    await producer.send("orders", {"id": 1})
+                assert scope.cancelled_caught
+                assert producer.producer.outstanding_bytes == 0
+            fake.release()
+
+        trio.run(main)
+        read = confluent.avro_reader(fake.url)
+        found = [read(record.value, confluent.context()) for record in aside.records("orders")]
+
+    assert sorted(order["id"] for order in found) == list(range(100))
+    posted = [request for request in fake.requests if request.method == "POST"]
+    assert len(posted) <= 3  # one of the hundred, and what was given up
