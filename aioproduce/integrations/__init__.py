@@ -8,6 +8,7 @@ Used by applications; nothing in aioproduce imports it.
 | `background` | sends that nobody waits for, counted and drained |
 | `answers` | which HTTP answer an error is |
 | `shutdown_signals` | to hear of SIGTERM without taking it from the server |
+| `service_metrics` | what a service counts, for Prometheus (extra `prometheus`) |
 | `starlette`, `fastapi`, `aiohttp` | the same for each framework (extras `fastapi`, `aiohttp`) |
 | `logging` | `KafkaLogHandler`: log records as records |
 

@@ -234,19 +234,18 @@ class ProducerService:
         _log.info(
             "%s: not ready from now on; %d record(s) are not acknowledged yet",
             signal.Signals(self._signal).name if self._signal else "told to drain",
-            self.counts().outstanding,
+            self.outstanding_records,
         )
         self._overdue = self._loop.call_later(self._drain_timeout, self._tell_overdue)
 
     def _tell_overdue(self) -> None:
-        counts = self.counts()
         _log.warning(
             "%g s after it was told to end the server has not ended the application: it waits for a request or a "
             "connection (uvicorn: --timeout-graceful-shutdown). %d accepted record(s) are not acknowledged, and %d "
             "of the background are under way: if it is killed now, they may be lost",
             self._drain_timeout,
-            counts.outstanding,
-            counts.background_pending,
+            self.outstanding_records,
+            self.counts().background_pending,
         )
 
     def _report_end(self, producer: Producer, background: BackgroundSends, seconds: float) -> None:
@@ -310,11 +309,10 @@ class ProducerService:
         return Health(True, ())
 
     def counts(self) -> ServiceCounts:
-        """What it did and has under way, for metrics."""
-        producer, background = self._producer, self._background
+        """What it did and has under way, for metrics. May be asked for in any thread."""
+        background = self._background
         is_over = self.state is ServiceState.STOPPED
         return ServiceCounts(
-            outstanding=0 if producer is None else producer.outstanding_records,
             undelivered=self._undelivered,
             unknown_outcomes=self._unknown_outcomes,
             background_pending=0 if background is None else background.pending,
@@ -323,6 +321,11 @@ class ProducerService:
             background_failed=self._past_failed + (0 if background is None or is_over else background.failed),
             refused_answers=self._refused_answers,
         )
+
+    @property
+    def outstanding_records(self) -> int:
+        """Records that were accepted and have no outcome yet. To be asked on the event loop."""
+        return 0 if self._producer is None else self._producer.outstanding_records
 
     # -- sending ---
 
@@ -468,7 +471,7 @@ def _report_at_exit() -> None:
         producer = service.producer
         if service._pid != os.getpid():
             continue  # a child after fork(): these records are its parent's
-        lost = counts.outstanding + producer.abandoned_records
+        lost = service.outstanding_records + producer.abandoned_records
         if lost or counts.background_pending:
             _log.error(
                 "the process ends, and its server skipped the application's end: %d accepted record(s) are not "

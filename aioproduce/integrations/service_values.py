@@ -40,7 +40,6 @@ class ServiceCounts:
     """What a service did, in totals since its first start, and what it has under way.
 
     Attributes:
-        outstanding: Records that were accepted and have no outcome yet.
         undelivered: Records that were given up when the service ended, accepted or taken for the background.
         unknown_outcomes: Sends whose request had no more time when they were accepted and not acknowledged.
         background_pending: Records sent in the background that have no outcome yet.
@@ -49,7 +48,6 @@ class ServiceCounts:
         refused_answers: Answers of 503 that were given for the want of room, of a broker or of time.
     """
 
-    outstanding: int
     undelivered: int
     unknown_outcomes: int
     background_pending: int

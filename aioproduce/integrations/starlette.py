@@ -127,6 +127,7 @@ def _health_response(service: ProducerService, health: Health, word: str) -> Res
     document = {
         "status": word if health.is_well else f"not {word}",
         "reasons": health.reasons,
+        "outstanding_records": service.outstanding_records,
         **service.counts().as_dict(),
     }
     return Response(

@@ -164,7 +164,7 @@ async def test_not_acknowledged_in_time_the_outcome_is_unknown_and_the_record_go
         assert error.topic == "orders"
         assert error.waited >= 0.01
         assert service.counts().unknown_outcomes == 1
-        assert service.counts().outstanding == 1
+        assert service.outstanding_records == 1
         stall(cluster, is_stalled=False)
         assert (await error.delivery).offset == 0
     assert values(cluster) == [b"1"]
@@ -176,7 +176,7 @@ async def test_not_accepted_in_time_nothing_is_queued(cluster: FakeCluster) -> N
         with pytest.raises(MaxBlockTimeoutError):
             await service.send("unknown", b"1", deadline=service.deadline("0.01"))
         assert service.counts().unknown_outcomes == 0
-        assert service.counts().outstanding == 0
+        assert service.outstanding_records == 0
 
 
 async def test_a_request_without_time_sends_nothing(cluster: FakeCluster) -> None:
@@ -273,7 +273,7 @@ async def test_what_is_not_acknowledged_by_then_is_counted_and_told(
         for _ in range(2):
             service.background("nowhere", b"1")
         await asyncio.sleep(0)
-        assert service.counts().outstanding == 3
+        assert service.outstanding_records == 3
         await service.stop(0.01)
     assert service.counts().undelivered == 5
     assert service.counts().background_failed == 2
