@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, cast, final
 
 from aioproduce._native.hand_over import BlockingPath
-from aioproduce._native.record_batch import record_size_upper_bound
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.deliveries import BlockingDeliveries
 from aioproduce.bulk import Rows, partial_send
@@ -143,7 +142,7 @@ class BlockingProducer(BlockingPath):
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)
-        if session is not None and not self._is_closed and not session.hand_over.is_forked():
+        if session is not None and not (session.is_over or session.hand_over.is_forked()):
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self, stacklevel=2)
             session.close_soon()
 
@@ -240,11 +239,11 @@ class BlockingProducer(BlockingPath):
             if number is not None:
                 check_partition(number)
             listed = None if listed is None else list(listed)
-            size = record_size_upper_bound(key, value, listed)
+            size = producer._life.sender.accumulator.size_of(key, value, listed)
             delivery = session.hand_over.make(
                 name, key, value, listed, number, milliseconds, _both(on_outcome, on_delivery)
             )
-            if size <= self.config.batch_size and session.hand_over.knows(name, number):
+            if size <= self.config.buffer_memory and session.hand_over.knows(name, number):
                 session.put(delivery, bound)
             else:
                 session.call(session.accept, delivery, bound)

@@ -15,11 +15,12 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
-from aioproduce.errors import ForcedCloseError, ProducerError
+from aioproduce.errors import ForcedCloseError, ProducerClosedError, ProducerError
 from aioproduce.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -42,9 +43,10 @@ class _Lane:
 
     __slots__ = ("entries", "task")
 
+    task: asyncio.Task[None]
+
     def __init__(self) -> None:
         self.entries: deque[BlockingDelivery] = deque()
-        self.task: asyncio.Task[None] | None = None
 
 
 @final
@@ -169,9 +171,11 @@ class Pump:
                 delivery = await admission.append_waiting(
                     topic, key, value, headers, partition, timestamp, self._time_left(entry)
                 )
+        except ProducerClosedError:
+            self._refuse(entry, forced_close(entry))
+            return
         except Exception as error:
             self._refuse(entry, error)
-            self._life.check_running()
             return
         if delivery is not None:
             self._is_in(entry, delivery)
@@ -192,6 +196,8 @@ class Pump:
                     delivery = await self._life.admission.append_waiting(
                         topic, key, value, headers, partition, timestamp, self._time_left(entry)
                     )
+                except ProducerClosedError:
+                    self._refuse(entry, forced_close(entry))
                 except Exception as error:
                     self._refuse(entry, error)
                 else:
@@ -224,21 +230,30 @@ class Pump:
         """
         try:
             async with asyncio.timeout(timeout):
-                if self._left < (mark := self._hand_over.sent):
-                    waiter = asyncio.get_running_loop().create_future()
-                    self._marks.append((mark, waiter))
-                    await waiter
+                await self._reached(self._hand_over.sent)
                 while self._lanes:
-                    tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
-                    await asyncio.wait(tasks)
+                    await asyncio.wait([lane.task for lane in self._lanes.values()])
         except TimeoutError:
             return False
         return True
 
+    async def behind(self, topic: str, timeout: float) -> None:
+        """Wait, `timeout` seconds at most, until no record of a topic that was handed over before is in front."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._reached(self._hand_over.sent)
+                while (lane := self._lanes.get(topic)) is not None:
+                    await asyncio.wait([lane.task])
+
+    async def _reached(self, mark: int) -> None:
+        if self._left < mark:
+            waiter = asyncio.get_running_loop().create_future()
+            self._marks.append((mark, waiter))
+            await waiter
+
     async def end(self, make_error: Callable[[BlockingDelivery], BaseException]) -> None:
         """Refuse what is left, answer every question; the hand-over is shut, the Producer at its end."""
         for lane in list(self._lanes.values()):
-            assert lane.task is not None
             lane.task.cancel()
             await asyncio.wait([lane.task])
         left = [entry for lane in self._lanes.values() for entry in lane.entries]

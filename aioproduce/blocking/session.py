@@ -20,9 +20,11 @@ import contextlib
 import logging
 import threading
 import time
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, final
 
+from anyio import CancelScope
 from anyio.from_thread import start_blocking_portal
 
 from aioproduce._native.hand_over import HandOver
@@ -30,6 +32,7 @@ from aioproduce.blocking import lifetime
 from aioproduce.blocking.line import Line
 from aioproduce.blocking.pump import Pump, forced_close
 from aioproduce.errors import (
+    BufferExhaustedError,
     FlushTimeoutError,
     ForkedProcessError,
     LoopThreadError,
@@ -40,7 +43,7 @@ from aioproduce.producer import Producer
 from aioproduce.producer_life import ProducerState
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from anyio.from_thread import BlockingPortal
 
@@ -48,6 +51,9 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.config import ProducerConfig
     from aioproduce.deliveries import Deliveries
+
+_Call: TypeAlias = "concurrent.futures.Future[Any]"
+"""A call in the loop thread that a thread waits for."""
 
 _log = logging.getLogger("aioproduce")
 
@@ -73,6 +79,7 @@ class Session:
     """
 
     __slots__ = (
+        "_calls",
         "_config",
         "_death",
         "_exit_timeout",
@@ -101,6 +108,7 @@ class Session:
         self._exit_timeout = exit_timeout
         self.producer = Producer(config)
         self._death: BaseException | None = None
+        self._calls: dict[asyncio.Task[Any], _Call] = {}
         self._is_closing = False
         self._is_over = threading.Event()
         self._over: concurrent.futures.Future[None] | None = None
@@ -141,7 +149,10 @@ class Session:
         """Close while the interpreter exits: in bounded time, whatever the loop thread is at."""
         if self.hand_over.is_forked() or self._is_over.is_set() or self.is_loop_thread():
             return
-        closing = self._portal.start_task_soon(self._close, self._exit_timeout)
+        try:
+            closing = self._submit(self._close, self._exit_timeout)
+        except RuntimeError:
+            return  # it died, and has settled everything
         concurrent.futures.wait([closing], self._exit_timeout + _GRACE)
         if not closing.done():
             _log.error(
@@ -155,10 +166,16 @@ class Session:
             _log.warning("a BlockingProducer was not closed before the exit: %d record(s) failed", left)
 
     def close_soon(self) -> None:
-        """Begin to close, waiting for nothing: nobody has this producer any more."""
+        """Close, without waiting for it: nobody has this producer any more."""
         if not self._is_over.is_set() and not self.hand_over.is_forked():
-            with contextlib.suppress(RuntimeError):  # it ended by itself meanwhile
-                self._portal.start_task_soon(self._close_unasked)
+            closing = threading.Thread(target=self.close, args=(None,), daemon=True, name="aioproduce close")
+            with contextlib.suppress(RuntimeError):  # the interpreter exits, and begins no threads any more
+                closing.start()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed."""
+        return self._is_over.is_set()
 
     def _over_now(self, timeout: float | None) -> None:
         """Wait for the end of the loop thread, which is on its way, and drop the portal."""
@@ -195,6 +212,8 @@ class Session:
         started.set_result(None)
         try:
             await self._pump.run()
+        except ProducerClosedError:
+            _log.debug("closed while records waited for room", exc_info=True)
         except BaseException as error:
             self._death = error
             raise
@@ -205,8 +224,12 @@ class Session:
         """Settle everything, whatever the end is (invariant 2)."""
         self.hand_over.shut()
         self._line.dissolve()
-        await self.producer.close(0)
-        await self._pump.end(self._why_over)
+        # A loop that is stopped by force cancels whatever waits, again and again.
+        with CancelScope(shield=True):
+            try:
+                await self.producer.close(0)
+            finally:
+                await self._pump.end(self._why_over)
 
     def _why_over(self, entry: BlockingDelivery) -> BaseException:
         return forced_close(entry) if self._death is None else self.ended_error()
@@ -228,33 +251,61 @@ class Session:
         finally:
             self._pump.stop()
 
-    async def _close_unasked(self) -> None:
-        await self._close(None)
-        lifetime.ended(self)
-
     # -- calls ---
 
-    def call(self, function: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    def call(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
         """Run a coroutine function in the loop thread, and wait for what it gives.
 
         Raises:
             LoopThreadError: called in the loop thread.
             ProducerClosedError: the loop thread has ended; SenderDiedError if it died.
         """
-        self.check_may_wait(f"{getattr(function, '__name__', 'the call').strip('_')}()")
+        self.check_may_wait(f"{_name_of(function)}()")
         if self._is_over.is_set():
             raise self.ended_error()
         try:
-            future = self._portal.start_task_soon(function, *arguments)
+            future = self._submit(function, *arguments)
         except RuntimeError as error:
             raise self.ended_error() from error
         try:
             return self._wait_for(future)
-        except concurrent.futures.CancelledError as error:
-            raise self.ended_error() from error
         except BaseException:
-            future.cancel()  # Ctrl-C, say: nobody waits for it any more
+            if not future.done() and not future.cancel():  # Ctrl-C, say
+                with contextlib.suppress(RuntimeError):
+                    self._loop.call_soon_threadsafe(self._give_up, future)
             raise
+
+    def _submit(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> _Call:
+        """Begin a call. Unlike the portal's, this does not wait for the loop's next turn: it may be stuck.
+
+        Raises:
+            RuntimeError: the loop is closed.
+        """
+        call: _Call = concurrent.futures.Future()
+        self._loop.call_soon_threadsafe(self._begin, call, function, arguments)
+        return call
+
+    def _begin(self, call: _Call, function: Callable[..., Coroutine[Any, Any, Any]], arguments: Any) -> None:
+        if not call.set_running_or_notify_cancel():
+            return
+        task = self._loop.create_task(function(*arguments), name=f"aioproduce {_name_of(function)}")
+        self._calls[task] = call
+        task.add_done_callback(self._answer)
+
+    def _answer(self, task: asyncio.Task[Any]) -> None:
+        call = self._calls.pop(task)
+        if task.cancelled():
+            call.set_exception(self.ended_error())
+        elif (error := task.exception()) is not None:
+            call.set_exception(error)
+        else:
+            call.set_result(task.result())
+
+    def _give_up(self, call: _Call) -> None:
+        """Cancel a call that nobody waits for any more; in the loop thread."""
+        for task, other in self._calls.items():
+            if other is call:
+                task.cancel()
 
     def _wait_for(self, future: concurrent.futures.Future[Any]) -> Any:
         while not concurrent.futures.wait([future], _LOOKS_EVERY).done:
@@ -313,8 +364,6 @@ class Session:
         raise self._exhausted(delivery, time.monotonic() - began_at)
 
     def _exhausted(self, delivery: BlockingDelivery, waited: float) -> BaseException:
-        from aioproduce.errors import BufferExhaustedError
-
         _, key, value, *_ = delivery.record
         return BufferExhaustedError(
             f"no room came free within {waited:.3f} s (max.block.ms, or timeout=): "
@@ -326,12 +375,13 @@ class Session:
         )
 
     async def accept(self, delivery: BlockingDelivery, timeout: float) -> None:
-        """Accept a record on its own, waiting for its topic; in the loop thread."""
+        """Accept a record on its own, behind those of its thread, waiting for its topic; in the loop thread."""
         life = self.producer._life
+        began_at = time.monotonic()
+        await self._pump.behind(delivery.topic, timeout)
         life.check_running()
-        # Behind what the same thread handed over before.
-        await self._pump.through(timeout)
-        accepted: DeliveryFuture = await life.admission.append_waiting(*delivery.record, timeout)
+        left = max(timeout - (time.monotonic() - began_at), 0.0)
+        accepted: DeliveryFuture = await life.admission.append_waiting(*delivery.record, left)
         delivery.accepted_as(accepted)
 
     async def flush(self, timeout: float | None) -> None:
@@ -362,7 +412,7 @@ class Session:
         self, topic: str, values: list[Any], keys: list[Any] | None, **settings: Any
     ) -> Deliveries:
         """As `Producer.send_many()`, behind what was handed over before."""
-        await self._pump.through(self._config.max_block)
+        await self._pump.behind(topic, self._config.max_block)
         return await self.producer.send_many(topic, values, keys, **settings)
 
     def settle(
@@ -397,3 +447,9 @@ class Session:
         """Count a record whose `send()` raised."""
         with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody reads the count
             self._loop.call_soon_threadsafe(self.producer._life.refused)
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    return function.__name__.strip("_")

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, thread
 from threading import Lock, get_native_id
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
@@ -88,7 +88,12 @@ class CompressionWorkers:
             self._active += 1
         if self._executor is None:
             self._executor = self._make_executor()
-        self._executor.submit(self._work)
+        try:
+            self._executor.submit(self._work)
+        except RuntimeError:
+            if not _is_exiting():
+                raise
+            self._work()  # no thread begins anything any more: what is left is done here
 
     def close(self) -> None:
         """Let the threads end, without waiting for them; jobs that none has begun end now. In the loop's thread."""
@@ -143,11 +148,16 @@ def compression_threads() -> Executor:
     return ThreadPoolExecutor(THREADS, thread_name_prefix="aioproduce compression", initializer=_step_back)
 
 
+def _is_exiting() -> bool:
+    """Whether the interpreter exits, and `concurrent.futures` has ended its threads (before `atexit`)."""
+    return bool(getattr(thread, "_shutdown", False))
+
+
 def _step_back() -> None:
     """Run when no thread of usual priority wants the processor, the loop's above all."""
     if sys.platform == "linux":
-        thread = get_native_id()
-        os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + _NICENESS)
+        own = get_native_id()
+        os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + _NICENESS)
 
 
 def _run(job: Compress) -> Finished:

@@ -14,7 +14,7 @@ from anyio.from_thread import start_blocking_portal
 from aioproduce.testing import FakeCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
 PATIENCE = 120.0
@@ -58,9 +58,14 @@ class ThreadedCluster:
         found: list[Any] = self.call(lambda cluster: cluster.records(topic, partition))
         return found
 
-    def stall(self) -> None:
-        """Answer nothing from now on."""
-        self.call(lambda cluster: cluster.faults.stall(0) if 0 in cluster.ports else cluster.faults.stall(1))
+    @contextlib.contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Answer nothing until the block ends, or `resume()`."""
+        self.call(lambda cluster: cluster.faults.stall(next(iter(cluster.ports))))
+        try:
+            yield
+        finally:
+            self.resume()
 
     def resume(self) -> None:
         """Answer again."""

@@ -1,0 +1,286 @@
+"""Threads that send: `python -m benchmarks.blocking`, BlockingProducer beside confluent-kafka's Producer.
+
+A process of each takes turns of a fraction of a second against one null broker, so what else the machine does meets
+all of them. A ratio is of two turns that follow each other; shown are medians, and the least and the largest.
+
+1. The settings are the same (`cases.Settings`); a turn ends when every record is acknowledged and called back for.
+2. confluent-kafka wants to be polled: in every thread after each hundred records ("polled by all"), or in a thread of
+   its own ("polled by one"). Both are measured, since which is faster depends on the number of threads.
+3. The broker's count must be what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from statistics import median
+from typing import Any, Final, final
+
+from rich.console import Console
+from rich.table import Table
+
+from aioproduce import BlockingProducer
+from benchmarks.cases import PARTITIONS, TOPIC, Case
+from benchmarks.clients.confluent_client import settings_of
+from benchmarks.null_broker import null_broker
+from benchmarks.process import payload
+
+VALUES: Final = payload(100)
+OURS: Final = ("callbacks", "futures")
+THEIRS: Final = ("confluent, polled by all", "confluent, polled by one")
+
+Turn = Callable[[int, int], None]
+"""Sends so many records from so many threads, and waits until all are acknowledged."""
+
+
+def in_threads(threads: int, work: Callable[[], object]) -> None:
+    """Run it in so many threads at once."""
+    started = [threading.Thread(target=work) for _ in range(threads)]
+    for thread in started:
+        thread.start()
+    for thread in started:
+        thread.join()
+
+
+@final
+class _Count:
+    """Delivery callbacks count here; each is called in one thread at a time."""
+
+    def __init__(self) -> None:
+        self.acknowledged = 0
+
+    def __call__(self, first: Any, second: Any) -> None:
+        # Ours gets (metadata, error), theirs (error, message).
+        self.acknowledged += 1
+
+    def check(self, expected: int) -> None:
+        if self.acknowledged != expected:
+            raise RuntimeError(f"{expected} records were sent, and {self.acknowledged} called back for")
+        self.acknowledged = 0
+
+
+# -- the clients ---
+
+
+def _ours(servers: str, mode: str) -> tuple[Turn, Callable[[], object]]:
+    settings = Case("blocking", "").settings
+    producer = BlockingProducer(
+        servers,
+        linger_ms=settings.linger_ms,
+        batch_size=settings.batch_size,
+        buffer_memory=settings.buffer_memory,
+    )
+    producer.start()
+    send = producer.send
+
+    def callbacks(records: int, threads: int) -> None:
+        count = _Count()
+
+        def work() -> None:
+            for number in range(records // threads):
+                send(TOPIC, VALUES[number % 1000], on_delivery=count)
+
+        in_threads(threads, work)
+        producer.flush()
+        count.check(records)
+
+    def futures(records: int, threads: int) -> None:
+        def work() -> None:
+            deliveries = [send(TOPIC, VALUES[number % 1000]) for number in range(records // threads)]
+            for delivery in deliveries:
+                delivery.result()
+
+        in_threads(threads, work)
+
+    return (callbacks if mode == "callbacks" else futures), producer.close
+
+
+def _theirs(servers: str, mode: str) -> tuple[Turn, Callable[[], object]]:
+    from confluent_kafka import Producer
+
+    producer = Producer(settings_of(Case("blocking", ""), servers))
+    produce, poll = producer.produce, producer.poll
+    is_polled_by_one = mode.endswith("one")
+    ended = threading.Event()
+
+    def turn(records: int, threads: int) -> None:
+        count = _Count()
+
+        def work() -> None:
+            for number in range(records // threads):
+                while True:
+                    try:
+                        produce(TOPIC, VALUES[number % 1000], on_delivery=count)
+                        break
+                    except BufferError:
+                        if is_polled_by_one:
+                            time.sleep(0.001)
+                        else:
+                            poll(0.001)
+                if not is_polled_by_one and number % 100 == 0:
+                    poll(0)
+
+        in_threads(threads, work)
+        producer.flush()
+        count.check(records)
+
+    def poll_on() -> None:
+        while not ended.is_set():
+            poll(0.1)
+
+    poller = threading.Thread(target=poll_on)
+    if is_polled_by_one:
+        poller.start()
+
+    def close() -> None:
+        ended.set()
+        if is_polled_by_one:
+            poller.join()
+
+    return turn, close
+
+
+# -- the worker ---
+
+
+def work(mode: str, servers: str) -> None:
+    """Do a turn for each line on standard input (records, threads), and tell its seconds, and the processor's."""
+    turn, close = (_ours if mode in OURS else _theirs)(servers, mode)
+    turn(8_000, 8)
+    gc.collect()
+    gc.freeze()
+    print(json.dumps({}), flush=True)
+    while line := sys.stdin.readline().strip():
+        records, threads = json.loads(line)
+        began, cpu = time.perf_counter(), time.process_time()
+        turn(records, threads)
+        print(json.dumps([time.perf_counter() - began, time.process_time() - cpu]), flush=True)
+    close()
+
+
+@final
+class Worker:
+    """A client in a process of its own."""
+
+    def __init__(self, mode: str, servers: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.blocking", "--worker", servers, "--mode", mode],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._read()
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"a worker ended with {self._process.wait()}")
+        return json.loads(line)
+
+    def turn(self, records: int, threads: int) -> tuple[float, float]:
+        """Let it send: records per second, and the processor's microseconds per record."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([records, threads]) + "\n")
+        self._process.stdin.flush()
+        seconds, cpu = self._read()
+        return records / seconds, cpu / records * 1e6
+
+    def end(self) -> None:
+        """Let it close its producer."""
+        self._process.communicate("\n")
+
+
+# -- the comparison ---
+
+
+def compare(records: int, turns: int, threads: tuple[int, ...]) -> list[dict[str, Any]]:
+    """All modes at each number of threads."""
+    modes = [*OURS, *THEIRS]
+    found: dict[tuple[int, str], list[tuple[float, float]]] = {}
+    with null_broker(topics={TOPIC: PARTITIONS}) as broker:
+        workers = {mode: Worker(mode, broker.bootstrap_servers) for mode in modes}
+        for count in threads:
+            for turn in range(turns):
+                for mode in modes if turn % 2 else reversed(modes):
+                    found.setdefault((count, mode), []).append(workers[mode].turn(records, count))
+        for worker in workers.values():
+            worker.end()
+        sent = len(modes) * (8_000 + records * turns * len(threads))
+        if broker.records() != sent:
+            raise RuntimeError(f"{sent} records were acknowledged, and the broker has {broker.records()}")
+    rows = []
+    for count in threads:
+        best = max(THEIRS, key=lambda mode: median(rate for rate, _ in found[count, mode]))
+        for mode in modes:
+            measured = found[count, mode]
+            ratios = [ours / theirs for (ours, _), (theirs, _) in zip(measured, found[count, best], strict=True)]
+            rows.append(
+                {
+                    "threads": count,
+                    "client": mode if mode in THEIRS else f"BlockingProducer, {mode}",
+                    "records_per_second": round(median(rate for rate, _ in measured)),
+                    "cpu_us": median(cpu for _, cpu in measured),
+                    "ratio": [median(ratios), min(ratios), max(ratios)],
+                }
+            )
+    return rows
+
+
+def table_of(rows: list[dict[str, Any]]) -> Table:
+    """What is told a person."""
+    title = (
+        f"Threads that send, 100-byte values: aioproduce and confluent-kafka {version('confluent-kafka')}, "
+        f"Python {platform.python_version()}, {os.cpu_count()} processors"
+    )
+    table = Table(title=title, title_justify="left")
+    for heading in ("threads", "client", "records/s", "CPU us a record", "records/s to the faster confluent"):
+        table.add_column(heading, justify="left" if heading == "client" else "right")
+    for row in rows:
+        middle, least, largest = row["ratio"]
+        table.add_row(
+            str(row["threads"]),
+            row["client"],
+            f"{row['records_per_second']:,}",
+            f"{row['cpu_us']:.2f}",
+            f"{middle:.2f} ({least:.2f}, {largest:.2f})",
+        )
+    return table
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.blocking", description=__doc__)
+    parser.add_argument("--records", type=int, default=200_000, help="of a turn (200,000)")
+    parser.add_argument("--turns", type=int, default=10, help="of each process (10)")
+    parser.add_argument("--threads", type=int, action="append", help="how many send (1 and 8)")
+    parser.add_argument("--json", action="store_true", help="for a program")
+    parser.add_argument("--worker", metavar="SERVERS", help=argparse.SUPPRESS)
+    parser.add_argument("--mode", choices=[*OURS, *THEIRS], help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.worker:
+        work(given.mode, given.worker)
+        return 0
+    threads = tuple(given.threads or (1, 8))
+    if min(given.turns, *threads) < 1 or any(given.records % count for count in threads):
+        parser.error("--turns, --threads: at least 1; --records: a multiple of --threads")
+    with Console(stderr=True).status("Sending"):
+        rows = compare(given.records, given.turns, threads)
+    if given.json:
+        print(json.dumps(rows))
+    else:
+        Console(width=120).print(table_of(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
