@@ -47,6 +47,8 @@ class AvroSerializer(RegisteredSerializer[T]):
         >>> orders = AvroSerializer(registry, '{"type": "string"}')  # doctest: +SKIP
     """
 
+    _type = "AVRO"
+
     def __init__(
         self,
         registry: SchemaRegistryClient,

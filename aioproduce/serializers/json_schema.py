@@ -40,6 +40,8 @@ class JsonSchemaSerializer(RegisteredSerializer[T]):
         >>> orders = JsonSchemaSerializer(registry, {"title": "Order", "type": "object"})  # doctest: +SKIP
     """
 
+    _type = "JSON"
+
     def __init__(
         self,
         registry: SchemaRegistryClient,

@@ -65,6 +65,7 @@ class ProtobufSerializer(RegisteredSerializer[M]):
         >>> orders = ProtobufSerializer(registry, orders_pb2.Order)  # doctest: +SKIP
     """
 
+    _type = "PROTOBUF"
     _form = "serialized"
 
     def __init__(
@@ -131,8 +132,6 @@ def _indexes_in(schema: Schema, descriptor: Any, subject: str) -> list[int]:
     Raises:
         IncompatibleSchemaError: it is not in there.
     """
-    if schema.schema_type != "PROTOBUF":
-        raise _not_in(subject, descriptor, f"is {schema.schema_type}")
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
     except (binascii.Error, DecodeError):
@@ -140,7 +139,7 @@ def _indexes_in(schema: Schema, descriptor: Any, subject: str) -> list[int]:
         return _own_indexes(descriptor)
     indexes = _indexes(file, descriptor.full_name)
     if indexes is None:
-        raise _not_in(subject, descriptor, f"has no message {descriptor.full_name}")
+        raise _not_in(subject, descriptor)
     return indexes
 
 
@@ -158,9 +157,9 @@ def _indexes(file: FileDescriptorProto, full_name: str) -> list[int] | None:
     return indexes
 
 
-def _not_in(subject: str, descriptor: Any, what: str) -> IncompatibleSchemaError:
+def _not_in(subject: str, descriptor: Any) -> IncompatibleSchemaError:
     return IncompatibleSchemaError(
-        f"the schema in the registry {what}",
+        f"the schema in the registry has no message {descriptor.full_name}",
         status=None,
         error_code=None,
         subject=subject,

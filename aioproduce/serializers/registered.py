@@ -14,11 +14,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAlias, TypedDict
 
-from aioproduce.errors import ConfigError
+from aioproduce.errors import ConfigError, IncompatibleSchemaError
 from aioproduce.serializers.protocol import SerializationContext
-from aioproduce.serializers.schemas import RegisteredSchema
+from aioproduce.serializers.schemas import RegisteredSchema, SchemaType
 from aioproduce.serializers.subjects import SubjectStrategy, topic_name
 
 if TYPE_CHECKING:
@@ -101,8 +101,9 @@ def _options(
 class RegisteredSerializer(ABC, Generic[T]):
     """A serializer whose schema is in a registry."""
 
+    _type: ClassVar[SchemaType]
     # The form that the registry is to give the text of schemas in.
-    _form = ""
+    _form: ClassVar[str] = ""
 
     def __init__(
         self, registry: SchemaRegistryClient, record: str | None, options: Mapping[str, Any], has_schema: bool
@@ -158,6 +159,10 @@ class RegisteredSerializer(ABC, Generic[T]):
 
     async def _prepare(self, subject: str) -> Write:
         found = await self._find(subject)
+        if found.schema.schema_type != self._type:
+            raise _unusable(
+                found, f"is {found.schema.schema_type}, and {type(self).__name__} writes {self._type}"
+            )
         write = await self._writer_for(found.schema_id, found.schema, subject)
         if len(self._writes) >= _MAX_SUBJECTS and subject not in self._writes:
             oldest = next(iter(self._writes))
@@ -191,3 +196,14 @@ class RegisteredSerializer(ABC, Generic[T]):
     @abstractmethod
     async def _writer_for(self, schema_id: int, schema: Schema, subject: str, /) -> Write:
         """How values are written with a schema: everything that can be done beforehand is done here."""
+
+
+def _unusable(found: RegisteredSchema, what: str) -> IncompatibleSchemaError:
+    return IncompatibleSchemaError(
+        f"the schema with the id {found.schema_id} in the registry {what}",
+        status=None,
+        error_code=None,
+        subject=found.subject,
+        remedy="choose another subject or schema_id, or the serializer of that type",
+        retriable=False,
+    )

@@ -18,17 +18,20 @@ import json
 import logging
 import math
 import random
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import anyio
 
+from aioproduce.drivers.choice import asyncio_loop_here
 from aioproduce.errors import (
     ConfigError,
     IncompatibleSchemaError,
     MissingExtraError,
     ProducerClosedError,
     SchemaRegistryError,
+    WrongEventLoopError,
 )
 
 try:
@@ -124,6 +127,7 @@ class RegistryHttp:
         "_first",
         "_headers",
         "_is_closed",
+        "_loop",
         "_max_backoff",
         "_request_timeout",
         "_retries",
@@ -160,11 +164,14 @@ class RegistryHttp:
         self._ssl_context = ssl_context
         self._transport = transport
         self._client: httpx2.AsyncClient | None = None
+        self._loop: object = None
         self._first = 0
         self._is_closed = False
 
     async def close(self) -> None:
         """Close the connections. Questions after this are refused."""
+        if self._client is not None:
+            self._check_loop()
         self._is_closed = True
         client, self._client = self._client, None
         if client is not None:
@@ -191,6 +198,7 @@ class RegistryHttp:
         Raises:
             SchemaRegistryError: no registry answered in time, or it refused.
             ProducerClosedError: after `close()`.
+            WrongEventLoopError: in another event loop than the first question.
         """
         question = _Question(method, path, query or {}, body, subject)
         with anyio.move_on_after(self._timeout) as scope:
@@ -273,7 +281,10 @@ class RegistryHttp:
     def _opened(self) -> httpx2.AsyncClient:
         if self._is_closed:
             raise ProducerClosedError("this SchemaRegistryClient is closed: make another one")
-        if self._client is None:
+        if self._client is not None:
+            self._check_loop()
+        else:
+            self._loop = _loop_here()
             # Without an https URL no certificates need to be read, which takes tens of milliseconds.
             is_encrypted = any(url.startswith("https:") for url in self.urls)
             self._client = httpx2.AsyncClient(
@@ -282,6 +293,13 @@ class RegistryHttp:
                 transport=self._transport,
             )
         return self._client
+
+    def _check_loop(self) -> None:
+        if self._loop is not _loop_here():
+            raise WrongEventLoopError(
+                "this SchemaRegistryClient has its connections in another event loop, the one that it was first "
+                "asked in: make one for each loop"
+            )
 
 
 @final
@@ -367,6 +385,15 @@ def _check_header(value: object, what: str) -> None:
     """Refuse here what the HTTP library would refuse with the value in its message, which may be a secret."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
         raise ConfigError(f"{what} is no text that can stand in an HTTP header (a line break at its end?)")
+
+
+def _loop_here() -> object:
+    """What stands for the event loop of the task that asks, asyncio's or trio's."""
+    loop = asyncio_loop_here()
+    if loop is not None:
+        return loop
+    trio: Any = sys.modules["trio"]  # or anyio would have found no event loop before us
+    return trio.lowlevel.current_trio_token()
 
 
 async def _read(response: httpx2.Response) -> bytes | None:

@@ -21,6 +21,12 @@ def fake() -> Iterator[FakeSchemaRegistry]:
 
 
 @pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is asked here is on the loopback, whatever the machine's environment says of proxies."""
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+@pytest.fixture(autouse=True)
 def confluents_clients() -> Iterator[None]:
     """Whatever the test opened of them is closed."""
     yield

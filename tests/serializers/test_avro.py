@@ -361,6 +361,20 @@ def test_references_within_references_and_twice(fake: FakeSchemaRegistry) -> Non
     assert confluent.avro_reader(fake.url)(written[0], confluent.context()) == value
 
 
+@pytest.mark.parametrize("options", [{"use_latest_version": True}, {"schema_id": 1}], ids=str)
+def test_the_registrys_schema_is_of_another_type(fake: FakeSchemaRegistry, options: dict[str, Any]) -> None:
+    fake.register("orders-value", '{"type": "object"}', "JSON")
+
+    async def write(registry: SchemaRegistryClient) -> None:
+        with pytest.raises(
+            IncompatibleSchemaError, match="is JSON, and AvroSerializer writes AVRO"
+        ) as caught:
+            await bytes_of(AvroSerializer[Any](registry, **options).serialize({"id": 1}, VALUE))
+        assert caught.value.subject == "orders-value"
+
+    with_registry(fake, write)
+
+
 def test_own_strategies_do_not_fill_memory(fake: FakeSchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioproduce.serializers.registered._MAX_SUBJECTS", 3)
 

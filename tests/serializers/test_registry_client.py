@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aioproduce.errors import ConfigError, IncompatibleSchemaError, ProducerClosedError, SchemaRegistryError
+from aioproduce.errors import (
+    ConfigError,
+    IncompatibleSchemaError,
+    ProducerClosedError,
+    SchemaRegistryError,
+    WrongEventLoopError,
+)
 from aioproduce.serializers import Schema, SchemaReference, SchemaRegistryClient
 from aioproduce.testing import FakeSchemaRegistry
 from tests.serializers import confluent
@@ -491,6 +497,28 @@ def test_closed(fake: FakeSchemaRegistry, backend: str) -> None:
             await registry.subjects()
 
     anyio.run(main, backend=backend)
+
+
+@pytest.mark.parametrize("second", ["asyncio", "trio"])
+def test_another_event_loop(fake: FakeSchemaRegistry, backend: str, second: str) -> None:
+    registry = SchemaRegistryClient(fake.url)
+
+    async def ask() -> int:
+        return (await registry.register("a", Schema(ORDER))).schema_id
+
+    async def there() -> None:
+        assert await ask() == 1  # it is known
+        with pytest.raises(WrongEventLoopError, match="make one for each loop"):
+            await registry.subjects()
+        with pytest.raises(WrongEventLoopError):
+            await registry.close()
+
+    async def here() -> None:
+        assert await ask() == 1
+        await anyio.to_thread.run_sync(lambda: anyio.run(there, backend=second))
+        await registry.close()
+
+    anyio.run(here, backend=backend)
 
 
 # -- what is no registry ---
