@@ -9,7 +9,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
-from aioproduce.compat.aiokafka_errors import translated
+from aioproduce.compat.aiokafka_errors import translated, whole
 from aioproduce.errors import ProducerError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class BatchBuilder:
     def append(
         self,
         *,
-        timestamp: int | None,
+        timestamp: float | None,
         key: Any,
         value: Any,
         headers: Iterable[tuple[str, bytes | None]] | None = (),
@@ -86,17 +86,18 @@ class BatchBuilder:
             key = self._key_serializer(key)
         if self._value_serializer is not None:
             value = self._value_serializer(value)
-        if timestamp is None:
-            timestamp = time.time_ns() // 1_000_000
+        at = whole(timestamp)
+        if at is None:
+            at = time.time_ns() // 1_000_000
         before = batch.size
         try:
-            index = batch.append(value, key, timestamp=timestamp, headers=tuple(headers or ()))
+            index = batch.append(value, key, timestamp=at, headers=tuple(headers or ()))
         except ProducerError as error:
             raise translated(error)  # noqa: B904  # it has its cause
         if index is None:
             batch.close()
             return None
-        return BatchedRecord(index, None, batch.size - before, timestamp)
+        return BatchedRecord(index, None, batch.size - before, at)
 
     def close(self) -> None:
         """Let no more records in."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-__all__ = ["outcomes", "theirs", "translated"]
+__all__ = ["outcomes", "theirs", "translated", "whole"]
 
 
 def outcomes(*, is_acknowledged: bool) -> TupleOutcomes:
@@ -54,6 +54,19 @@ def translated(error: BaseException) -> BaseException:
                 their.__cause__ = error
             return their
     raise AssertionError("the root of our errors is in the table")
+
+
+def whole(timestamp: Any) -> int | None:
+    """A timestamp as aiokafka reads it: `time.time() * 1000` is fine, and loses its fraction.
+
+    Raises:
+        TypeError: it is no number.
+    """
+    if timestamp is None or type(timestamp) is int:
+        return timestamp
+    if not hasattr(timestamp, "__int__"):
+        raise TypeError(f"a timestamp is a number of milliseconds, not {type(timestamp).__name__}")
+    return int(timestamp)
 
 
 def _of_code(code: int, message: str) -> BaseException:

@@ -16,7 +16,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, final
 
 from aioproduce._native.send_path import SendPath
-from aioproduce.compat.aiokafka_errors import outcomes, theirs, translated
+from aioproduce.compat.aiokafka_errors import outcomes, theirs, translated, whole
 from aioproduce.errors import NoBrokerAvailableError, ProducerClosedError, ProducerError
 from aioproduce.producer import Producer
 
@@ -151,7 +151,7 @@ class AiokafkaPath(SendPath):
         _check_partition(partition)
         try:
             return await producer.send(
-                topic, value, key, partition=partition, timestamp=timestamp, headers=headers or None
+                topic, value, key, partition=partition, timestamp=whole(timestamp), headers=headers or None
             )
         except ProducerError as error:
             raise translated(error)  # noqa: B904  # it has its cause

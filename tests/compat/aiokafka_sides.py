@@ -23,7 +23,7 @@ SIDES: Final[dict[str, Any]] = {"aiokafka": TheirProducer, "aioproduce": OurProd
 
 
 @contextlib.asynccontextmanager
-async def started(side: Any, servers: str, **arguments: Any) -> AsyncIterator[Any]:
+async def started(side: Any, servers: str | list[str], **arguments: Any) -> AsyncIterator[Any]:
     """A producer that runs."""
     producer = side(bootstrap_servers=servers, **arguments)
     try:
