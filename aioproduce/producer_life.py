@@ -15,12 +15,14 @@ from __future__ import annotations
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum, auto
 from math import inf, nan
 from typing import TYPE_CHECKING, Final, final
+from weakref import WeakSet
 
 from aioproduce._native.record_batch import load_crc32c
 from aioproduce._native.stats import Windows
@@ -54,6 +56,17 @@ _log = logging.getLogger("aioproduce")
 # then is left to itself.
 _ABORT_BOUND: Final = 5.0
 
+# Started and not closed, for who looks for what was forgotten. Weak: it keeps none alive. Locked: each belongs to a
+# loop, and those to threads.
+_open: Final[WeakSet[ProducerLife]] = WeakSet()
+_open_lock: Final = threading.Lock()
+
+
+def open_producers() -> list[ProducerLife]:
+    """The producers of this process that were started and not closed, dead ones included."""
+    with _open_lock:
+        return list(_open)
+
 
 class ProducerState(Enum):
     """Where a producer is in its life."""
@@ -70,6 +83,7 @@ class ProducerLife:
     """What there is between `start()` and `close()`.
 
     Attributes:
+        config: The producer's configuration.
         state: Where it is.
         reports: Callbacks and unobserved failures.
         abandoned_records: Records that were accepted and given up, by a close that had no more time or by the
@@ -79,7 +93,7 @@ class ProducerLife:
     """
 
     __slots__ = (
-        "_config",
+        "__weakref__",
         "_death",
         "_on_open",
         "_pid",
@@ -87,6 +101,7 @@ class ProducerLife:
         "abandoned_records",
         "admission",
         "appenders",
+        "config",
         "driver",
         "metrics",
         "reports",
@@ -99,7 +114,7 @@ class ProducerLife:
     admission: Admission
 
     def __init__(self, config: ProducerConfig, on_open: Callable[[bool], None]) -> None:
-        self._config = config
+        self.config = config
         self._on_open = on_open
         self._pid = 0
         self._death: BaseException | None = None
@@ -127,13 +142,13 @@ class ProducerLife:
         preload()
         load_crc32c()
         codec = self._make_codec()
-        driver = make_driver(self._config, self.metrics, self._unobserved_failure)
+        driver = make_driver(self.config, self.metrics, self._unobserved_failure)
         self.driver = driver
         self._started_at_ms = _wall_ms(driver)
         # From the interpreter's own generator: whoever seeds that gets the same choices again.
         chance = random.Random(random.getrandbits(64))
         self.sender = Sender(
-            self._config,
+            self.config,
             codec=codec,
             runtime=driver.runtime,
             random=chance,
@@ -141,7 +156,7 @@ class ProducerLife:
             now=driver.now(),
             telemetry=self._telemetry(),
         )
-        self.admission = Admission(self._config, driver, self.sender, self.check_running, self.metrics)
+        self.admission = Admission(self.config, driver, self.sender, self.check_running, self.metrics)
         self._read_gauges()
         self.appenders = self.sender.accumulator.appenders
         self._pid = os.getpid()
@@ -182,7 +197,7 @@ class ProducerLife:
         now = self.driver.now() if self.was_started else 0.0
         return snapshot(
             self.metrics,
-            self._config.client_id,
+            self.config.client_id,
             {"version": VERSION, "commit-id": "unknown", "start-time-ms": float(self._started_at_ms)},
             now,
             self.wall_ms(),
@@ -195,13 +210,13 @@ class ProducerLife:
 
     def _telemetry(self) -> TelemetryPayload | None:
         """What the cluster is pushed where it asks for metrics."""
-        if not self._config.enable_metrics_push:
+        if not self.config.enable_metrics_push:
             return None
-        rack = self._config.client_rack
+        rack = self.config.client_rack
         return TelemetryPayload(self.read_metrics, self._started_at_ms, {"client_rack": rack} if rack else {})
 
     def _make_codec(self) -> Codec | None:
-        config = self._config
+        config = self.config
         return codec_for(
             config.compression_type,
             gzip_level=config.compression_gzip_level,
@@ -220,6 +235,7 @@ class ProducerLife:
         driver = self.driver
         if self.state is ProducerState.DIED:
             await driver.kill()
+            _is_open(self, False)
             return
         self._move_to(ProducerState.CLOSING)
         now = driver.now()
@@ -300,6 +316,8 @@ class ProducerLife:
     def _move_to(self, state: ProducerState) -> None:
         self.state = state
         self._on_open(state is ProducerState.RUNNING)
+        if state is ProducerState.RUNNING or state is ProducerState.CLOSED:
+            _is_open(self, state is ProducerState.RUNNING)
 
     # -- where and when a call is allowed ---
 
@@ -336,6 +354,14 @@ class ProducerLife:
         if self.state is ProducerState.DIED:
             raise SenderDiedError("the sender task died; make a new producer") from self._death
         raise ProducerClosedError("the producer is closed: make a new one to send again")
+
+
+def _is_open(life: ProducerLife, is_open: bool) -> None:
+    with _open_lock:
+        if is_open:
+            _open.add(life)
+        else:
+            _open.discard(life)
 
 
 def _wall_ms(driver: Driver | None) -> int:

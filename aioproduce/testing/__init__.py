@@ -5,6 +5,7 @@ Imported by users' tests and by `aioproduce dev`; nothing in the producer import
 
 from __future__ import annotations
 
+from aioproduce.testing.cluster_thread import ClusterThread
 from aioproduce.testing.fake_cluster.cluster import FakeCluster, FakeRecord
 from aioproduce.testing.fake_cluster.connections import BrokerSideConnection, ReceivedRequest, RequestLog
 from aioproduce.testing.fake_cluster.faults import AnswerFault, Fault, Faults
@@ -14,19 +15,23 @@ from aioproduce.testing.fake_cluster.partition import PartitionState, Replicas, 
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
 from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
 from aioproduce.testing.fake_registry import FakeSchemaRegistry, RegistryRequest
+from aioproduce.testing.produced import ANY, Produced
 
 __all__ = [
+    "ANY",
     "AnswerFault",
     "BrokerSideConnection",
     "BrokerState",
     "ClusterModel",
     "ClusterState",
+    "ClusterThread",
     "FakeCluster",
     "FakeRecord",
     "FakeSchemaRegistry",
     "Fault",
     "Faults",
     "PartitionState",
+    "Produced",
     "ReceivedRequest",
     "RegistryRequest",
     "Replicas",

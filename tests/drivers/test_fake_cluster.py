@@ -603,3 +603,17 @@ def test_the_same_under_uvloop(scenario: Callable[[FakeCluster], Awaitable[None]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
+
+
+@pytest.mark.parametrize("turns", range(6))
+@pytest.mark.parametrize("ends", ["the cluster", "one broker"])
+async def test_a_client_that_came_just_before_the_end_is_not_forgotten(ends: str, turns: int) -> None:
+    """Accepted some turns of the loop before its broker ends: nobody else would close its socket."""
+    async with FakeCluster(1) as cluster:
+        with socket.create_connection(("127.0.0.1", cluster.ports[0])) as client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            await (cluster.close() if ends == "the cluster" else cluster.stop_broker(0))
+            client.setblocking(False)
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.get_running_loop().sock_recv(client, 1) == b""

@@ -358,7 +358,7 @@ class FakeCluster:
     async def stop_broker(self, broker: int) -> None:
         """End a broker as SIGKILL does: connections reset, port closed; others lead its partitions at once."""
         server = self._require_server()
-        server.stop_listening(broker)
+        await server.stop_listening(broker)
         server.feed(lambda now: self._model.broker_stopped(broker, now))
 
     async def start_broker(self, broker: int) -> None:

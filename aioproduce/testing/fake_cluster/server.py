@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Final, cast, final
 from aioproduce.testing.fake_cluster.effects import Close, Effect, Send
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from aioproduce.testing.fake_cluster.model import ClusterModel
 
 # l_onoff=1, l_linger=0: close() sends RST instead of FIN.
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+# From asyncio's accept() of a connection to its `connection_made()`: a task's first step, and a callback of that.
+_ACCEPT_TURNS: Final = 3
 
 
 @final
@@ -85,9 +87,9 @@ class ClusterServer:
         self._listeners[broker_id] = listener
         self._ports[broker_id] = listener.sockets[0].getsockname()[1]
 
-    def stop_listening(self, broker_id: int) -> None:
+    async def stop_listening(self, broker_id: int) -> None:
         """Close the listener of one broker, and keep its port from everybody else."""
-        self._listeners.pop(broker_id).close()
+        await self._close_listeners([self._listeners.pop(broker_id)])
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         reserved = socket.socket(family, socket.SOCK_STREAM)
         # Bound and not listening: connections are refused, and no other process gets the port.
@@ -97,8 +99,7 @@ class ClusterServer:
 
     async def close(self) -> None:
         """End everything; raises what went wrong inside the model, if anything did."""
-        for listener in self._listeners.values():
-            listener.close()
+        await self._close_listeners(self._listeners.values())
         for reserved in self._reserved.values():
             reserved.close()
         for protocol in tuple(self._connections.values()):
@@ -114,6 +115,21 @@ class ClusterServer:
         self._model.wake = _do_nothing
         if self._failure is not None:
             raise self._failure
+
+    async def _close_listeners(self, listeners: Collection[asyncio.Server]) -> None:
+        """Take no more connections; those that were taken are made when this returns.
+
+        asyncio forgets a connection that is accepted and not made yet when its listener is closed: nobody would
+        close its socket, and the client would wait. So it stops to accept first. (uvloop has no such moment.)
+        """
+        if isinstance(self._loop, asyncio.SelectorEventLoop):
+            for listener in listeners:
+                for each in listener.sockets:
+                    self._loop.remove_reader(each.fileno())
+            for _ in range(_ACCEPT_TURNS):
+                await asyncio.sleep(0)
+        for listener in listeners:
+            listener.close()
 
     def tick(self) -> None:
         """Let the model do what is due, and carry out what it wants."""

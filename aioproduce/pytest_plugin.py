@@ -1,0 +1,198 @@
+"""The pytest plugin: a cluster in memory and a producer for every test that asks, and assertions on its records.
+
+Loaded by pytest in every run where aioproduce is installed (entry point `aioproduce`; `-p no:aioproduce` leaves it
+out), so it loads nothing of aioproduce before a test uses one of its fixtures. How to use it: `docs/testing.md`.
+
+All fixtures are ordinary functions: an async one would belong to one of pytest-asyncio, anyio and pytest-trio, and
+work under no other. So the cluster has a thread of its own, and the producer is started by the test.
+
+Invariants:
+
+1. Each test has a cluster of its own, which is gone when the test is over.
+2. A producer that the test has started on its cluster and not closed fails that test, unless it failed anyhow: what
+   the producer had accepted may never have been sent, and the next test would meet its tasks and sockets.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from aioproduce import Producer
+    from aioproduce.producer_life import ProducerLife
+    from aioproduce.testing import ClusterThread
+
+_MARKER: Final = "aioproduce"
+# Options of the marker that are not `ClusterThread`'s.
+_PRODUCER: Final = "producer"
+_MAY_LEAVE_OPEN: Final = "may_leave_open"
+
+_cluster_key: Final = pytest.StashKey["ClusterThread"]()
+_has_failed_key: Final = pytest.StashKey[bool]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known, so that `--strict-markers` lets it pass."""
+    config.addinivalue_line(
+        "markers",
+        f"{_MARKER}(brokers=3, topics={{name: partitions}}, {_PRODUCER}={{setting: value}}, "
+        f"{_MAY_LEAVE_OPEN}=False, ...): what the fixtures kafka_cluster and producer are made with; "
+        "other options are those of aioproduce.testing.FakeCluster",
+    )
+
+
+@pytest.fixture
+def kafka_cluster_options() -> dict[str, Any]:
+    """What `kafka_cluster` is made with: override it to return options of `aioproduce.testing.FakeCluster`.
+
+    Options of the marker `aioproduce` go before these.
+    """
+    return {}
+
+
+@pytest.fixture
+def producer_options() -> dict[str, Any]:
+    """What `producer` and `make_producer` are made with: override it to return settings of `aioproduce.Producer`.
+
+    Settings of the marker (`aioproduce(producer={...})`) go before these, and those of a call before both.
+    """
+    return {}
+
+
+@pytest.fixture
+def kafka_cluster(
+    request: pytest.FixtureRequest, kafka_cluster_options: dict[str, Any]
+) -> Iterator[ClusterThread]:
+    """A Kafka cluster in memory, on a thread of its own: `aioproduce.testing.ClusterThread`.
+
+    Three brokers on free ports of the loopback address; topics are created as they are asked for. It can be told to
+    fail (`kafka_cluster.faults`), and tells what was produced (`kafka_cluster.assert_produced()`).
+    """
+    from aioproduce.testing import ClusterThread
+
+    marked = _marked(request.node)
+    cluster = ClusterThread(**{**kafka_cluster_options, **marked.cluster})
+    cluster.start()
+    request.node.stash[_cluster_key] = cluster
+    try:
+        yield cluster
+        left = [] if request.node.stash.get(_has_failed_key, False) else _left_open(request.node)
+    finally:
+        del request.node.stash[_cluster_key]
+        cluster.stop()
+    if left:
+        pytest.fail(_complaint(left), pytrace=False)
+
+
+@pytest.fixture
+def make_producer(
+    request: pytest.FixtureRequest, kafka_cluster: ClusterThread, producer_options: dict[str, Any]
+) -> Callable[..., Producer]:
+    """A function that makes producers for the test's cluster, e.g. `make_producer(linger_ms=20)`."""
+    from aioproduce import Producer
+
+    marked = _marked(request.node)
+
+    def make(**settings: Any) -> Producer:
+        return Producer(
+            **{
+                "bootstrap_servers": kafka_cluster.bootstrap_servers,
+                **producer_options,
+                **marked.producer,
+                **settings,
+            }
+        )
+
+    return make
+
+
+@pytest.fixture
+def producer(make_producer: Callable[..., Producer]) -> Producer:
+    """A producer for the test's cluster, not started: `async with producer:` in the test."""
+    return make_producer()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail the test that leaves a producer open which it has started itself.
+
+    Those that fixtures have started are looked at when the cluster is: their fixtures may close them.
+    """
+    if _cluster_key not in item.stash:
+        return (yield)
+    before = _left_open(item)
+    try:
+        result = yield
+    except BaseException:
+        item.stash[_has_failed_key] = True
+        raise
+    left = [each for each in _left_open(item) if each not in before]
+    if left:
+        item.stash[_has_failed_key] = True
+        pytest.fail(_complaint(left), pytrace=False)
+    return result
+
+
+class _Marked:
+    """What a test's markers say, those of the function before those of its class and its module."""
+
+    __slots__ = ("cluster", "may_leave_open", "producer")
+
+    def __init__(self) -> None:
+        self.cluster: dict[str, Any] = {}
+        self.producer: dict[str, Any] = {}
+        self.may_leave_open = False
+
+
+def _marked(item: pytest.Item) -> _Marked:
+    marked = _Marked()
+    for mark in reversed([*item.iter_markers(_MARKER)]):
+        if mark.args:
+            pytest.fail(
+                f"@pytest.mark.{_MARKER} takes options by name, e.g. brokers=1: not {mark.args!r}",
+                pytrace=False,
+            )
+        options = dict(mark.kwargs)
+        marked.producer |= options.pop(_PRODUCER, {})
+        marked.may_leave_open = options.pop(_MAY_LEAVE_OPEN, marked.may_leave_open)
+        marked.cluster |= options
+    _check_names(marked.cluster)
+    return marked
+
+
+def _check_names(options: dict[str, Any]) -> None:
+    import difflib
+    import inspect
+
+    from aioproduce.testing import ClusterThread
+
+    known = [*inspect.signature(ClusterThread).parameters, _PRODUCER, _MAY_LEAVE_OPEN]
+    for name in options:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+            pytest.fail(f"@pytest.mark.{_MARKER} has no option {name!r}; {hint}", pytrace=False)
+
+
+def _left_open(item: pytest.Item) -> list[ProducerLife]:
+    """The producers on the test's cluster that are started and not closed."""
+    if "aioproduce.producer_life" not in sys.modules or _marked(item).may_leave_open:
+        return []
+    from aioproduce.producer_life import open_producers
+
+    ports = set(item.stash[_cluster_key].ports.values())
+    return [each for each in open_producers() if ports & {port for _, port in each.config.bootstrap_servers}]
+
+
+def _complaint(left: list[ProducerLife]) -> str:
+    producers = ", ".join(f"the producer {each.config.client_id!r}" for each in left)
+    return (
+        f"left open: {producers}. Close what you start, or what it has accepted may never be sent: "
+        "`async with producer:`, or await producer.close() (a service: end it before the test ends). "
+        f"Where that is meant: @pytest.mark.{_MARKER}({_MAY_LEAVE_OPEN}=True)"
+    )

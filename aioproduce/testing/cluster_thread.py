@@ -1,0 +1,505 @@
+"""`ClusterThread`: a `FakeCluster` on a thread of its own, driven from ordinary functions.
+
+For tests whose own event loop is not asyncio's, is not there yet, or is none of the cluster's business: the pytest
+plugin's `kafka_cluster`, and any test of a program that is no coroutine. Users import it from `aioproduce.testing`.
+
+Invariants:
+
+1. What the cluster is asked and told while it runs happens on its thread, between two turns of its loop; the caller
+   waits for it, which takes as long as one turn. So a call is done, and seen by every client, when it returns.
+2. Before `start()` and after `stop()` there is no such thread, and calls work on the cluster directly: topics can
+   be made beforehand, and records read afterwards.
+3. After `stop()` nothing is left: no thread, no socket. What went wrong inside the cluster is raised there.
+4. What would wait for a client's records refuses to do so in a thread whose event loop may be the client's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, final
+
+from aioproduce.testing.fake_cluster.cluster import FakeCluster
+from aioproduce.testing.fake_cluster.connections import RequestLog
+from aioproduce.testing.fake_cluster.faults import Faults
+from aioproduce.testing.produced import ANY, Produced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from aioproduce.testing.fake_cluster.connections import BrokerSideConnection
+    from aioproduce.testing.fake_cluster.log import TopicConfig
+    from aioproduce.testing.fake_cluster.partition import ReplicationConfig
+    from aioproduce.testing.fake_cluster.state import TopicState
+    from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Target = TypeVar("Target")
+
+# How often it is looked whether the records that are waited for have come: the waiter has nothing else to do.
+_LOOK_EVERY: Final = 0.005
+_PATIENCE: Final = 30.0
+
+
+class _Remote(Protocol[Target]):
+    """Something of which the real thing is on the cluster's thread."""
+
+    _target: Target
+
+    def _call(self, function: Callable[[], R]) -> R: ...
+
+
+def _on_its_thread(
+    method: Callable[Concatenate[Target, P], R],
+) -> Callable[Concatenate[_Remote[Target], P], R]:
+    """The method of the real thing, run on its thread: same arguments, same result, same errors."""
+
+    def call(remote: _Remote[Target], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return remote._call(partial(method, remote._target, *args, **kwargs))
+
+    update_wrapper(call, method)
+    return call
+
+
+@final
+class ThreadFaults:
+    """`Faults` of a cluster on another thread: the same methods."""
+
+    __slots__ = ("_call", "_target")
+
+    def __init__(self, target: Faults, call: Callable[[Callable[[], Any]], Any]) -> None:
+        self._target = target
+        self._call = call
+
+    fail_produce = _on_its_thread(Faults.fail_produce)
+    fail_metadata = _on_its_thread(Faults.fail_metadata)
+    fail = _on_its_thread(Faults.fail)
+    drop_answers = _on_its_thread(Faults.drop_answers)
+    delay_answers = _on_its_thread(Faults.delay_answers)
+    reset_connections_on = _on_its_thread(Faults.reset_connections_on)
+    cut_answers = _on_its_thread(Faults.cut_answers)
+    garble_answers = _on_its_thread(Faults.garble_answers)
+    announce_hostile_length = _on_its_thread(Faults.announce_hostile_length)
+    change_correlation_ids = _on_its_thread(Faults.change_correlation_ids)
+    throttle = _on_its_thread(Faults.throttle)
+    reset_connections = _on_its_thread(Faults.reset_connections)
+    stall = _on_its_thread(Faults.stall)
+    resume = _on_its_thread(Faults.resume)
+    pause_replication = _on_its_thread(Faults.pause_replication)
+    resume_replication = _on_its_thread(Faults.resume_replication)
+    freeze_metadata = _on_its_thread(Faults.freeze_metadata)
+    unfreeze_metadata = _on_its_thread(Faults.unfreeze_metadata)
+    clear = _on_its_thread(Faults.clear)
+    is_stalled = _on_its_thread(Faults.is_stalled)
+    is_replication_paused = _on_its_thread(Faults.is_replication_paused)
+    has_frozen_metadata = _on_its_thread(Faults.has_frozen_metadata)
+
+
+@final
+class ThreadRequestLog:
+    """`RequestLog` of a cluster on another thread: the same methods."""
+
+    __slots__ = ("_call", "_target")
+
+    def __init__(self, target: RequestLog, call: Callable[[Callable[[], Any]], Any]) -> None:
+        self._target = target
+        self._call = call
+
+    count = _on_its_thread(RequestLog.count)
+    entries = _on_its_thread(RequestLog.entries)
+    times = _on_its_thread(RequestLog.times)
+    clear = _on_its_thread(RequestLog.clear)
+
+
+@final
+class ClusterThread:
+    """A `FakeCluster` on a thread and an event loop of its own.
+
+    Clients may be anywhere: in this process on any event loop, in another one. All methods of `FakeCluster` are
+    here as ordinary functions, for any thread, and `faults` and `requests` as well.
+
+    Args:
+        brokers: How many, with ids from 0.
+        host: The loopback address to listen on.
+        ports: One port per broker, in order of id; free ones by default.
+        topics: Name -> number of partitions, created at the start.
+        auto_create_topics: Whether asking for an unknown topic creates it (`default_partitions`).
+        default_partitions: For topics created without a number.
+        replication_factor: At most this many brokers hold a partition.
+        log_append_time_topics: Of `topics`, those with `message.timestamp.type=LogAppendTime`.
+        topic_config: The configuration of topics that are created without one.
+        announce_created_topics_late: Answer LEADER_NOT_AVAILABLE to the request that creates a topic.
+        replication: How followers follow; by default every replica has everything at once.
+
+    Attributes:
+        faults: Scripted misbehaviour, as in `FakeCluster`.
+        requests: What the brokers were asked.
+
+    Example:
+        >>> with ClusterThread(topics={"orders": 6}) as cluster:
+        ...     cluster.faults.fail_produce(6, topic="orders")     # NOT_LEADER_OR_FOLLOWER, once
+        ...     run_the_program(cluster.bootstrap_servers)
+        ...     cluster.assert_produced("orders", b"42", key=b"customer-7", count=1)
+    """
+
+    __slots__ = ("_ended", "_loop", "_target", "_thread", "faults", "requests")
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        *,
+        host: str = "127.0.0.1",
+        ports: Sequence[int] = (),
+        topics: Mapping[str, int] | None = None,
+        auto_create_topics: bool = True,
+        default_partitions: int = 4,
+        replication_factor: int = 3,
+        log_append_time_topics: Collection[str] = (),
+        topic_config: TopicConfig | None = None,
+        announce_created_topics_late: bool = False,
+        replication: ReplicationConfig | None = None,
+    ) -> None:
+        self._target = FakeCluster(
+            brokers,
+            host=host,
+            ports=ports,
+            topics=topics,
+            auto_create_topics=auto_create_topics,
+            default_partitions=default_partitions,
+            replication_factor=replication_factor,
+            log_append_time_topics=log_append_time_topics,
+            topic_config=topic_config,
+            announce_created_topics_late=announce_created_topics_late,
+            replication=replication,
+        )
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: Callable[[], object] = _nothing
+        self.faults = ThreadFaults(self._target.faults, self._call)
+        self.requests = ThreadRequestLog(self._target.requests, self._call)
+
+    # Life
+
+    def start(self) -> None:
+        """Start the thread, and return when every broker listens. `with` does it.
+
+        Raises:
+            RuntimeError: It is started already.
+            OSError: A port or the host cannot be listened on.
+        """
+        if self._thread is not None:
+            raise RuntimeError("the cluster is started already")
+        listening: Future[None] = Future()
+        # A daemon: a test run that dies before stop() must not wait for it.
+        self._thread = threading.Thread(
+            target=self._serve, args=(listening,), name="aioproduce fake cluster", daemon=True
+        )
+        self._thread.start()
+        try:
+            listening.result()
+        except BaseException:
+            self._thread.join()
+            self._thread = None
+            raise
+
+    def stop(self) -> None:
+        """Close every socket and end the thread; the records can still be looked at. A second call does nothing.
+
+        Raises:
+            Exception: What went wrong inside the cluster (a bug of it), if anything did.
+        """
+        thread, self._thread = self._thread, None
+        if thread is None or self._loop is None:
+            return
+        closing = asyncio.run_coroutine_threadsafe(self._target.close(), self._loop)
+        try:
+            closing.result()
+        finally:
+            self._loop.call_soon_threadsafe(self._ended)
+            thread.join()
+            self._loop = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "not running" if self._loop is None else "running"
+        return f"<ClusterThread {self._target.bootstrap_servers}, {state}>"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is between `start()` and `stop()`."""
+        return self._loop is not None
+
+    # Where it is, and what happened
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every broker, separated by commas.
+
+        Raises:
+            RuntimeError: It was never started: there are no ports yet.
+        """
+        if 0 in self._target.ports.values():
+            raise RuntimeError("the cluster has no addresses before start()")
+        return self._target.bootstrap_servers
+
+    @property
+    def ports(self) -> Mapping[int, int]:
+        """Broker id -> port."""
+        return dict(self._target.ports)
+
+    @property
+    def connections(self) -> list[BrokerSideConnection]:
+        """The connections that are open, oldest first."""
+        return self._call(lambda: self._target.connections)
+
+    @property
+    def connections_opened(self) -> int:
+        """How many connections there ever were."""
+        return self._target.connections_opened
+
+    @property
+    def topics(self) -> Mapping[str, TopicState]:
+        """All topics by name: ids, partitions, leaders."""
+        return self._call(lambda: dict(self._target.topics))
+
+    @property
+    def pushed_metrics(self) -> list[TelemetryPush]:
+        """The metrics that clients pushed, oldest first."""
+        return self._call(lambda: list(self._target.pushed_metrics))
+
+    records = _on_its_thread(FakeCluster.records)
+    log = _on_its_thread(FakeCluster.log)
+    leader = _on_its_thread(FakeCluster.leader)
+    isr = _on_its_thread(FakeCluster.isr)
+    high_watermark = _on_its_thread(FakeCluster.high_watermark)
+
+    # What happens to the cluster
+
+    create_topic = _on_its_thread(FakeCluster.create_topic)
+    delete_topic = _on_its_thread(FakeCluster.delete_topic)
+    add_partitions = _on_its_thread(FakeCluster.add_partitions)
+    deny_topic = _on_its_thread(FakeCluster.deny_topic)
+    move_leader = _on_its_thread(FakeCluster.move_leader)
+    take_leader = _on_its_thread(FakeCluster.take_leader)
+    elect_leader = _on_its_thread(FakeCluster.elect_leader)
+    elect_unclean = _on_its_thread(FakeCluster.elect_unclean)
+    truncate = _on_its_thread(FakeCluster.truncate)
+    delete_records = _on_its_thread(FakeCluster.delete_records)
+    forget_producers = _on_its_thread(FakeCluster.forget_producers)
+    set_api_versions = _on_its_thread(FakeCluster.set_api_versions)
+    subscribe_metrics = _on_its_thread(FakeCluster.subscribe_metrics)
+    limit_produce = _on_its_thread(FakeCluster.limit_produce)
+    delay_metadata = _on_its_thread(FakeCluster.delay_metadata)
+    advertise = _on_its_thread(FakeCluster.advertise)
+
+    def configure_topic(self, name: str, **changes: object) -> None:
+        """Change fields of a topic's `TopicConfig`, e.g. `max_message_bytes=1000`."""
+        self._call(partial(self._target.configure_topic, name, **changes))
+
+    def stop_broker(self, broker: int) -> None:
+        """End a broker as SIGKILL does: connections reset, port closed; others lead its partitions at once."""
+        self._run(self._target.stop_broker(broker))
+
+    def start_broker(self, broker: int) -> None:
+        """Start a stopped broker again, on the same port."""
+        self._run(self._target.start_broker(broker))
+
+    # What was produced
+
+    def produced(self, topic: str, partition: int | None = None) -> Produced:
+        """The records of a topic, or of one partition of it, as they are now: by partition, then by offset.
+
+        Raises:
+            KeyError: There is no such topic, or no such partition.
+        """
+        there = self.topics
+        if topic not in there:
+            raise KeyError(f"no topic {topic!r}: nothing was sent to it, nor was it created. {_names(there)}")
+        return Produced(topic, self.records(topic, partition))
+
+    def assert_produced(
+        self,
+        topic: str,
+        value: object = ANY,
+        *,
+        key: object = ANY,
+        headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None = None,
+        json: object = ANY,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        count: int | None = None,
+    ) -> Produced:
+        """Assert that such a record is in the topic: see `Produced.assert_has`.
+
+        Returns:
+            The records that are such.
+
+        Raises:
+            AssertionError: There is none, or not `count`; it tells what is there instead.
+
+        Example:
+            >>> cluster.assert_produced("orders", json={"id": 42}, key="customer-7", count=1)
+        """
+        __tracebackhide__ = True
+        return self._read(topic).assert_has(
+            value, key=key, headers=headers, json=json, partition=partition, timestamp=timestamp, count=count
+        )
+
+    def assert_produced_exactly(
+        self, topic: str, values: Iterable[bytes | str | None], *, partition: int | None = None
+    ) -> Produced:
+        """Assert that these values are in the topic and no others, in this order: see `Produced.assert_exactly`.
+
+        Raises:
+            AssertionError: One is missing, is there too often or too late, or others are there.
+        """
+        __tracebackhide__ = True
+        return self._read(topic, partition).assert_exactly(values)
+
+    def assert_nothing_produced(self, topic: str | None = None) -> None:
+        """Assert that nothing is in the topic (which need not exist), or in any topic at all.
+
+        What a producer has accepted and not sent yet is not in the log: `flush()` first.
+
+        Raises:
+            AssertionError: Something is.
+        """
+        __tracebackhide__ = True
+        for name in self.topics if topic is None else (topic,):
+            self._read(name).assert_empty()
+
+    def wait_for_records(self, topic: str, count: int = 1, *, timeout: float = _PATIENCE) -> Produced:
+        """Block until the topic has at least so many records, for programs in another thread or process.
+
+        Args:
+            topic: The topic; it need not exist yet.
+            count: At least so many.
+            timeout: Seconds.
+
+        Raises:
+            AssertionError: They did not come in time; it tells what is there.
+            RuntimeError: This thread runs an event loop, which would stand still: `await until_produced()` there.
+        """
+        __tracebackhide__ = True
+        if _runs_a_loop():
+            raise RuntimeError(
+                "wait_for_records() would stop this thread's event loop, and with it a producer that runs there: "
+                "use `await cluster.until_produced(...)`"
+            )
+        deadline = time.monotonic() + timeout
+        while len(found := self._read(topic)) < count:
+            if time.monotonic() >= deadline:
+                found.fail_waiting(count, timeout)
+            time.sleep(_LOOK_EVERY)
+        return found
+
+    async def until_produced(self, topic: str, count: int = 1, *, timeout: float = _PATIENCE) -> Produced:
+        """Wait until the topic has at least so many records, on asyncio and on trio.
+
+        Where the producer is at hand, `await producer.flush()` is the shorter way.
+
+        Args:
+            topic: The topic; it need not exist yet.
+            count: At least so many.
+            timeout: Seconds.
+
+        Raises:
+            AssertionError: They did not come in time; it tells what is there.
+        """
+        __tracebackhide__ = True
+        import anyio
+
+        deadline = time.monotonic() + timeout
+        while len(found := self._read(topic)) < count:
+            if time.monotonic() >= deadline:
+                found.fail_waiting(count, timeout)
+            await anyio.sleep(_LOOK_EVERY)
+        return found
+
+    # The thread
+
+    def _serve(self, listening: Future[None]) -> None:
+        try:
+            # Not the policy's choice: the cluster needs nothing of it, and must not depend on the program's.
+            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+                runner.run(self._live(listening))
+        except BaseException as error:
+            if listening.done():
+                raise
+            listening.set_exception(error)
+
+    async def _live(self, listening: Future[None]) -> None:
+        ended = asyncio.Event()
+        await self._target.start()
+        self._ended = ended.set
+        self._loop = asyncio.get_running_loop()
+        listening.set_result(None)
+        await ended.wait()
+
+    def _call(self, function: Callable[[], R]) -> R:
+        """Run a function where the cluster lives, and give what it gives."""
+        loop = self._loop
+        if loop is None or self._thread is threading.current_thread():
+            return function()
+        answer: Future[R] = Future()
+        loop.call_soon_threadsafe(_answer, answer, function)
+        return answer.result()
+
+    def _run(self, coroutine: Coroutine[Any, Any, R]) -> R:
+        loop = self._loop
+        if loop is None:
+            coroutine.close()
+            raise RuntimeError("the cluster is not started")
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    def _read(self, topic: str, partition: int | None = None) -> Produced:
+        """The records of a topic that need not exist."""
+
+        def read() -> Produced:
+            there = self._target.topics
+            records = self._target.records(topic, partition) if topic in there else []
+            return Produced(topic, records, among={name: _count(state) for name, state in there.items()})
+
+        return self._call(read)
+
+
+def _answer(answer: Future[R], function: Callable[[], R]) -> None:
+    try:
+        result = function()
+    except BaseException as error:
+        answer.set_exception(error)
+    else:
+        answer.set_result(result)
+
+
+def _count(topic: TopicState) -> int:
+    return sum(each.log.end_offset - each.log.start_offset for each in topic.partitions)
+
+
+def _names(topics: Iterable[str]) -> str:
+    return f"Topics: {', '.join(map(repr, topics)) or 'none'}"
+
+
+def _runs_a_loop() -> bool:
+    if asyncio._get_running_loop() is not None:
+        return True
+    trio = sys.modules.get("trio")
+    return trio is not None and bool(trio.lowlevel.in_trio_run())
+
+
+def _nothing() -> None:
+    """What ends a thread that is not there."""
