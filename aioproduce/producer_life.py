@@ -15,14 +15,13 @@ from __future__ import annotations
 import logging
 import os
 import random
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum, auto
 from math import inf, nan
 from typing import TYPE_CHECKING, Final, final
-from weakref import WeakSet
+from weakref import ref
 
 from aioproduce._native.record_batch import load_crc32c
 from aioproduce._native.stats import Windows
@@ -56,16 +55,15 @@ _log = logging.getLogger("aioproduce")
 # then is left to itself.
 _ABORT_BOUND: Final = 5.0
 
-# Started and not closed, for who looks for what was forgotten. Weak: it keeps none alive. Locked: each belongs to a
-# loop, and those to threads.
-_open: Final[WeakSet[ProducerLife]] = WeakSet()
-_open_lock: Final = threading.Lock()
+# Started and not closed, for who looks for what was forgotten; it keeps none alive. All threads share it: each step
+# is one call of dict's.
+_open: Final[dict[int, ref[ProducerLife]]] = {}
 
 
 def open_producers() -> list[ProducerLife]:
     """The producers of this process that were started and not closed, dead ones included."""
-    with _open_lock:
-        return list(_open)
+    lives = (each() for each in list(_open.values()))
+    return [life for life in lives if life is not None and life.is_of_this_process]
 
 
 class ProducerState(Enum):
@@ -208,6 +206,11 @@ class ProducerLife:
         """Whether there is a core, dead or alive: one can be closed without ever having been started."""
         return self._pid != 0
 
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether it was started here, and not in a parent that forked."""
+        return self._pid == os.getpid()
+
     def _telemetry(self) -> TelemetryPayload | None:
         """What the cluster is pushed where it asks for metrics."""
         if not self.config.enable_metrics_push:
@@ -332,7 +335,7 @@ class ProducerLife:
 
     def check_place(self) -> None:
         """Refuse another process and another loop than those of `start()`."""
-        if os.getpid() != self._pid:
+        if not self.is_of_this_process:
             raise ForkedProcessError(
                 f"this producer was started in process {self._pid} and fork() copied it into {os.getpid()}: its "
                 "sockets belong to the parent. Make and start a new one in the child"
@@ -357,11 +360,11 @@ class ProducerLife:
 
 
 def _is_open(life: ProducerLife, is_open: bool) -> None:
-    with _open_lock:
-        if is_open:
-            _open.add(life)
-        else:
-            _open.discard(life)
+    key = id(life)
+    if is_open:
+        _open[key] = ref(life, lambda _: _open.pop(key, None))
+    else:
+        _open.pop(key, None)
 
 
 def _wall_ms(driver: Driver | None) -> int:

@@ -54,7 +54,6 @@ def public(kind: type) -> dict[str, Any]:
 
 def test_from_start_to_stop() -> None:
     cluster = ClusterThread(2, topics={"one": 1})
-    assert not cluster.is_running
     assert "not running" in repr(cluster)
     with pytest.raises(RuntimeError, match=r"no addresses before start\(\)"):
         _ = cluster.bootstrap_servers
@@ -65,6 +64,7 @@ def test_from_start_to_stop() -> None:
     cluster.start()
     with pytest.raises(RuntimeError, match="started already"):
         cluster.start()
+    assert "not running" not in repr(cluster)
     assert cluster.is_running
     assert threads() == [NAME]
     assert cluster.bootstrap_servers == ",".join(f"127.0.0.1:{port}" for port in cluster.ports.values())
