@@ -30,6 +30,7 @@ from aioproduce.compat.confluent_metadata import cluster_metadata
 from aioproduce.compat.confluent_options import ConfluentOptions
 from aioproduce.compat.confluent_room import MessageRoom
 from aioproduce.compat.confluent_waiting import WaitingMessage, WaitingMessages, nowhere
+from aioproduce.compat.confluent_watch import ErrorWatch
 from aioproduce.errors import FlushTimeoutError, MetadataTimeoutError, ProducerError
 from aioproduce.producer import Producer
 
@@ -112,6 +113,8 @@ class AIOProducer(LaterCalls):
         self._on_delivery = self._options.on_delivery
         self._is_closed = False
         self._create_future = self._loop.create_future
+        error_cb = self._options.error_cb
+        self._watch = None if error_cb is None else ErrorWatch(error_cb)
         self._open()
 
     def _open(self) -> None:
@@ -119,6 +122,8 @@ class AIOProducer(LaterCalls):
         _run_to_end(self._producer.start())
         self._send = self._producer.send
         self._waiting = WaitingMessages(self._send, self._known.add, self._options.unknown_topic_timeout)
+        if self._watch is not None:
+            self._watch.follow(self._producer)
 
     async def __aenter__(self) -> Self:
         return self
@@ -255,6 +260,8 @@ class AIOProducer(LaterCalls):
         if error is not None:
             exception = kafka_exception(error)
             failure = exception.args[0]
+            if self._watch is not None:
+                self._watch.heard_of(failure)
             if not future.done():
                 future.set_exception(exception)
             if on_delivery is None:
@@ -359,6 +366,8 @@ class AIOProducer(LaterCalls):
         if self._is_closed:
             return
         self._is_closed = True
+        if self._watch is not None:
+            self._watch.end()
         try:
             await self._waiting.drained(None)
             await self._producer.close()

@@ -60,6 +60,8 @@ __all__ = [
 _CODES: Final[tuple[tuple[type[ProducerError], int], ...]] = (
     (DeliveryTimeoutError, KafkaError._MSG_TIMED_OUT),
     (DisconnectedError, KafkaError._TRANSPORT),
+    # Compression failed, or the sender died.
+    (DeliveryError, KafkaError._FAIL),
     (RecordTooLargeError, KafkaError.MSG_SIZE_TOO_LARGE),
     (PartitionOutOfRangeError, KafkaError._UNKNOWN_PARTITION),
     (InvalidTopicError, KafkaError.TOPIC_EXCEPTION),
