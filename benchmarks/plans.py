@@ -112,6 +112,7 @@ _LEFT_OUT_BY_DEFAULT = {
     ("aiokafka", "dropped"),
     ("drop-in", "dropped"),
     ("drop-in", "send-batch"),
+    ("drop-in AIO", "gather"),
     ("confluent AIO", "gather"),
 }
 
@@ -155,6 +156,7 @@ _KAFKA_MODES = {
     "drop-in": ("await-each", "tasks"),
     "aiokafka": ("await-each", "tasks"),
     "confluent": ("callback", "no-report"),
+    "drop-in AIO": ("await-each",),
     "confluent AIO": ("await-each",),
     "kafka-python": ("await-each",),
     "Java": ("callback",),

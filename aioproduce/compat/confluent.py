@@ -358,7 +358,7 @@ class AIOProducer(LaterCalls):
         waiting, producer = self._waiting, self._producer
         self._known.clear()
         self._open()
-        await waiting.drop(KafkaException(KafkaError(KafkaError._PURGE_QUEUE, "purge() was called")))
+        await waiting.drop(_purged)
         await producer.close(0)
 
     async def close(self) -> None:
@@ -372,7 +372,7 @@ class AIOProducer(LaterCalls):
             await self._waiting.drained(None)
             await self._producer.close()
         except BaseException:
-            await self._waiting.drop(_closed("close"))
+            await self._waiting.drop(partial(_closed, "close"))
             await self._producer.close(0)
             raise
 
@@ -448,6 +448,10 @@ def _run_to_end(start: Coroutine[Any, Any, None]) -> None:
 def _closed(call: str) -> KafkaException:
     text = f"{call}(): the producer is closed: make a new one to send again"
     return KafkaException(KafkaError(KafkaError._STATE, text))
+
+
+def _purged() -> KafkaException:
+    return KafkaException(KafkaError(KafkaError._PURGE_QUEUE, "purge() was called"))
 
 
 def _no_room(limit: int) -> KafkaException:

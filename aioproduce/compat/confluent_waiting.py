@@ -16,11 +16,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from time import monotonic
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 from aioproduce.compat.confluent_errors import KafkaError, KafkaException, kafka_exception
 from aioproduce.errors import MetadataTimeoutError
 from aioproduce.records import Header, RecordMetadata
+
+# How often it is looked whether the cluster has come to say that there is no such topic.
+_STEP: Final = 1.0
 
 Send: TypeAlias = "Callable[..., Coroutine[Any, Any, object]]"
 Tell: TypeAlias = "Callable[[RecordMetadata, BaseException | None], None]"
@@ -150,15 +153,14 @@ class WaitingMessages:
                 return
             await asyncio.wait(self._tasks.values(), timeout=left)
 
-    async def drop(self, error: BaseException) -> None:
-        """Fail all that wait."""
+    async def drop(self, make_error: Callable[[], BaseException]) -> None:
+        """Fail all that wait, each with an error of its own."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
         for topic, line in self._lines.items():
-            for message in line:
-                message.fail(topic, error)
-            line.clear()
+            while line:
+                line.popleft().fail(topic, make_error())
         self._lines.clear()
         self._tasks.clear()
         if tasks:
@@ -167,21 +169,22 @@ class WaitingMessages:
     async def _pass_all_on(self, topic: str, line: deque[WaitingMessage]) -> None:
         is_known = False
         while line:
-            is_known = await self._pass_on(topic, line[0]) or is_known
-            line.popleft()
+            is_known = await self._pass_on(topic, line) or is_known
         del self._lines[topic], self._tasks[topic]
         if is_known:
             self._on_known(topic)
 
-    async def _pass_on(self, topic: str, message: WaitingMessage) -> bool:
-        """Give the producer a message, or the message its error; tells whether the producer took it."""
+    async def _pass_on(self, topic: str, line: deque[WaitingMessage]) -> bool:
+        """Give the producer the first message, or the message its error; tells whether the producer took it."""
+        message = line[0]
         unknown_at = message.accepted_at + self._unknown_topic_timeout
         while True:
             now = monotonic()
             if now >= message.deadline:
-                message.fail(topic, _too_late(topic))
+                line.popleft().fail(topic, _too_late(topic))
                 return False
-            until = unknown_at if now < unknown_at < message.deadline else message.deadline
+            # Past that a broker may still come, and say that there is no such topic.
+            until = min(unknown_at if now < unknown_at else now + _STEP, message.deadline)
             try:
                 await self._send(
                     topic,
@@ -194,16 +197,22 @@ class WaitingMessages:
                     on_delivery=message.settled,
                 )
             except MetadataTimeoutError as error:
-                if error.code:
-                    message.fail(topic, _unknown_topic(error))
+                if error.code and monotonic() >= unknown_at:
+                    self._fail_unknown(topic, line, error)
                     return False
                 # Nobody said that there is no such topic: until its time is over.
             except Exception as error:
-                message.fail(topic, error)
+                line.popleft().fail(topic, error)
                 return False
             else:
-                message.is_passed_on(topic)
+                line.popleft().is_passed_on(topic)
                 return True
+
+    def _fail_unknown(self, topic: str, line: deque[WaitingMessage], error: MetadataTimeoutError) -> None:
+        """There is no such topic: that is the end of all that waited as long as they may for it."""
+        now = monotonic()
+        while line and line[0].accepted_at + self._unknown_topic_timeout <= now:
+            line.popleft().fail(topic, _unknown_topic(error))
 
 
 def _unknown_topic(error: MetadataTimeoutError) -> KafkaException:

@@ -57,6 +57,7 @@ _MODULES = {
     "drop-in": "drop_in_client",
     "aiokafka": "aiokafka_client",
     "confluent": "confluent_client",
+    "drop-in AIO": "drop_in_confluent_client",
     "confluent AIO": "confluent_aio_client",
     "kafka-python": "kafka_python_client",
     "Java": "java_client",
