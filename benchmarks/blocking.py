@@ -4,8 +4,8 @@ A process of each takes turns of a fraction of a second against one null broker,
 all of them. A ratio is of two turns that follow each other; shown are medians, and the least and the largest.
 
 1. The settings are the same (`cases.Settings`); a turn ends when every record is acknowledged and called back for.
-2. confluent-kafka wants to be polled: in every thread after each hundred records ("polled by all"), or in a thread of
-   its own ("polled by one"). Both are measured, since which is faster depends on the number of threads.
+2. confluent-kafka wants to be polled: in every thread after each hundred records ("polled by all"), or in a thread
+   of its own ("polled by one"). Both are measured, since which is faster depends on the number of threads.
 3. The broker's count must be what was acknowledged.
 """
 
@@ -23,12 +23,17 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from statistics import median
-from typing import Any, Final, final
+from typing import Any, Final, NoReturn, cast, final
 
 from rich.console import Console
 from rich.table import Table
 
 from aioproduce import BlockingProducer
+from aioproduce._native.delivery import BatchResult
+from aioproduce._native.hand_over import BlockingPath, HandOver
+from aioproduce._native.key_hash import MURMUR2
+from aioproduce._native.record_batch import RecordBatchBuffer
+from aioproduce._native.topic_appender import TopicAppender
 from benchmarks.cases import PARTITIONS, TOPIC, Case
 from benchmarks.clients.confluent_client import settings_of
 from benchmarks.null_broker import null_broker
@@ -110,6 +115,7 @@ def _theirs(servers: str, mode: str) -> tuple[Turn, Callable[[], object]]:
     producer = Producer(settings_of(Case("blocking", ""), servers))
     produce, poll = producer.produce, producer.poll
     is_polled_by_one = mode.endswith("one")
+    wait = time.sleep if is_polled_by_one else poll
     ended = threading.Event()
 
     def turn(records: int, threads: int) -> None:
@@ -122,10 +128,7 @@ def _theirs(servers: str, mode: str) -> tuple[Turn, Callable[[], object]]:
                         produce(TOPIC, VALUES[number % 1000], on_delivery=count)
                         break
                     except BufferError:
-                        if is_polled_by_one:
-                            time.sleep(0.001)
-                        else:
-                            poll(0.001)
+                        wait(0.001)
                 if not is_polled_by_one and number % 100 == 0:
                     poll(0)
 
@@ -147,6 +150,72 @@ def _theirs(servers: str, mode: str) -> tuple[Turn, Callable[[], object]]:
             poller.join()
 
     return turn, close
+
+
+# -- the stages ---
+
+
+def stages() -> list[tuple[str, float]]:
+    """What a record costs in each stage, alone, in one thread: name and nanoseconds, the best of some rounds."""
+    rounds = [_stages_once() for _ in range(15)]
+    return [(name, min(costs[name] for costs in rounds)) for name in rounds[0]]
+
+
+def _stages_once() -> dict[str, float]:
+    count, per_batch = 60_000, 600
+    appender = TopicAppender(MURMUR2)
+    appender.set_partition_count(1)
+    appender.set_sticky(0, 10**12)
+    wakes: list[None] = []
+    hand_over = HandOver(
+        {TOPIC: appender},
+        lambda: wakes.append(None),
+        lambda: None,
+        _never,
+        _never,
+        limit=10**12,
+        largest=10_000,
+        is_plain=True,
+    )
+    path = BlockingPath()
+    path.open_path(hand_over)
+    told = _Count()
+    costs = dict.fromkeys(
+        ("send(), callback", "send()", "into the batch, callback", "into the batch", "callback", "result()"),
+        0.0,
+    )
+    for has_callback in (True, False):
+        suffix = ", callback" if has_callback else ""
+        for _ in range(count // per_batch):
+            result = BatchResult(TOPIC, 0, cast("Any", None))
+            appender.open(0, RecordBatchBuffer(bytearray(per_batch * 200)), result)
+            began = time.perf_counter()
+            if has_callback:
+                sent = [path.send(TOPIC, value, on_delivery=told) for value in VALUES[:per_batch]]
+            else:
+                sent = [path.send(TOPIC, value) for value in VALUES[:per_batch]]
+            handed = time.perf_counter()
+            entries = hand_over.take()
+            if hand_over.accept(entries, 0, per_batch, {}) != per_batch:
+                raise RuntimeError("the batch was too small")
+            accepted = time.perf_counter()
+            result.succeed(0)
+            result.run_callbacks()
+            settled = time.perf_counter()
+            costs["send()" + suffix] += handed - began
+            costs["into the batch" + suffix] += accepted - handed
+            if has_callback:
+                costs["callback"] += settled - accepted
+            else:
+                for delivery in sent:
+                    delivery.result()
+                costs["result()"] += time.perf_counter() - settled
+    told.check(count)
+    return {name: seconds / count * 1e9 for name, seconds in costs.items()}
+
+
+def _never(*_: object) -> NoReturn:
+    raise RuntimeError("nothing here waits, or forks")
 
 
 # -- the worker ---
@@ -223,7 +292,9 @@ def compare(records: int, turns: int, threads: tuple[int, ...]) -> list[dict[str
         best = max(THEIRS, key=lambda mode: median(rate for rate, _ in found[count, mode]))
         for mode in modes:
             measured = found[count, mode]
-            ratios = [ours / theirs for (ours, _), (theirs, _) in zip(measured, found[count, best], strict=True)]
+            ratios = [
+                ours / theirs for (ours, _), (theirs, _) in zip(measured, found[count, best], strict=True)
+            ]
             rows.append(
                 {
                     "threads": count,
@@ -266,7 +337,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="for a program")
     parser.add_argument("--worker", metavar="SERVERS", help=argparse.SUPPRESS)
     parser.add_argument("--mode", choices=[*OURS, *THEIRS], help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--stages", action="store_true", help="what a record costs in each stage instead, in ns"
+    )
     given = parser.parse_args(arguments)
+    if given.stages:
+        for name, cost in stages():
+            print(f"{name:<26}{cost:8.0f}")
+        return 0
     if given.worker:
         work(given.mode, given.worker)
         return 0
