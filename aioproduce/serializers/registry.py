@@ -202,7 +202,6 @@ class SchemaRegistryClient:
         if fresh is not None:
             return fresh
         stale = self._latest.get((subject, form))
-        self._latest.forget((subject, form))
 
         async def question() -> tuple[float, RegisteredSchema]:
             try:
@@ -214,15 +213,18 @@ class SchemaRegistryClient:
                 registered = stale[1]
             return self._clock(), registered
 
-        return (await self._latest.ask((subject, form), question))[1]
+        return (await self._latest.ask((subject, form), question, again=True))[1]
 
     def known_latest(self, subject: str, *, form: str = "") -> RegisteredSchema | None:
-        """What `latest()` would answer without asking the registry; `None` where it would ask."""
+        """What is known of the newest version; `None` where it is time to ask, and nobody does yet.
+
+        One asks, and all others go on with what is known: a registry that stalls keeps one waiting.
+        """
         known = self._latest.get((subject, form))
         if known is None:
             return None
         is_fresh = self._latest_ttl is None or self._clock() - known[0] < self._latest_ttl
-        return known[1] if is_fresh else None
+        return known[1] if is_fresh or self._latest.is_asking((subject, form)) else None
 
     async def version(self, subject: str, version: int, *, form: str = "") -> RegisteredSchema:
         """One version of a subject.

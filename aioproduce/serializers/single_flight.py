@@ -27,10 +27,11 @@ V = TypeVar("V")
 class _Question(Generic[V]):
     """One question under way, and what came of it."""
 
-    __slots__ = ("error", "settled")
+    __slots__ = ("error", "is_answered", "settled")
 
     def __init__(self) -> None:
         self.settled = anyio.Event()
+        self.is_answered = False
         self.error: Exception | None = None
 
 
@@ -68,11 +69,21 @@ class SingleFlight(Generic[K, V]):
         """Forget all that is known; what is under way goes on."""
         self._answers.clear()
 
-    async def ask(self, key: K, question: Callable[[], Awaitable[V]]) -> V:
-        """The answer for a key: what is known, or what the one question that is under way brings."""
+    def is_asking(self, key: K) -> bool:
+        """Whether a question is under way for this key."""
+        return key in self._questions
+
+    async def ask(self, key: K, question: Callable[[], Awaitable[V]], *, again: bool = False) -> V:
+        """The answer for a key: what is known, or what the one question that is under way brings.
+
+        Args:
+            key: What it is about.
+            question: Asks; called only if nobody else is asking.
+            again: Whether what is known is not enough. It stays known until the new answer is.
+        """
         while True:
             answer = self._answers.get(key)
-            if answer is not None:
+            if answer is not None and not again:
                 return answer
             under_way = self._questions.get(key)
             if under_way is None:
@@ -81,6 +92,7 @@ class SingleFlight(Generic[K, V]):
             if under_way.error is not None:
                 # A copy, as each of those who wait raises it with a traceback of its own.
                 raise copy_of(under_way.error)
+            again = again and not under_way.is_answered
 
     async def _ask(self, key: K, question: Callable[[], Awaitable[V]]) -> V:
         under_way = self._questions[key] = _Question()
@@ -91,6 +103,7 @@ class SingleFlight(Generic[K, V]):
             raise
         else:
             self.put(key, answer)
+            under_way.is_answered = True
             return answer
         finally:
             del self._questions[key]

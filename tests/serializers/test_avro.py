@@ -320,6 +320,36 @@ def test_the_latest_version_is_what_is_written_with(fake: FakeSchemaRegistry) ->
     anyio.run(main)
 
 
+def test_while_one_asks_for_the_latest_version_the_others_go_on(
+    fake: FakeSchemaRegistry, backend: str
+) -> None:
+    now = 0.0
+    fake.register("orders-value", ORDER)
+
+    async def main() -> None:
+        nonlocal now
+        async with SchemaRegistryClient(fake.url, latest_ttl=60, clock=lambda: now) as registry:
+            serializer = AvroSerializer[Any](registry, use_latest_version=True)
+            await serializer.prepare("orders")
+            fake.register("orders-value", WITH_NOTE)
+            now = 60.0
+            fake.hold()
+            written: list[bytes] = []
+
+            async def ask() -> None:
+                written.append(await bytes_of(serializer.serialize({"id": 1}, VALUE)))
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await anyio.to_thread.run_sync(fake.wait_for_requests, 2)
+                assert serializer.serialize({"id": 1}, VALUE) == b"\0\0\0\0\1\2"
+                fake.release()
+            assert written == [b"\0\0\0\0\2\2\2-"]
+            assert serializer.serialize({"id": 1}, VALUE) == b"\0\0\0\0\2\2\2-"
+
+    anyio.run(main, backend=backend)
+
+
 def test_a_schema_by_its_id(fake: FakeSchemaRegistry) -> None:
     fake.register("somewhere", '"string"')
     fake.register("somewhere-else", WITH_NOTE)

@@ -116,6 +116,34 @@ def test_a_failure_is_told_to_all_who_wait_and_asked_again_by_the_next(backend: 
     anyio.run(main, backend=backend)
 
 
+def test_asked_again_what_is_known_stays_until_the_answer(backend: str) -> None:
+    async def main() -> None:
+        flight: SingleFlight[str, int] = SingleFlight(10)
+        flight.put("k", 1)
+        may_answer = anyio.Event()
+        answers: list[int] = []
+
+        async def question() -> int:
+            await may_answer.wait()
+            return 2
+
+        async def ask() -> None:
+            answers.append(await flight.ask("k", question, again=True))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3):
+                tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            assert flight.is_asking("k")
+            assert flight.get("k") == await flight.ask("k", question) == 1
+            may_answer.set()
+        assert answers == [2, 2, 2]
+        assert not flight.is_asking("k")
+        assert flight.get("k") == 2
+
+    anyio.run(main, backend=backend)
+
+
 def test_other_keys_do_not_wait(backend: str) -> None:
     async def main() -> None:
         flight: SingleFlight[str, str] = SingleFlight(10)
