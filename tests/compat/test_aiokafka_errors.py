@@ -159,6 +159,23 @@ async def test_a_lost_connection_is_a_retry(side: Any, cluster: FakeCluster) -> 
     assert [record.value for record in cluster.records("one")] == [b"0", b"1", b"2"]
 
 
+async def test_what_the_death_of_the_sender_means(cluster: FakeCluster) -> None:
+    """Ours alone: aiokafka's users wait for ever where its task is cancelled, as some frameworks' tests do."""
+    async with started(OurProducer, cluster.bootstrap_servers, linger_ms=3_600_000) as producer:
+        waiting = asyncio.ensure_future(producer.send_and_wait("one", b"x"))
+        pending = await producer.send("one", b"x")
+        (task,) = [each for each in asyncio.all_tasks() if each.get_name().startswith("aioproduce sender")]
+        task.cancel()
+        for call in (waiting, pending, asyncio.ensure_future(producer.flush())):
+            with pytest.raises(
+                theirs.KafkaError, match=r"Unexpected error during batch delivery|sender task died"
+            ):
+                await call
+        for call in (producer.send("one", b"x"), producer.send_and_wait("one", b"x")):
+            with pytest.raises(theirs.KafkaError, match="Unexpected error during batch delivery"):
+                await call
+
+
 # -- order ---
 
 

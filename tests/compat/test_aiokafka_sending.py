@@ -161,8 +161,9 @@ async def test_a_record_is_too_large_once_it_is_serialized(side: Any, cluster: F
             await producer.send("one", 2000)
 
 
-async def test_many_records_through_serializers(cluster: FakeCluster) -> None:
-    """Ours alone: their own turn of the loop must come although the short way is shut."""
+@pytest.mark.parametrize("serializer", [None, bytes], ids=["short way", "through a serializer"])
+async def test_the_loop_has_its_turn_while_one_sends(cluster: FakeCluster, serializer: Any) -> None:
+    """Ours alone: `send()` suspends only when a turn is due, on either way."""
     turns = 0
 
     async def count_turns() -> None:
@@ -171,9 +172,9 @@ async def test_many_records_through_serializers(cluster: FakeCluster) -> None:
             await asyncio.sleep(0)
             turns += 1
 
-    async with started(OurProducer, cluster.bootstrap_servers, value_serializer=str.encode) as producer:
+    async with started(OurProducer, cluster.bootstrap_servers, value_serializer=serializer) as producer:
         counting = asyncio.ensure_future(count_turns())
-        futures = [await producer.send("t", "value") for _ in range(20_000)]
+        futures = [await producer.send("t", b"value") for _ in range(20_000)]
         counting.cancel()
         await asyncio.gather(*futures)
     assert 0 < turns < 20_000
