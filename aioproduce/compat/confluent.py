@@ -16,14 +16,17 @@ import asyncio
 from contextlib import suppress
 from functools import partial
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from aioproduce.compat.confluent_errors import (
     ConfluentConfigError,
     ConfluentNotSupportedError,
+    KafkaError,
+    KafkaException,
     kafka_error,
     kafka_exception,
 )
+from aioproduce.compat.confluent_future import MessageFuture
 from aioproduce.compat.confluent_input import check_callback, check_types, header_pairs, payload
 from aioproduce.compat.confluent_later import LaterCalls
 from aioproduce.compat.confluent_metadata import cluster_metadata
@@ -34,36 +37,16 @@ from aioproduce.compat.confluent_watch import ErrorWatch
 from aioproduce.errors import FlushTimeoutError, MetadataTimeoutError, ProducerError
 from aioproduce.producer import Producer
 
-# After ours, which tell what to install where it is missing.
-from confluent_kafka import (  # isort: skip
-    OFFSET_INVALID,
-    TIMESTAMP_CREATE_TIME,
-    TIMESTAMP_LOG_APPEND_TIME,
-    KafkaError,
-    KafkaException,
-    Message,
-)
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Coroutine
     from concurrent.futures import Executor
 
+    from confluent_kafka import Message
     from confluent_kafka.admin import ClusterMetadata
 
+    from aioproduce.compat.confluent_future import OnDelivery
     from aioproduce.metrics import MetricsSnapshot
-    from aioproduce.records import ClusterInfo, Header, PartitionInfo, RecordMetadata
-
-    OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
-    # The future, value, key, headers, timestamp (ms), when it was taken (monotonic), and the callback.
-    About: TypeAlias = tuple[
-        asyncio.Future[Message],
-        bytes | None,
-        bytes | None,
-        list[Header] | None,
-        int,
-        float,
-        OnDelivery | None,
-    ]
+    from aioproduce.records import ClusterInfo, PartitionInfo
 
 __all__ = ["AIOProducer", "ConfluentConfigError", "ConfluentNotSupportedError"]
 
@@ -110,11 +93,11 @@ class AIOProducer(LaterCalls):
         self._patience = max(0.0, min(buffer_timeout, self._options.message_timeout))
         self._room = MessageRoom(self._options.max_messages)
         self._known: set[str] = set()
-        self._on_delivery = self._options.on_delivery
+        self._on_delivery = self._options.callback()
         self._is_closed = False
-        self._create_future = self._loop.create_future
         error_cb = self._options.error_cb
         self._watch = None if error_cb is None else ErrorWatch(error_cb)
+        self._on_failure = None if self._watch is None else self._watch.heard_of
         self._open()
 
     def _open(self) -> None:
@@ -141,7 +124,7 @@ class AIOProducer(LaterCalls):
 
     # -- producing ---
 
-    async def produce(  # noqa: C901  # one function: a call more would cost a tenth of it
+    async def produce(  # one function: a call more would cost a tenth of it
         self,
         topic: str,
         value: str | bytes | None = None,
@@ -191,19 +174,23 @@ class AIOProducer(LaterCalls):
             check_callback(on_delivery)
         if self._is_closed:
             raise _closed("produce")
-        future: asyncio.Future[Message] = self._create_future()
-        if timestamp == 0:
-            timestamp = int(time() * 1000.0)
-        about = (future, value, key, pairs, timestamp, monotonic(), on_delivery or self._on_delivery)
-        if not self._room.try_take() and not await self._room.take(self._options.message_timeout):
-            self._tell(about, nowhere(topic, timestamp), _no_room(self._options.max_messages))
+        future = MessageFuture(loop=self._loop)
+        future.room = room = self._room
+        future.value = value
+        future.key = key
+        future.headers = pairs
+        future.timestamp = timestamp = timestamp or int(time() * 1000.0)
+        future.on_delivery = on_delivery or self._on_delivery
+        future.on_failure = self._on_failure
+        future.taken_at = monotonic()
+        if not room.try_take() and not await room.take(self._options.message_timeout):
+            future.tell(nowhere(topic, timestamp), _no_room(self._options.max_messages))
             return future
-        settled = partial(self._settled, about)
         try:
             if partition < _ANY_PARTITION:
                 raise _no_such_partition(partition)
             if topic not in self._known and not await self._is_known(topic):
-                self._let_wait(topic, partition, about)
+                self._let_wait(topic, partition, future)
                 return future
             await self._send(
                 topic,
@@ -212,12 +199,12 @@ class AIOProducer(LaterCalls):
                 partition=None if partition == _ANY_PARTITION else partition,
                 timestamp=timestamp,
                 headers=pairs,
-                on_delivery=settled,
+                on_delivery=future,
             )
         except (ProducerError, KafkaException) as error:
-            settled(nowhere(topic, timestamp), error)
+            future(nowhere(topic, timestamp), error)
         except BaseException:
-            self._room.give_up()  # cancelled, and not taken
+            room.give_up()  # cancelled, and not taken
             raise
         return future
 
@@ -234,66 +221,18 @@ class AIOProducer(LaterCalls):
         self._known.add(topic)
         return True
 
-    def _let_wait(self, topic: str, partition: int, about: About) -> None:
-        _, value, key, headers, timestamp, _, _ = about
+    def _let_wait(self, topic: str, partition: int, future: MessageFuture) -> None:
         message = WaitingMessage(
-            value,
-            key,
+            future.value,
+            future.key,
             None if partition == _ANY_PARTITION else partition,
-            timestamp,
-            headers,
-            tell=partial(self._tell, about),
+            future.timestamp,
+            future.headers,
+            tell=future.tell,
             give_back=self._room.give_back,
             timeout=self._options.message_timeout,
         )
         self._waiting.add(topic, message)
-
-    # -- outcomes ---
-
-    def _settled(self, about: About, metadata: RecordMetadata, error: BaseException | None) -> None:
-        self._room.give_back()
-        self._tell(about, metadata, error)
-
-    def _tell(self, about: About, metadata: RecordMetadata, error: BaseException | None) -> None:
-        future, value, key, headers, timestamp, taken_at, on_delivery = about
-        failure: KafkaError | None = None
-        if error is not None:
-            exception = kafka_exception(error)
-            failure = exception.args[0]
-            if self._watch is not None:
-                self._watch.heard_of(failure)
-            if not future.done():
-                future.set_exception(exception)
-            if on_delivery is None:
-                return
-        message = Message(
-            metadata.topic,
-            metadata.partition,
-            metadata.offset if metadata.offset >= 0 else OFFSET_INVALID,
-            key,
-            value,
-            None if headers is None else [*headers],
-            failure,
-            (
-                TIMESTAMP_CREATE_TIME if metadata.timestamp == timestamp else TIMESTAMP_LOG_APPEND_TIME,
-                metadata.timestamp,
-            ),
-            monotonic() - taken_at,
-        )
-        if failure is None and not future.done():
-            future.set_result(message)
-        if on_delivery is not None:
-            self._call_back(on_delivery, failure, message)
-
-    def _call_back(self, on_delivery: OnDelivery, failure: KafkaError | None, message: Message) -> None:
-        if failure is None and on_delivery is self._on_delivery and self._options.only_errors:
-            return
-        try:
-            on_delivery(failure, message)
-        except Exception as error:
-            self._loop.call_exception_handler(
-                {"message": f"on_delivery raised for a message of {message.topic()}", "exception": error}
-            )
 
     async def poll(self, timeout: float = 0) -> int:
         """Wait for outcomes. Futures and callbacks need no poll here: the event loop serves them.

@@ -75,6 +75,12 @@ class ConfluentOptions:
     on_delivery: Callable[[Any, Any], object] | None
     only_errors: bool
 
+    def callback(self) -> Callable[[Any, Any], object] | None:
+        """What to call for messages that bring no callback of their own."""
+        if self.on_delivery is None or not self.only_errors:
+            return self.on_delivery
+        return _errors_only(self.on_delivery)
+
     @classmethod
     def read(cls, conf: Mapping[str, Any]) -> ConfluentOptions:
         """Read the configuration of an `AIOProducer`.
@@ -107,6 +113,14 @@ class ConfluentOptions:
             on_delivery=_callback(conf, "on_delivery") or _callback(conf, "dr_cb"),
             only_errors=values["delivery.report.only.error"],
         )
+
+
+def _errors_only(on_delivery: Callable[[Any, Any], object]) -> Callable[[Any, Any], object]:
+    def on_error(error: Any, message: Any) -> None:
+        if error is not None:
+            on_delivery(error, message)
+
+    return on_error
 
 
 def _given(conf: Mapping[str, Any]) -> dict[str, Any]:
