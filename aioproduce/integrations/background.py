@@ -20,10 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from aioproduce.core.bounded_log import BoundedLog
-from aioproduce.errors import BackgroundFullError, DeliveryError, ProducerClosedError
+from aioproduce.errors import BackgroundFullError, DeliveryError, ProducerClosedError, WrongEventLoopError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from aioproduce.producer import Producer
@@ -52,7 +51,7 @@ class BackgroundSends:
         "_bounded_log",
         "_is_closed",
         "_limit",
-        "_now",
+        "_loop",
         "_producer",
         "_tasks",
         "acknowledged",
@@ -67,7 +66,7 @@ class BackgroundSends:
         self._limit = limit
         self._tasks: set[asyncio.Task[Any]] = set()
         self._bounded_log = BoundedLog(_log)
-        self._now: Callable[[], float] = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
         self._is_closed = False
         self.acknowledged = 0
         self.failed = 0
@@ -90,7 +89,13 @@ class BackgroundSends:
         Raises:
             BackgroundFullError: too many are under way.
             ProducerClosedError: the service ends.
+            WrongEventLoopError: not called on the service's event loop.
         """
+        if asyncio._get_running_loop() is not self._loop:
+            raise WrongEventLoopError(
+                "background() is called on the service's event loop: make the endpoint `async def`, or use "
+                "anyio.from_thread.run_sync(service.background, ...) in its thread"
+            )
         if self._is_closed:
             raise ProducerClosedError("the service ends: nothing more is sent in the background")
         if self.pending >= self._limit:
@@ -109,7 +114,7 @@ class BackgroundSends:
             on_delivery=partial(self._settled, topic),
         )
         self.pending += 1
-        task = asyncio.get_running_loop().create_task(sending)
+        task = self._loop.create_task(sending)
         self._tasks.add(task)
         task.add_done_callback(partial(self._accepted, topic))
 
@@ -138,7 +143,7 @@ class BackgroundSends:
         self.failed += 1
         self._bounded_log.warning(
             (topic, type(error)),
-            self._now(),
+            self._loop.time(),
             "a record for %r that was sent in the background failed: %s",
             topic,
             "its task was cancelled before the record was accepted" if error is None else error,

@@ -202,9 +202,9 @@ class ProducerService:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Cancelled as everything is: the server ends without waiting (a second Ctrl-C), and so does this.
-        is_hurried = kind is not None and issubclass(kind, asyncio.CancelledError | GeneratorExit)
-        await self.stop(0 if is_hurried else None)
+        # Also where it was cancelled: with all else, by a server that skips the end, the sender is dead and there
+        # is nothing to wait for; alone, by Ctrl-C in a script, what was accepted is sent. A second one gives up.
+        await self.stop()
 
     def begin_drain(self) -> None:
         """Be ready no more, as at the signal: for servers whose signals cannot be heard of (`watch_signals`).
@@ -249,7 +249,9 @@ class ProducerService:
         )
 
     def _report_end(self, producer: Producer, background: BackgroundSends, seconds: float) -> None:
-        lost = producer.abandoned_records + background.never_accepted
+        # Where the sender was cancelled in this very turn, what it had is not given up yet.
+        accepted = producer.abandoned_records + producer.outstanding_records
+        lost = accepted + background.never_accepted
         self._undelivered += lost
         self._past_acknowledged += background.acknowledged
         self._past_failed += background.failed
@@ -260,7 +262,7 @@ class ProducerService:
                 "Look at the brokers, or raise drain_timeout and what the server and its orchestrator give",
                 lost,
                 seconds,
-                producer.abandoned_records,
+                accepted,
                 background.never_accepted,
             )
         else:

@@ -30,6 +30,7 @@ except ModuleNotFoundError as missing:
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.websockets import WebSocket
 
 from aioproduce.integrations.answers import ANSWERED, CONTENT_TYPE
 
@@ -141,18 +142,24 @@ def _health_response(service: ProducerService, health: Health, word: str) -> Res
 def add_error_handlers(app: Starlette, service: ProducerService) -> None:
     """Have the producer's errors answered as `docs/services.md` says: 503 with Retry-After, 504, 413, 400.
 
+    A websocket is closed with 1013 (try again later) instead of 503, and with 1011 instead of the others.
+
     Errors that are bugs of the service (a topic that is denied, a value that cannot be serialized) stay the
     framework's 500.
     """
 
-    async def handle(_: Request, error: Exception) -> Response:
+    async def handle(connection: Request | WebSocket, error: Exception) -> Response | None:
         answer = service.answer(error)
         if answer is None:
             raise error
+        if isinstance(connection, WebSocket):
+            await connection.close(1013 if answer.status == 503 else 1011, answer.title)
+            return None
         return Response(answer.body, answer.status, headers=answer.headers, media_type=CONTENT_TYPE)
 
     for kind in ANSWERED:
-        app.add_exception_handler(kind, handle)
+        # Typed for answers alone, but called for websockets, too, without looking at what it returns.
+        app.add_exception_handler(kind, cast(Any, handle))
 
 
 def install(app: Starlette, service: ProducerService, *, health: str | None = "/health") -> None:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from tests.integrations.serving import client_for
 from tests.kafka_cluster import KafkaCluster
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ async def test_started_before_its_broker_it_becomes_ready_by_itself(
     service = Service(framework, kafka1, topic_name, tmp_path)
     try:
         await service.start()
-        async with httpx.AsyncClient(base_url=service.url, timeout=None) as client:
+        async with client_for(service.url) as client:
             assert (await client.get("/health/live")).status_code == 200
             answer = await client.get("/health/ready")
             assert answer.status_code == 503

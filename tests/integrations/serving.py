@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import httpx
+
 from aioproduce import Producer
 from aioproduce.errors import MaxBlockTimeoutError, OutcomeUnknownError
 from aioproduce.integrations.service import ProducerService
@@ -18,6 +20,14 @@ if TYPE_CHECKING:
 # Longer than any test: what waits for this in vain hangs, and the hang is the failure.
 FOREVER = 3600.0
 FOREVER_MS = 3_600_000
+
+
+def client_for(url: str) -> httpx.AsyncClient:
+    """A client that waits as long as it takes, with a connection for each request.
+
+    A server ends a connection that is idle for some seconds, which on a slow machine is just when it is used again.
+    """
+    return httpx.AsyncClient(base_url=url, timeout=None, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 async def until(condition: Callable[[], object]) -> None:

@@ -23,7 +23,7 @@ from aioproduce.integrations.aiohttp import (
     setup,
 )
 from aioproduce.testing import FakeCluster
-from tests.integrations.serving import make_service, ready, stall, values
+from tests.integrations.serving import client_for, make_service, ready, stall, values
 
 
 async def place(request: web.Request) -> web.Response:
@@ -51,9 +51,7 @@ async def client_of(app: web.Application) -> AsyncIterator[httpx.AsyncClient]:
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        async with httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{runner.addresses[0][1]}", timeout=None
-        ) as client:
+        async with client_for(f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
             yield client
     finally:
         await runner.cleanup()

@@ -17,7 +17,7 @@ from aiohttp import web
 from aioproduce.integrations.service import ProducerService
 from aioproduce.integrations.service_metrics import ServiceCollector
 from aioproduce.testing import FakeCluster
-from tests.integrations.serving import make_service, ready
+from tests.integrations.serving import client_for, make_service, ready
 
 PAGE = Path(__file__).parents[2] / "docs" / "services.md"
 
@@ -51,9 +51,7 @@ async def test_aiohttp(cluster: FakeCluster) -> None:
     try:
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
-        async with httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{runner.addresses[0][1]}", timeout=None
-        ) as client:
+        async with client_for(f"http://127.0.0.1:{runner.addresses[0][1]}") as client:
             answer = await client.post("/orders", content=b"1")
             assert (answer.status_code, answer.json()) == (201, {"offset": 0})
             assert (await client.get("/health/ready")).status_code == 200

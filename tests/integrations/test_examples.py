@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from aioproduce.testing import FakeCluster
+from tests.integrations.serving import client_for
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -75,7 +76,7 @@ async def running(name: str, servers: str) -> AsyncIterator[tuple[httpx.AsyncCli
         },
     )
     try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=None) as client:
+        async with client_for(f"http://127.0.0.1:{port}") as client:
             while True:
                 assert process.returncode is None, (await process.communicate())[1].decode()
                 try:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, WebSocket
+from fastapi import Depends, FastAPI, WebSocket, WebSocketDisconnect
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -27,6 +27,7 @@ from aioproduce.integrations.fastapi import (
     ProducerDep,
     ProducerService,
     ServiceDep,
+    add_error_handlers,
     health_router,
     install,
     lifespan,
@@ -243,7 +244,7 @@ async def test_two_clusters_in_one_application(cluster: FakeCluster) -> None:
 def test_under_a_server_with_lifespans_mounted_applications_and_websockets_have_it() -> None:
     """Starlette's client runs the lifespan as servers do, in a thread of its own."""
     loop = asyncio.new_event_loop()
-    cluster = FakeCluster(1, topics={"orders": 1})
+    cluster = FakeCluster(1, topics={"orders": 1}, auto_create_topics=False)
     service = ProducerService(lambda: Producer(cluster.bootstrap_servers))
 
     @asynccontextmanager
@@ -264,13 +265,29 @@ def test_under_a_server_with_lifespans_mounted_applications_and_websockets_have_
         await socket.send_text("done")
         await socket.close()
 
+    @inner.websocket("/busy")
+    async def busy(socket: WebSocket, producer: ProducerDep) -> None:
+        await socket.accept()
+        await producer.send("unknown", b"1", timeout=0)
+
+    @inner.websocket("/wrong")
+    async def wrong(socket: WebSocket, producer: ProducerDep) -> None:
+        await socket.accept()
+        await producer.send("orders", bytes(2_000_000))
+
     outer = FastAPI(lifespan=cluster_around)
+    add_error_handlers(inner, service)
     outer.mount("/inner", inner)
     with TestClient(outer) as client:
         assert client.post("/inner/orders").json() == 0
         with client.websocket_connect("/inner/live") as socket:
             socket.send_text("2")
             assert socket.receive_text() == "done"
+        for path, code in (("busy", 1013), ("wrong", 1011)):
+            with client.websocket_connect(f"/inner/{path}") as socket:
+                with pytest.raises(WebSocketDisconnect) as caught:
+                    socket.receive_text()
+                assert caught.value.code == code
         assert values(cluster) == [b"1", b"2"]
     loop.close()
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from tests.integrations.serving import FOREVER
+from tests.integrations.serving import FOREVER, client_for
 
 SERVERS = [("fastapi", "asyncio"), ("fastapi", "uvloop"), ("aiohttp", "asyncio"), ("aiohttp", "uvloop")]
 
@@ -70,7 +70,7 @@ async def ask_until_ready(client: httpx.AsyncClient) -> None:
 async def test_not_ready_at_the_signal_and_drained_at_the_end(framework: str, loop: str) -> None:
     async with (
         server(framework, loop) as service,
-        httpx.AsyncClient(base_url=service.url, timeout=None) as client,
+        client_for(service.url) as client,
     ):
         await ask_until_ready(client)
         for _ in range(10):
@@ -88,7 +88,7 @@ async def test_not_ready_at_the_signal_and_drained_at_the_end(framework: str, lo
 async def test_what_could_not_be_drained_is_told(framework: str, loop: str) -> None:
     async with (
         server(framework, loop, 0.05) as service,
-        httpx.AsyncClient(base_url=service.url, timeout=None) as client,
+        client_for(service.url) as client,
     ):
         await ask_until_ready(client)
         await client.post("/stall")
@@ -103,7 +103,7 @@ async def test_what_could_not_be_drained_is_told(framework: str, loop: str) -> N
 async def test_uvicorn_waits_for_a_client_for_ever_and_the_second_ctrl_c_skips_the_end(loop: str) -> None:
     async with (
         server("fastapi", loop, 0.05) as service,
-        httpx.AsyncClient(base_url=service.url, timeout=None) as client,
+        client_for(service.url) as client,
     ):
         await ask_until_ready(client)
         await client.post("/stall")
@@ -120,4 +120,4 @@ async def test_uvicorn_waits_for_a_client_for_ever_and_the_second_ctrl_c_skips_t
             await service.ended()
     # The lifespan's end never came: its task was cancelled with the loop.
     assert "Application shutdown complete" not in service.log
-    assert "3 record(s) were not acknowledged" in service.log
+    assert "3 record(s) were not acknowledged" in service.log, service.log

@@ -23,6 +23,7 @@ from aioproduce.errors import (
     NotStartedError,
     ProducerClosedError,
     ProducerStateError,
+    WrongEventLoopError,
 )
 from aioproduce.integrations.service import ProducerService
 from aioproduce.integrations.service_values import ServiceState
@@ -284,7 +285,9 @@ async def test_what_is_not_acknowledged_by_then_is_counted_and_told(
     assert all(delivery.exception() is not None for delivery in deliveries)
 
 
-async def test_cancelled_it_gives_up_at_once(cluster: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_cancelled_it_drains_all_the_same_and_cancelled_again_it_gives_up(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     started = asyncio.Event()
     service = make_service(cluster, topics=["orders"])
 
@@ -299,10 +302,64 @@ async def test_cancelled_it_gives_up_at_once(cluster: FakeCluster, caplog: pytes
     serving = asyncio.create_task(serve())
     await started.wait()
     serving.cancel()
+    await until(lambda: service.producer.state.name == "CLOSING")
+    assert service.outstanding_records == 1
+    serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving
     assert service.counts().undelivered == 1
     assert "1 record(s) were not acknowledged" in caplog.text
+
+
+async def test_an_error_in_its_block_does_not_cost_what_was_accepted(cluster: FakeCluster) -> None:
+    service = make_service(cluster, topics=["orders"])
+
+    async def serve() -> None:
+        async with service:
+            await ready(service)
+            await service.producer.send("orders", b"1")
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await serve()
+    assert values(cluster) == [b"1"]
+    assert service.counts().undelivered == 0
+
+
+async def test_cancelled_with_everything_else_on_the_loop_the_count_is_told_whatever_came_first(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As `asyncio.run()` does at its end: the sender, and whoever runs the service, in either order."""
+    for is_sender_first in (True, False):
+        caplog.clear()
+        service = make_service(cluster, topics=["orders"])
+        started = asyncio.Event()
+
+        async def serve(service: ProducerService, started: asyncio.Event) -> None:
+            async with service:
+                await ready(service)
+                stall(cluster)
+                await service.producer.send("orders", b"1")
+                started.set()
+                await asyncio.Event().wait()
+
+        serving = asyncio.create_task(serve(service, started))
+        await started.wait()
+        (sender,) = [task for task in asyncio.all_tasks() if task.get_name().startswith("aioproduce sender")]
+        for task in (sender, serving) if is_sender_first else (serving, sender):
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+        assert service.counts().undelivered == 1
+        assert "1 record(s) were not acknowledged" in caplog.text
+        stall(cluster, is_stalled=False)
+
+
+async def test_background_from_a_thread_is_refused_by_name(cluster: FakeCluster) -> None:
+    async with make_service(cluster) as service:
+        with pytest.raises(WrongEventLoopError, match="make the endpoint `async def`"):
+            await asyncio.to_thread(service.background, "orders", b"1")
+        assert service.counts().background_pending == 0
 
 
 async def test_cancelled_while_it_drains_it_gives_up_at_once(
