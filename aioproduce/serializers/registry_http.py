@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import anyio
 
+from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.drivers.choice import asyncio_loop_here
 from aioproduce.errors import (
     ConfigError,
@@ -122,6 +123,7 @@ class RegistryHttp:
 
     __slots__ = (
         "_backoff",
+        "_bounded_log",
         "_client",
         "_credentials",
         "_first",
@@ -160,6 +162,8 @@ class RegistryHttp:
         self._request_timeout = request_timeout
         self._retries = retries
         self._backoff = backoff
+        # While a registry is away every record of a new schema asks it.
+        self._bounded_log = BoundedLog(_log)
         self._max_backoff = max_backoff
         self._ssl_context = ssl_context
         self._transport = transport
@@ -220,7 +224,9 @@ class RegistryHttp:
             pause = self._pause(round_, question.retry_after)
             if anyio.current_time() + pause >= deadline:
                 raise question.unanswered(f"no time is left of {self._timeout:g} s to try again")
-            _log.warning("%s; trying again in %.1f s", question.trouble, pause)
+            self._bounded_log.warning(
+                question.cause, anyio.current_time(), "%s; trying again in %.1f s", question.trouble, pause
+            )
             await anyio.sleep(pause)
         raise question.unanswered(f"{self._retries + 1} tries")
 
@@ -332,6 +338,11 @@ class _Question:
         self._status: int | None = None
         self._code: int | None = None
         self._cause: Exception | None = None
+
+    @property
+    def cause(self) -> tuple[int | None, int | None]:
+        """What kind of trouble it is, by which log lines are counted."""
+        return self._status, self._code
 
     def note(
         self, url: str, status: int | None, code: int | None, message: str, cause: Exception | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import traceback
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.errors import (
     ConfigError,
     IncompatibleSchemaError,
@@ -166,6 +168,28 @@ def test_what_may_pass_is_asked_again(
     assert "answered 500 (error code 50001) for subject 'a': Error in the backend" in caplog.messages[0]
     assert "answered 429 (error code 42901)" in caplog.messages[1]
     assert "gave no answer" in caplog.messages[2]
+
+
+def test_an_outage_is_one_line_in_the_log(
+    fake: FakeSchemaRegistry, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # However slow this machine is.
+    always = functools.partial(BoundedLog, interval=float("inf"))
+    monkeypatch.setattr("aioproduce.serializers.registry_http.BoundedLog", always)
+    fake.fail_next(500, times=30)
+
+    async def main() -> None:
+        async with SchemaRegistryClient(fake.url, retries=2, backoff=0) as registry:
+            for _ in range(10):
+                with pytest.raises(SchemaRegistryError):
+                    await registry.subjects()
+
+    with caplog.at_level(logging.WARNING, "aioproduce"):
+        anyio.run(main)
+    assert len(fake.requests) == 30
+    assert (
+        1 <= len(caplog.messages) < 20
+    )  # twenty tries; a line every ten seconds, however slow this machine is
 
 
 def test_what_does_not_pass_fails_and_is_forgotten(fake: FakeSchemaRegistry, backend: str) -> None:
