@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import tomllib
@@ -17,6 +18,8 @@ import pytest
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PYPROJECT["project"]["optional-dependencies"]
 
+PACKAGE = Path(__file__).parents[2] / "aioproduce"
+
 # What is for people who develop, and is a list of what others have.
 COLLECTIONS = {"bench", "dev"}
 # Nothing of ours asks for them: they are the loop that the caller runs.
@@ -25,11 +28,14 @@ NEVER_ASKED_FOR = {"uvloop", "trio"}
 # Extra, the library that is missing, and a program that wants it.
 ASKED_BY_IMPORT = [
     ("prometheus", "prometheus_client", "import aioproduce.reporters.prometheus"),
+    ("prometheus", "prometheus_client", "import aioproduce.integrations.service_metrics"),
     ("opentelemetry", "opentelemetry", "import aioproduce.reporters.opentelemetry"),
     ("aiokafka", "aiokafka", "import aioproduce.compat.aiokafka"),
     ("confluent", "confluent_kafka", "import aioproduce.compat.confluent"),
     ("fastapi", "fastapi", "import aioproduce.integrations.fastapi"),
     ("aiohttp", "aiohttp", "import aioproduce.integrations.aiohttp"),
+    ("fastapi", "starlette", "import aioproduce.integrations.starlette"),
+    ("faststream", "faststream", "import aioproduce.integrations.faststream"),
     ("avro", "fastavro", "from aioproduce.serializers import AvroSerializer"),
     ("protobuf", "google.protobuf", "from aioproduce.serializers import ProtobufSerializer"),
     ("protobuf", "google", "from aioproduce.serializers import ProtobufSerializer"),
@@ -73,6 +79,7 @@ INDEPENDENT = [
     ("fastavro", "from aioproduce.testing import FakeSchemaRegistry, FakeCluster"),
     ("fastapi", "import aioproduce.integrations.aiohttp"),
     ("aiohttp", "import aioproduce.integrations.fastapi"),
+    ("faststream", "import aioproduce.integrations.logging"),
     ("aiokafka", "import aioproduce.compat.confluent"),
     ("confluent_kafka", "import aioproduce.compat.aiokafka"),
     ("trio", "import aioproduce, asyncio; from aioproduce import Producer; Producer('localhost:1')"),
@@ -140,12 +147,28 @@ def test_every_extra_has_a_row() -> None:
     assert not rows & NEVER_ASKED_FOR
 
 
+def test_every_error_of_the_package_has_a_row() -> None:
+    """Whoever raises it for another library, or another extra, is tried above."""
+    raised = set()
+    for source in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("MissingExtraError"):
+                told = {each.arg: each.value for each in node.keywords}
+                name = told["name"]
+                library = str(name.value).partition(".")[0] if isinstance(name, ast.Constant) else "any"
+                raised.add((ast.literal_eval(told["extra"]), library))
+
+    tried = {(extra, library.partition(".")[0]) for extra, library, _ in ASKED_BY_IMPORT}
+    tried |= {(extra, "any") for extra, _ in tried}
+    assert raised - tried == {("trio", "trio>=0")}  # of a version that is too old
+    assert len(raised) > 5
+
+
 def test_an_extra_that_is_named_exists() -> None:
     """Whatever the package tells people to install."""
-    package = Path(__file__).parents[2] / "aioproduce"
     named = {
         part.partition("]")[0]
-        for source in package.rglob("*.py")
+        for source in PACKAGE.rglob("*.py")
         for part in source.read_text().split("aioproduce[")[1:]
     }
     assert named - {"extra", "{extra}"} <= set(EXTRAS)
