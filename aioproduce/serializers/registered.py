@@ -163,6 +163,10 @@ class RegisteredSerializer(ABC, Generic[T]):
             raise _unusable(
                 found, f"is {found.schema.schema_type}, and {type(self).__name__} writes {self._type}"
             )
+        if found.schema.writing_rules:
+            # To write without them could be to write in the clear what is to be encrypted.
+            rules = ", ".join(found.schema.writing_rules)
+            raise _unusable(found, f"has rules that this producer does not execute ({rules})")
         write = await self._writer_for(found.schema_id, found.schema, subject)
         if len(self._writes) >= _MAX_SUBJECTS and subject not in self._writes:
             oldest = next(iter(self._writes))
@@ -204,6 +208,6 @@ def _unusable(found: RegisteredSchema, what: str) -> IncompatibleSchemaError:
         status=None,
         error_code=None,
         subject=found.subject,
-        remedy="choose another subject or schema_id, or the serializer of that type",
+        remedy="choose another subject or schema_id, or a serializer that can write it",
         retriable=False,
     )

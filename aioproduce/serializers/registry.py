@@ -41,6 +41,9 @@ _log = logging.getLogger("aioproduce")
 
 _TYPES: Final[dict[object, SchemaType]] = {"AVRO": "AVRO", "PROTOBUF": "PROTOBUF", "JSON": "JSON"}
 
+# Modes of rules that have no say where a value is written.
+_NOT_ON_WRITING: Final = ("READ", "UPGRADE", "DOWNGRADE", "UPDOWN")
+
 # How an id was asked for, the subject, the schema, and whether it was normalized.
 _Asked: TypeAlias = "tuple[str, str, Schema, bool]"
 
@@ -344,7 +347,22 @@ def _schema(answer: Any, subject: str | None) -> Schema:
         )
     except (TypeError, ValueError, KeyError):
         raise _unreadable(answer, "references", subject) from None
-    return Schema(answer["schema"], schema_type, named)
+    return Schema(answer["schema"], schema_type, named, _writing_rules(answer.get("ruleSet")))
+
+
+def _writing_rules(rule_set: object) -> tuple[str, ...]:
+    """The names of the rules that apply where a value is written, and are not disabled."""
+    if not isinstance(rule_set, dict):
+        return ()
+    lists = (rule_set.get(kind) for kind in ("domainRules", "encodingRules"))
+    listed = [rule for rules in lists if isinstance(rules, list) for rule in rules]
+    return tuple(
+        str(rule.get("name"))
+        for rule in listed
+        if isinstance(rule, dict)
+        and rule.get("disabled") is not True
+        and rule.get("mode") not in _NOT_ON_WRITING
+    )
 
 
 def _number(answer: Any, name: str, subject: str | None) -> int:

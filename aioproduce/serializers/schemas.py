@@ -31,6 +31,8 @@ class Schema:
             FileDescriptorProto as base64.
         schema_type: `"AVRO"`, `"PROTOBUF"` or `"JSON"`.
         references: Other schemas that it uses, in the registry already.
+        writing_rules: The names of rules that the registry wants values to go through when they are written (data
+            contracts: encryption, conditions), as it told them.
 
     Example:
         >>> Schema('{"type": "string"}').schema_type
@@ -40,6 +42,7 @@ class Schema:
     text: str
     schema_type: SchemaType = "AVRO"
     references: tuple[SchemaReference, ...] = ()
+    writing_rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -405,6 +405,43 @@ def test_the_registrys_schema_is_of_another_type(fake: FakeSchemaRegistry, optio
     with_registry(fake, write)
 
 
+@pytest.mark.parametrize(
+    ("rules", "is_refused"),
+    [
+        (
+            {
+                "domainRules": [
+                    {"name": "encrypt-pii", "kind": "TRANSFORM", "type": "ENCRYPT", "mode": "WRITEREAD"}
+                ]
+            },
+            True,
+        ),
+        ({"encodingRules": [{"name": "encrypt-pii", "mode": "WRITE"}]}, True),
+        ({"domainRules": [{"name": "encrypt-pii", "mode": "WRITE", "disabled": True}]}, False),
+        ({"domainRules": [{"name": "check", "mode": "READ"}], "migrationRules": [{"name": "up"}]}, False),
+        (None, False),
+        ([7], False),
+        ({"domainRules": 7, "encodingRules": [7]}, False),
+    ],
+    ids=["domain", "encoding", "disabled", "on reading", "none", "list", "nonsense"],
+)
+def test_rules_that_are_not_executed_are_not_passed_over(
+    fake: FakeSchemaRegistry, rules: object, is_refused: bool
+) -> None:
+    answer = {"subject": "orders-value", "version": 1, "id": 1, "schema": ORDER, "ruleSet": rules}
+    fake.fail_next(200, body=json.dumps(answer).encode())
+
+    async def write(registry: SchemaRegistryClient) -> None:
+        serializer = AvroSerializer[Any](registry, use_latest_version=True)
+        if not is_refused:
+            assert await bytes_of(serializer.serialize({"id": 1}, VALUE)) == b"\0\0\0\0\1\2"
+            return
+        with pytest.raises(IncompatibleSchemaError, match=r"does not execute \(encrypt-pii\)"):
+            await bytes_of(serializer.serialize({"id": 1}, VALUE))
+
+    with_registry(fake, write)
+
+
 def test_own_strategies_do_not_fill_memory(fake: FakeSchemaRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aioproduce.serializers.registered._MAX_SUBJECTS", 3)
 

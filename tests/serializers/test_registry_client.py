@@ -649,6 +649,8 @@ _JSON = st.recursive(
                     "message",
                     "name",
                     "subject",
+                    "ruleSet",
+                    "domainRules",
                 ]
             ),
             inner,
