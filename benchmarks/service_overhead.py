@@ -33,6 +33,8 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -52,6 +54,7 @@ from aioproduce.integrations.fastapi import (
     producer_dependency,
     service_dependency,
 )
+from benchmarks.broker import broker_process
 from benchmarks.null_broker import null_broker
 
 ROUTES = ("bare", "nothing", "dependency", "global", "send", "send_now", "send_and_wait", "service")
@@ -68,7 +71,6 @@ STEPS = (
 )
 VALUE = b"x" * 100
 TOPIC = "bench"
-WARM_UP = 300
 
 WaitingDep: TypeAlias = Annotated[Producer, Depends(producer_dependency("waiting"))]
 WaitingServiceDep: TypeAlias = Annotated[ProducerService, Depends(service_dependency("waiting"))]
@@ -125,6 +127,22 @@ def make_app(servers: str) -> FastAPI:
     return app
 
 
+def warm_up(requests: int) -> int:
+    """How many rounds come before those that count."""
+    return min(requests, 300)
+
+
+@contextmanager
+def brokers(kind: str) -> Iterator[tuple[str, Callable[[], int]]]:
+    """Brokers in a process of their own: their address, and what tells how many records they have."""
+    if kind == "fake":
+        with broker_process(topic=TOPIC, partitions=6) as fake:
+            yield fake.bootstrap_servers, lambda: fake.count(TOPIC)
+    else:
+        with null_broker(topics={TOPIC: 6}, brokers=1) as null:
+            yield null.bootstrap_servers, null.records
+
+
 def shuffled(number: int) -> list[str]:
     """The routes in another order for each round, so that none always follows the same one."""
     return random.Random(number).sample(ROUTES, len(ROUTES))
@@ -148,7 +166,7 @@ async def call_directly(servers: str, requests: int) -> dict[str, dict[str, list
             raise RuntimeError(f"answered {message['status']}")
 
     async with app.router.lifespan_context(app) as state:
-        for number in range(requests + WARM_UP):
+        for number in range(requests + warm_up(requests)):
             for route in shuffled(number):
                 scope = {
                     "type": "http",
@@ -170,7 +188,7 @@ async def call_directly(servers: str, requests: int) -> dict[str, dict[str, list
                 cpu, wall = time.thread_time(), time.perf_counter()
                 await app(scope, receive, send)
                 wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
-                if number >= WARM_UP:
+                if number >= warm_up(requests):
                     found["wall"][route].append(wall)
                     found["cpu"][route].append(cpu)
     return found
@@ -194,7 +212,7 @@ def ask_over_http(servers: str, requests: int) -> dict[str, list[float]]:
         try:
             with socket.create_connection(listener.getsockname()) as connection:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for number in range(requests + WARM_UP):
+                for number in range(requests + warm_up(requests)):
                     for route in shuffled(number):
                         request = (
                             f"POST /{route} HTTP/1.1\r\nHost: service\r\nContent-Length: 0\r\n\r\n".encode()
@@ -211,7 +229,7 @@ def ask_over_http(servers: str, requests: int) -> dict[str, list[float]]:
                         taken = time.perf_counter() - began
                         if not answer.startswith(b"HTTP/1.1 204"):
                             raise RuntimeError(answer.decode())
-                        if number >= WARM_UP:
+                        if number >= warm_up(requests):
                             found[route].append(taken)
         finally:
             server.terminate()
@@ -246,14 +264,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.service_overhead", description=__doc__)
     parser.add_argument("--requests", type=int, default=2000, help="of each route, each way (2000)")
     parser.add_argument("--json", type=Path, help="where every figure goes")
+    parser.add_argument(
+        "--broker", choices=("null", "fake"), default="null", help="without a C compiler: fake"
+    )
     arguments = parser.parse_args()
-    with null_broker(topics={TOPIC: 6}, brokers=1) as broker:
+    with brokers(arguments.broker) as (servers, count):
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            direct = runner.run(call_directly(broker.bootstrap_servers, arguments.requests))
-        http = ask_over_http(broker.bootstrap_servers, arguments.requests)
-        kept = broker.records()
+            direct = runner.run(call_directly(servers, arguments.requests))
+        http = ask_over_http(servers, arguments.requests)
+        kept = count()
     # Five routes send in each of two ways; a record less would make the figures those of something else.
-    expected = 2 * 5 * (arguments.requests + WARM_UP)
+    expected = 2 * 5 * (arguments.requests + warm_up(arguments.requests))
     if kept != expected:
         raise SystemExit(f"the broker has {kept} records instead of {expected}")
     ways = {"direct, wall": direct["wall"], "direct, CPU": direct["cpu"], "uvicorn, wall": http}
