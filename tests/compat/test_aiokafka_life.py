@@ -37,6 +37,23 @@ async def test_one_broker_is_enough_to_start(side: Any, cluster: FakeCluster) ->
             assert (await producer.send_and_wait("one", b"x")).offset == 0
 
 
+async def test_every_address_of_a_name_is_tried(
+    side: Any, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As "localhost" is the IPv6 address first in many places, where nobody listens."""
+    loop = asyncio.get_running_loop()
+    look_up = loop.getaddrinfo
+    port = cluster.ports[0]
+
+    async def find(host: Any, *arguments: Any, **keywords: Any) -> Any:
+        found = await look_up("127.0.0.1", *arguments, **keywords)
+        return [(*found[0][:4], ("127.0.0.1", 1)), *found] if host == "localhost" else found
+
+    monkeypatch.setattr(loop, "getaddrinfo", find)
+    async with started(side, f"localhost:{port}") as producer:
+        assert (await producer.send_and_wait("one", b"x")).offset == 0
+
+
 async def test_a_start_that_failed_may_be_tried_again(side: Any) -> None:
     async with FakeCluster(1, topics={"one": 1}) as cluster:
         await cluster.stop_broker(0)
