@@ -125,6 +125,7 @@ class ProducerService:
         self._producer: Producer | None = None
         self._background: BackgroundSends | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping = asyncio.Lock()
         self._probe: ClusterProbe | None = None
         self._overdue: asyncio.TimerHandle | None = None
         self._signal = 0
@@ -149,8 +150,12 @@ class ProducerService:
             raise ProducerStateError("this service runs already: one start() for each stop()")
         producer = self._make_producer if isinstance(self._make_producer, Producer) else self._make_producer()
         await producer.start()
+        if self._background is not None:
+            self._past_acknowledged += self._background.acknowledged
+            self._past_failed += self._background.failed
         self._producer = producer
         self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Lock()
         self._background = BackgroundSends(producer, self._background_limit)
         self._signal = 0
         self._pid = os.getpid()
@@ -168,9 +173,15 @@ class ProducerService:
         Args:
             timeout: Seconds, instead of `drain_timeout`.
         """
-        producer, background, loop = self._producer, self._background, self._loop
-        if producer is None or background is None or loop is None or self.state is ServiceState.STOPPED:
+        if self._producer is None or self._background is None:
             return
+        async with self._stopping:  # who comes second waits for the first
+            if self.state is not ServiceState.STOPPED:
+                seconds = self._drain_timeout if timeout is None else timeout
+                await self._stop(self._producer, self._background, seconds)
+
+    async def _stop(self, producer: Producer, background: BackgroundSends, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
         self._begin_drain()
         shutdown_signals.unwatch(self._signalled)
         if self._overdue is not None:
@@ -178,7 +189,6 @@ class ProducerService:
             self._overdue = None
         if self._probe is not None:
             self._probe.cancel()
-        seconds = self._drain_timeout if timeout is None else timeout
         until = loop.time() + seconds
         try:
             await background.drain(seconds)
@@ -253,8 +263,6 @@ class ProducerService:
         accepted = producer.abandoned_records + producer.outstanding_records
         lost = accepted + background.never_accepted
         self._undelivered += lost
-        self._past_acknowledged += background.acknowledged
-        self._past_failed += background.failed
         if lost:
             _log.error(
                 "%d record(s) were not acknowledged when the service ended, %g s after it began to "
@@ -313,14 +321,17 @@ class ProducerService:
     def counts(self) -> ServiceCounts:
         """What it did and has under way, for metrics. May be asked for in any thread."""
         background = self._background
-        is_over = self.state is ServiceState.STOPPED
+        acknowledged, failed, pending = self._past_acknowledged, self._past_failed, 0
+        if background is not None:
+            acknowledged += background.acknowledged
+            failed += background.failed
+            pending = background.pending
         return ServiceCounts(
             undelivered=self._undelivered,
             unknown_outcomes=self._unknown_outcomes,
-            background_pending=0 if background is None else background.pending,
-            background_acknowledged=self._past_acknowledged
-            + (0 if background is None or is_over else background.acknowledged),
-            background_failed=self._past_failed + (0 if background is None or is_over else background.failed),
+            background_pending=pending,
+            background_acknowledged=acknowledged,
+            background_failed=failed,
             refused_answers=self._refused_answers,
         )
 

@@ -285,6 +285,29 @@ async def test_what_is_not_acknowledged_by_then_is_counted_and_told(
     assert all(delivery.exception() is not None for delivery in deliveries)
 
 
+async def test_stopped_twice_at_once_it_counts_once_and_both_wait(cluster: FakeCluster) -> None:
+    service = make_service(cluster, topics=["orders"])
+    await service.start()
+    await ready(service)
+    stall(cluster)
+    await service.producer.send("orders", b"1")
+    first, second = (asyncio.create_task(service.stop(0.01)) for _ in range(2))
+    await second
+    assert service.state is ServiceState.STOPPED
+    await first
+    assert service.counts().undelivered == 1
+
+
+async def test_counts_go_on_from_one_life_to_the_next(cluster: FakeCluster) -> None:
+    service = make_service(cluster)
+    for count in (1, 2):
+        async with service:
+            service.background("orders", b"1")
+            service.background("not a topic", b"1")
+        counts = service.counts()
+        assert (counts.background_acknowledged, counts.background_failed) == (count, count)
+
+
 async def test_cancelled_it_drains_all_the_same_and_cancelled_again_it_gives_up(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
