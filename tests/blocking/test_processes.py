@@ -332,3 +332,23 @@ with BlockingProducer(servers, buffer_memory=65_536, restart_after_fork=True) as
     )
     assert (code, out) == (0, "0\n" * 5), err
     assert values(cluster).count(b"child") == 5
+
+
+# -- the example ---
+
+
+def test_the_example() -> None:
+    done = subprocess.run(
+        [sys.executable, "examples/blocking_threads.py"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "8 threads: 20,000 acknowledged, 0 failed" in done.stdout
+    assert "as completed: 10" in done.stdout
+    assert "a pool of threads: 20 acknowledged" in done.stdout
+    assert "at once: 10,000 acknowledged" in done.stdout
+    assert "above max.request.size=1,048,576" in done.stdout
