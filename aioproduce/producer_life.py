@@ -131,7 +131,12 @@ class ProducerLife:
     def start(self) -> None:
         """Start the sender on the running event loop."""
         if self.state is not ProducerState.NEW:
-            raise ProducerStateError(f"a producer is started once; this one is {self.state.name.lower()}")
+            remedy = (
+                "" if self.state is ProducerState.RUNNING else ". Make another one: Producer(producer.config)"
+            )
+            raise ProducerStateError(
+                f"a producer is started once; this one is {self.state.name.lower()}{remedy}"
+            )
         from aioproduce.drivers.choice import make_driver
         from aioproduce.installation import tell_if_interpreted
 
@@ -234,8 +239,12 @@ class ProducerLife:
             return
         if self.state is ProducerState.CLOSED:
             return
-        self.check_place()
         driver = self.driver
+        if self.state is ProducerState.DIED and self.is_of_this_process and driver.has_ended:
+            # It died of the end of its loop, asyncio.run()'s say: there is nothing left to close, nor where.
+            _is_open(self, False)
+            return
+        self.check_place()
         if self.state is ProducerState.DIED:
             await driver.kill()
             _is_open(self, False)
@@ -341,6 +350,12 @@ class ProducerLife:
                 "sockets belong to the parent. Make and start a new one in the child"
             )
         if self.driver.running_loop() is not self.driver.loop:
+            if self.driver.has_ended:
+                raise WrongEventLoopError(
+                    "the event loop that this producer was started on has ended: what was not acknowledged by then "
+                    "may be lost. Close a producer before its loop ends (`async with producer:` within what "
+                    "asyncio.run() runs), and make another one for this loop: Producer(producer.config)"
+                )
             raise WrongEventLoopError(
                 "this producer runs on another event loop than the one that calls it: use one producer per loop, "
                 "or reach its loop with asyncio.run_coroutine_threadsafe(), under trio with trio.from_thread.run()"
@@ -355,7 +370,9 @@ class ProducerLife:
                 "the producer is not started: use `async with producer:`, or await producer.start() first"
             )
         if self.state is ProducerState.DIED:
-            raise SenderDiedError("the sender task died; make a new producer") from self._death
+            raise SenderDiedError(
+                f"the sender task died ({self._death!r}); make a new producer"
+            ) from self._death
         raise ProducerClosedError("the producer is closed: make a new one to send again")
 
 

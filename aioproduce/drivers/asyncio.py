@@ -227,6 +227,11 @@ class AsyncioDriver:
         """The loop's clock."""
         return self._loop.time()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the loop is closed."""
+        return self._loop.is_closed()
+
     def make_waiter(self) -> AsyncioWaiter:
         """A waiter for the calling task."""
         return AsyncioWaiter()
@@ -369,7 +374,12 @@ class AsyncioDriver:
         # Also of a task that was cancelled before its first line.
         self._is_dead = self._is_dead or task.cancelled()
         if task.cancelled():
-            on_death(asyncio.CancelledError("the sender task was cancelled"))
+            on_death(
+                asyncio.CancelledError(
+                    "the sender task was cancelled, as asyncio.run() does with what is left when it ends: close "
+                    "the producer before, by `async with producer:`"
+                )
+            )
         elif (error := task.exception()) is not None:
             on_death(error)
         else:

@@ -52,6 +52,10 @@ class Driver(Protocol):
         """What `running_loop()` gives where this driver may be used."""
 
     @property
+    def has_ended(self) -> bool:
+        """Whether nothing of this driver runs any more, nor ever will: its loop is closed, or its task done."""
+
+    @property
     def running_loop(self) -> Callable[[], object]:
         """Gives the caller's event loop, or `None`."""
 

@@ -93,6 +93,11 @@ class TrioDriver:
 
     # -- the seam ---
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the sender's nursery has ended, which it does at the latest with its run."""
+        return self._ended.is_set()
+
     def make_waiter(self) -> TrioWaiter:
         """A waiter for the calling task."""
         return TrioWaiter()
