@@ -5,6 +5,7 @@ Called by the core and the driver. `now` is an argument, as everywhere here.
 
 from __future__ import annotations
 
+from logging import INFO, WARNING
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -33,6 +34,13 @@ class BoundedLog:
 
     def warning(self, cause: Hashable, now: float, message: str, *args: object) -> None:
         """Log a warning, unless this cause was logged within the interval."""
+        self._log(WARNING, cause, now, message, args)
+
+    def info(self, cause: Hashable, now: float, message: str, *args: object) -> None:
+        """Likewise what is no reason to worry."""
+        self._log(INFO, cause, now, message, args)
+
+    def _log(self, level: int, cause: Hashable, now: float, message: str, args: tuple[object, ...]) -> None:
         seen = self._seen.get(cause)
         if seen is not None and now < seen[0]:
             self._seen[cause] = (seen[0], seen[1] + 1)
@@ -43,4 +51,4 @@ class BoundedLog:
         self._seen[cause] = (now + self._interval, 0)
         if suppressed:
             message += f" ({suppressed} more like this since the last line)"
-        self._logger.warning(message, *args)
+        self._logger.log(level, message, *args)

@@ -87,6 +87,8 @@ class LossCause(Enum):
 
     DISCONNECTED = "disconnected"
     """By the peer or the network, or it could not be opened."""
+    CLOSED_AT_REST = "closed at rest"
+    """By the peer, in order and with nothing under way: as a broker does by its own `connections.max.idle.ms`."""
     SETUP_TIMEOUT = "setup timeout"
     REQUEST_TIMEOUT = "request timeout"
     PROTOCOL_ERROR = "protocol error"
@@ -358,7 +360,12 @@ class BrokerConnection:
             Every request that had not ended, in the order in which they were sent.
         """
         if self.is_open:
-            self.cause, self.error = LossCause.DISCONNECTED, error
+            is_at_rest = (
+                self.state is ConnectionState.READY and not self.in_flight and self.unacknowledged is None
+            )
+            is_ordinary = is_at_rest and error is None
+            self.cause = LossCause.CLOSED_AT_REST if is_ordinary else LossCause.DISCONNECTED
+            self.error = error
             self.reason = self._describe_loss(error)
             self._deadlines.cancel(self.connection_id)
         self._move_to(ConnectionState.CLOSED)
@@ -548,4 +555,6 @@ class BrokerConnection:
                 f"connection to {self.peer} lost before it told its versions: {cause}; "
                 f"is it a Kafka listener, and without TLS?"
             )
+        if self.cause is LossCause.CLOSED_AT_REST:
+            return f"{self.peer} closed its connection, on which nothing was under way"
         return f"connection to {self.peer} lost: {cause}"

@@ -306,9 +306,12 @@ class Sender:
         if lost is None:
             return
         if lost.cause not in (LossCause.IDLE, LossCause.REQUESTED):
-            self._bounded_log.warning(
-                ("lost", lost.connection.node_id), now, "lost the connection: %s", lost.reason
-            )
+            if lost.cause is LossCause.CLOSED_AT_REST:
+                self._bounded_log.info(("closed", lost.connection.node_id), now, "%s", lost.reason)
+            else:
+                self._bounded_log.warning(
+                    ("lost", lost.connection.node_id), now, "lost the connection: %s", lost.reason
+                )
             # A broker that goes away is the commonest reason for a leader to move.
             self.metadata.request_update(now)
             if self.metadata.version == 0:

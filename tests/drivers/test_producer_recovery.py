@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -439,3 +440,22 @@ async def test_senders_that_wait_for_room_are_cancelled(cluster: FakeCluster) ->
         await assert_still_works(producer, cluster, "one")
     sent = [value[:3] for value in values(cluster, "one")[len(accepted) : -1] if value]
     assert sent == [b"%03d" % n for n in range(60) if n % 3]
+
+
+async def test_a_broker_that_closes_what_is_idle_is_no_alarm(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker's own connections.max.idle.ms: told at INFO, and the next record connects again."""
+    caplog.set_level(logging.INFO, "aioproduce")
+    async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+        await producer.send_and_wait("one", b"before")
+        await until(lambda: producer.metrics().value("requests-in-flight") == 0)
+        caplog.clear()
+        server = cluster._server
+        assert server is not None
+        for each in tuple(server._connections.values()):
+            each.close(is_reset=False)
+        await until(lambda: "closed its connection, on which nothing was under way" in caplog.text)
+        await assert_still_works(producer, cluster, "one")
+    assert values(cluster, "one") == [b"before", b"good"]
+    assert {record.levelname for record in caplog.records} == {"INFO"}, caplog.text

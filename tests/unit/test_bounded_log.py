@@ -34,6 +34,17 @@ def test_one_line_per_cause_and_interval(caplog: pytest.LogCaptureFixture) -> No
     assert lines(caplog) == ["lost 120.0"], "the count starts again"
 
 
+def test_what_is_no_reason_to_worry_is_bounded_likewise(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    log = BoundedLog(LOGGER, interval=10.0)
+    for now in (0.0, 1.0, 10.0):
+        log.info("cause", now, "at %s", now)
+    assert [(line.levelno, line.getMessage()) for line in caplog.records] == [
+        (logging.INFO, "at 0.0"),
+        (logging.INFO, "at 10.0 (1 more like this since the last line)"),
+    ]
+
+
 def test_a_line_that_was_left_out_does_not_prolong_the_silence(caplog: pytest.LogCaptureFixture) -> None:
     log = BoundedLog(LOGGER, interval=10.0)
     for tenth in range(1000):

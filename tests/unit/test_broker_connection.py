@@ -474,10 +474,36 @@ def test_a_loss_gives_back_all_requests_in_order_but_not_our_own() -> None:
     assert peer.connection.reason == "connection to broker:9092 (node 7) lost: reset by peer"
     assert peer.deadlines.next_at() is None
 
+    closed = Peer().ready()
+    closed.send("a", 1.0)
+    closed.connection.lost(None)
+    assert closed.connection.cause is LossCause.DISCONNECTED
+    assert closed.connection.reason == "connection to broker:9092 (node 7) lost: closed by the peer"
+
     negotiating = Peer().connected()
     assert negotiating.connection.pending_count == 1
     assert negotiating.connection.lost(None) == []
     assert "before it told its versions: closed by the peer" in negotiating.connection.reason
+    assert negotiating.connection.cause is LossCause.DISCONNECTED
+
+
+def test_a_close_by_the_peer_with_nothing_under_way_is_ordinary() -> None:
+    """As brokers do by their connections.max.idle.ms. A reset is not: nor is a close that takes a request along."""
+    peer = Peer().ready()
+    assert peer.connection.lost(None) == []
+    assert peer.connection.cause is LossCause.CLOSED_AT_REST
+    assert (
+        peer.connection.reason == "broker:9092 (node 7) closed its connection, on which nothing was under way"
+    )
+
+    reset = Peer().ready()
+    reset.connection.lost(ConnectionResetError("reset by peer"))
+    assert reset.connection.cause is LossCause.DISCONNECTED
+
+    unacknowledged = Peer().ready()
+    unacknowledged.send("c", 1.0, expects_response=False, is_written=False)
+    unacknowledged.connection.lost(None)
+    assert unacknowledged.connection.cause is LossCause.DISCONNECTED
 
     connecting = Peer()
     connecting.connection.connect(0.0, 10.0)
