@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from functools import partial
+from math import inf
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aioproduce.compat.confluent_errors import (
     ConfluentConfigError,
@@ -26,7 +27,7 @@ from aioproduce.compat.confluent_errors import (
     kafka_error,
     kafka_exception,
 )
-from aioproduce.compat.confluent_future import MessageFuture
+from aioproduce.compat.confluent_future import MessageFuture, message_of
 from aioproduce.compat.confluent_input import check_callback, check_types, header_pairs, payload
 from aioproduce.compat.confluent_later import LaterCalls
 from aioproduce.compat.confluent_metadata import cluster_metadata
@@ -38,15 +39,15 @@ from aioproduce.errors import FlushTimeoutError, MetadataTimeoutError, ProducerE
 from aioproduce.producer import Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from concurrent.futures import Executor
 
     from confluent_kafka import Message
     from confluent_kafka.admin import ClusterMetadata
 
-    from aioproduce.compat.confluent_future import OnDelivery
+    from aioproduce.compat.confluent_future import About, OnDelivery
     from aioproduce.metrics import MetricsSnapshot
-    from aioproduce.records import ClusterInfo, PartitionInfo
+    from aioproduce.records import ClusterInfo, PartitionInfo, RecordMetadata
 
 __all__ = ["AIOProducer", "ConfluentConfigError", "ConfluentNotSupportedError"]
 
@@ -91,13 +92,15 @@ class AIOProducer(LaterCalls):
         self._loop = asyncio.get_running_loop()
         self._options = ConfluentOptions.read(producer_conf)
         self._patience = max(0.0, min(buffer_timeout, self._options.message_timeout))
-        self._room = MessageRoom(self._options.max_messages)
+        self._room = MessageRoom(self._options.max_messages, self.__len__)
+        self._entering = 0
         self._known: set[str] = set()
         self._on_delivery = self._options.callback()
         self._is_closed = False
         error_cb = self._options.error_cb
         self._watch = None if error_cb is None else ErrorWatch(error_cb)
         self._on_failure = None if self._watch is None else self._watch.heard_of
+        self._tells_all = self._on_delivery is not None or self._on_failure is not None
         self._open()
 
     def _open(self) -> None:
@@ -116,7 +119,7 @@ class AIOProducer(LaterCalls):
 
     def __len__(self) -> int:
         """Messages that were taken and have no outcome yet."""
-        return self._room.taken
+        return self._producer.outstanding_records + self._waiting.count + self._entering
 
     def __bool__(self) -> bool:
         """True, also where nothing is on its way."""
@@ -124,7 +127,7 @@ class AIOProducer(LaterCalls):
 
     # -- producing ---
 
-    async def produce(  # one function: a call more would cost a tenth of it
+    async def produce(  # noqa: C901  # one function: a call more would cost a tenth of it
         self,
         topic: str,
         value: str | bytes | None = None,
@@ -148,7 +151,8 @@ class AIOProducer(LaterCalls):
             headers: A list of `(name, value)` or a dict; values str, bytes or None.
 
         Returns:
-            A future of the `confluent_kafka.Message`. It raises `KafkaException(KafkaError)`: `_MSG_TIMED_OUT`,
+            A future of the `confluent_kafka.Message`, to asyncio and to type checkers; its class is MessageFuture.
+            It raises `KafkaException(KafkaError)`: `_MSG_TIMED_OUT`,
             `MSG_SIZE_TOO_LARGE`, `_UNKNOWN_TOPIC`, `_UNKNOWN_PARTITION`, `_QUEUE_FULL` (no room within
             `message.timeout.ms`), or the broker's own error.
 
@@ -174,39 +178,50 @@ class AIOProducer(LaterCalls):
             check_callback(on_delivery)
         if self._is_closed:
             raise _closed("produce")
-        future = MessageFuture(loop=self._loop)
-        future.room = room = self._room
-        future.value = value
-        future.key = key
-        future.headers = pairs
-        future.timestamp = timestamp = timestamp or int(time() * 1000.0)
-        future.on_delivery = on_delivery or self._on_delivery
-        future.on_failure = self._on_failure
-        future.taken_at = monotonic()
-        if not room.try_take() and not await room.take(self._options.message_timeout):
-            future.tell(nowhere(topic, timestamp), _no_room(self._options.max_messages))
-            return future
+        timestamp = timestamp or int(time() * 1000.0)
+        about = (value, key, pairs, timestamp, monotonic())
+        room = self._room
+        if (room.left <= 0 or room.is_contended) and not await room.take(self._options.message_timeout):
+            return self._failed(topic, about, _no_room(self._options.max_messages), on_delivery)
+        room.left -= 1
+        if partition < _ANY_PARTITION:
+            return self._failed(topic, about, _no_such_partition(partition), on_delivery)
+        told = None
+        if on_delivery is not None or self._tells_all:
+            told = _Tell(self._loop, about, on_delivery or self._on_delivery, self._on_failure)
+        self._entering += 1
         try:
-            if partition < _ANY_PARTITION:
-                raise _no_such_partition(partition)
             if topic not in self._known and not await self._is_known(topic):
-                self._let_wait(topic, partition, future)
-                return future
-            await self._send(
+                return self._let_wait(topic, partition, about, told)
+            delivery = await self._send(
                 topic,
                 value,
                 key,
                 partition=None if partition == _ANY_PARTITION else partition,
                 timestamp=timestamp,
                 headers=pairs,
-                on_delivery=future,
+                on_delivery=told,
             )
-        except (ProducerError, KafkaException) as error:
-            future(nowhere(topic, timestamp), error)
-        except BaseException:
-            room.give_up()  # cancelled, and not taken
-            raise
-        return future
+        except ProducerError as error:
+            return self._failed(topic, about, error, on_delivery)
+        finally:
+            self._entering -= 1
+        room.taken += 1
+        if room.taken % room.stride == 0:
+            room.mark(delivery)
+        return MessageFuture(delivery, about)  # type: ignore[return-value]
+
+    def _failed(
+        self, topic: str, about: About, error: BaseException, on_delivery: OnDelivery | None
+    ) -> asyncio.Future[Message]:
+        """The future of a message that the producer did not take."""
+        outcome: asyncio.Future[RecordMetadata] = self._loop.create_future()
+        outcome.set_exception(kafka_exception(error))
+        self._room.taken += 1
+        on_delivery = on_delivery or self._on_delivery
+        if on_delivery is not None or self._on_failure is not None:
+            _Tell(self._loop, about, on_delivery, self._on_failure)(nowhere(topic, about[3]), error)
+        return MessageFuture(outcome, about)  # type: ignore[return-value]
 
     async def _is_known(self, topic: str) -> bool:
         """Ask for a topic, with some patience; False where its messages have to wait by themselves."""
@@ -221,18 +236,24 @@ class AIOProducer(LaterCalls):
         self._known.add(topic)
         return True
 
-    def _let_wait(self, topic: str, partition: int, future: MessageFuture) -> None:
+    def _let_wait(
+        self, topic: str, partition: int, about: About, told: _Tell | None
+    ) -> asyncio.Future[Message]:
+        value, key, headers, timestamp, _ = about
         message = WaitingMessage(
-            future.value,
-            future.key,
+            value,
+            key,
             None if partition == _ANY_PARTITION else partition,
-            future.timestamp,
-            future.headers,
-            tell=future.tell,
-            give_back=self._room.give_back,
+            timestamp,
+            headers,
+            told=told,
             timeout=self._options.message_timeout,
         )
         self._waiting.add(topic, message)
+        self._room.taken += 1
+        return MessageFuture(message.outcome, about)  # type: ignore[return-value]
+
+    # -- outcomes ---
 
     async def poll(self, timeout: float = 0) -> int:
         """Wait for outcomes. Futures and callbacks need no poll here: the event loop serves them.
@@ -244,11 +265,13 @@ class AIOProducer(LaterCalls):
         Returns:
             How many messages had their outcome meanwhile.
         """
-        before = self._room.outcomes
+        room = self._room
+        before = room.taken - len(self)
+        until = inf if timeout < 0 else monotonic() + timeout
         await asyncio.sleep(0)
-        if timeout and self._room.outcomes == before:
-            await self._room.outcome(None if timeout < 0 else timeout)
-        return self._room.outcomes - before
+        while len(self) and room.taken - len(self) == before and monotonic() < until:
+            await room.outcome(until - monotonic())
+        return room.taken - len(self) - before
 
     async def flush(self, timeout: float = _FOREVER) -> int:
         """Send what was taken without lingering, and wait for the outcomes.
@@ -266,6 +289,8 @@ class AIOProducer(LaterCalls):
             return len(self)
         bound = None if timeout is None or timeout < 0 else timeout
         until = None if bound is None else monotonic() + bound
+        # Theirs always gives the loop its turn here, and loops until something is done lean on that.
+        await asyncio.sleep(0)
         await self._waiting.drained(bound)
         try:
             with suppress(FlushTimeoutError):
@@ -296,6 +321,7 @@ class AIOProducer(LaterCalls):
         self._check_open("purge")
         waiting, producer = self._waiting, self._producer
         self._known.clear()
+        self._room.forget()
         self._open()
         await waiting.drop(_purged)
         await producer.close(0)
@@ -372,6 +398,38 @@ class AIOProducer(LaterCalls):
     def _check_open(self, call: str) -> None:
         if self._is_closed:
             raise _closed(call)
+
+
+@final
+class _Tell:
+    """Tells a message's callback, and `error_cb`, what became of it."""
+
+    __slots__ = ("_about", "_loop", "_on_delivery", "_on_failure")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        about: About,
+        on_delivery: OnDelivery | None,
+        on_failure: Callable[[KafkaError], None] | None,
+    ) -> None:
+        self._loop = loop
+        self._about = about
+        self._on_delivery = on_delivery
+        self._on_failure = on_failure
+
+    def __call__(self, metadata: RecordMetadata, error: BaseException | None) -> None:
+        failure = None if error is None else kafka_exception(error).args[0]
+        if failure is not None and self._on_failure is not None:
+            self._on_failure(failure)
+        if self._on_delivery is None:
+            return
+        latency = monotonic() - self._about[4]
+        try:
+            self._on_delivery(failure, message_of(metadata, self._about, failure, latency))
+        except Exception as raised:
+            text = f"on_delivery raised for a message of {metadata.topic}"
+            self._loop.call_exception_handler({"message": text, "exception": raised})
 
 
 def _run_to_end(start: Coroutine[Any, Any, None]) -> None:

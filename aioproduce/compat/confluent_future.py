@@ -1,11 +1,13 @@
-"""The future of one message: a future of asyncio's, which is itself what the producer calls back.
+"""The future of one message: what confluent-kafka's tells of it, made when somebody asks.
 
 Made by `confluent.AIOProducer.produce()`, one for each message.
 
 Invariants:
 
-1. It is told once, on the event loop: then it has the message or its error, and the callback has been called.
-2. One object for each message: each more that the garbage collector follows costs as much as the rest.
+1. To asyncio it is a future (`asyncio.isfuture`): `gather`, `wait`, `wait_for`, `shield` and callbacks take it.
+2. One object for each message, beside the producer's own: each more that the garbage collector follows costs as
+   much as the rest of the message.
+3. What it raises is a KafkaException; a failure that nobody asked for is counted and logged by the producer.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from aioproduce.compat.confluent_errors import kafka_exception
+from aioproduce.errors import ProducerError
 
 from confluent_kafka import (  # isort: skip  # confluent_errors tells of the extra where it is missing
     OFFSET_INVALID,
@@ -25,85 +28,146 @@ from confluent_kafka import (  # isort: skip  # confluent_errors tells of the ex
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Generator
+    from contextvars import Context
 
-    from aioproduce.compat.confluent_room import MessageRoom
+    from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.records import Header, RecordMetadata
 
-    # Not by its name in an annotation that is evaluated: asyncio's is generic for type checkers only.
-    _Base: TypeAlias = asyncio.Future[Message]
     OnDelivery: TypeAlias = Callable[[KafkaError | None, Message], object]
-else:
-    _Base = asyncio.Future
+    # Value, key, headers, timestamp (ms since the epoch), and when it was taken (by the monotonic clock).
+    About: TypeAlias = tuple[bytes | None, bytes | None, list[Header] | None, int, float]
+    # Or asyncio's, which types leave without what `gather()` reads of it.
+    Outcome: TypeAlias = DeliveryFuture | Any
 
 
 @final
-class MessageFuture(_Base):
-    """What becomes of a message.
+class MessageFuture:
+    """What becomes of a message: a `confluent_kafka.Message`, or a `KafkaException`.
 
-    Attributes:
-        room: Where it has its place.
-        value: The payload; key and headers likewise.
-        headers: As pairs.
-        timestamp: Milliseconds since the epoch.
-        on_delivery: Called with `(KafkaError or None, Message)`; or None.
-        on_failure: Called with the KafkaError of a failure; or None.
-        taken_at: When it was taken, by the monotonic clock.
+    Cancelling it wakes whoever waits for it; the message goes on, as with confluent-kafka's.
+
+    Args:
+        outcome: The producer's own future of the message; where it has none, one of asyncio's.
+        about: What was produced.
     """
 
-    __slots__ = ("headers", "key", "on_delivery", "on_failure", "room", "taken_at", "timestamp", "value")
+    __slots__ = ("__weakref__", "_about", "_outcome")
 
-    room: MessageRoom
-    value: bytes | None
-    key: bytes | None
-    headers: list[Header] | None
-    timestamp: int
-    on_delivery: OnDelivery | None
-    on_failure: Callable[[KafkaError], None] | None
-    taken_at: float
+    # Tells `asyncio.isfuture()` that this is one; no task is parked on it.
+    _asyncio_future_blocking = False
 
-    def __call__(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        """The producer is done with the message."""
-        self.room.give_back()
-        self.tell(metadata, error)
+    def __init__(self, outcome: Outcome, about: About) -> None:
+        self._outcome = outcome
+        self._about = about
 
-    def tell(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        """Have the outcome known; the message may keep its place."""
-        failure: KafkaError | None = None
-        if error is not None:
-            exception = kafka_exception(error)
-            failure = exception.args[0]
-            if self.on_failure is not None:
-                self.on_failure(failure)
-            if not self.done():
-                self.set_exception(exception)
-            if self.on_delivery is None:
-                return
-        timestamp = metadata.timestamp
-        message = Message(
-            metadata.topic,
-            metadata.partition,
-            metadata.offset if metadata.offset >= 0 else OFFSET_INVALID,
-            self.key,
-            self.value,
-            None if self.headers is None else [*self.headers],
-            failure,
-            # The broker's time of a record is told in place of its own.
-            (TIMESTAMP_CREATE_TIME if timestamp == self.timestamp else TIMESTAMP_LOG_APPEND_TIME, timestamp),
-            monotonic() - self.taken_at,
-        )
-        if failure is None and not self.done():
-            self.set_result(message)
-        if self.on_delivery is not None:
-            self._call_back(self.on_delivery, failure, message)
-
-    def _call_back(self, on_delivery: OnDelivery, failure: KafkaError | None, message: Message) -> None:
+    def __await__(self) -> Generator[Any, None, Message]:
+        outcome = self._outcome
+        was_done = outcome.done()
         try:
-            on_delivery(failure, message)
-        except Exception as error:
-            context: dict[str, Any] = {
-                "message": f"on_delivery raised for a message of {message.topic()}",
-                "exception": error,
-                "future": self,
-            }
-            self.get_loop().call_exception_handler(context)
+            metadata = yield from outcome.__await__()
+        except ProducerError as error:
+            raise kafka_exception(error)  # noqa: B904  # it has its cause
+        return message_of(metadata, self._about, None, None if was_done else monotonic() - self._about[4])
+
+    __iter__ = __await__
+
+    def __repr__(self) -> str:
+        state = "cancelled" if self.cancelled() else "finished" if self.done() else "pending"
+        return f"<MessageFuture {state}>"
+
+    # -- what asyncio asks of a future ---
+
+    def done(self) -> bool:
+        """Whether there is an outcome, or it was cancelled."""
+        return self._outcome.done()
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled; that says nothing of the message."""
+        return self._outcome.cancelled()
+
+    def cancel(self, msg: object = None) -> bool:
+        """Wake all who wait for it; False if the outcome was there already. The message goes on."""
+        return self._outcome.cancel(msg)
+
+    def result(self) -> Message:
+        """The message.
+
+        Raises:
+            KafkaException: it was not delivered.
+            asyncio.CancelledError: this was cancelled.
+            asyncio.InvalidStateError: there is no outcome yet.
+        """
+        try:
+            metadata = self._outcome.result()
+        except ProducerError as error:
+            raise kafka_exception(error)  # noqa: B904  # it has its cause
+        return message_of(metadata, self._about, None, None)
+
+    def exception(self) -> BaseException | None:
+        """Why it was not delivered, as a KafkaException; `None` if it was. Raises as `result()` otherwise."""
+        error = self._outcome.exception()
+        return None if error is None else kafka_exception(error)
+
+    def add_done_callback(self, callback: Callable[[Any], object], *, context: Context | None = None) -> None:
+        """Call `callback(self)` on the loop once the outcome is there."""
+        told: Any = _Told(self, callback)
+        self._outcome.add_done_callback(told, context=context)
+
+    def remove_done_callback(self, callback: Callable[[Any], object]) -> int:
+        """Forget a callback, and tell how often it was there."""
+        told: Any = _Told(self, callback)
+        return self._outcome.remove_done_callback(told)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """The producer's event loop."""
+        loop: asyncio.AbstractEventLoop = self._outcome.get_loop()
+        return loop
+
+    @property
+    def _cancel_message(self) -> object:
+        return self._outcome._cancel_message
+
+    def _make_cancelled_error(self) -> BaseException:
+        return self._outcome._make_cancelled_error()
+
+
+def message_of(
+    metadata: RecordMetadata, about: About, failure: KafkaError | None, latency: float | None
+) -> Message:
+    """A message, where it is, and how long it took (seconds)."""
+    topic, partition, offset, timestamp, _, _ = metadata
+    value, key, headers, own_timestamp, _ = about
+    # Its latency is a float or left out.
+    more = () if latency is None else (latency,)
+    return Message(
+        topic,
+        partition,
+        offset if offset >= 0 else OFFSET_INVALID,
+        key,
+        value,
+        None if headers is None else [*headers],
+        failure,
+        # The broker's time of a record is told in place of its own.
+        (TIMESTAMP_CREATE_TIME if timestamp == own_timestamp else TIMESTAMP_LOG_APPEND_TIME, timestamp),
+        *more,
+    )
+
+
+class _Told:
+    """A callback of a MessageFuture, equal to another of the same."""
+
+    __slots__ = ("_callback", "_future")
+
+    def __init__(self, future: MessageFuture, callback: Callable[[Any], object]) -> None:
+        self._future = future
+        self._callback = callback
+
+    def __call__(self, _: object) -> None:
+        self._callback(self._future)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Told) and other._callback == self._callback
+
+    def __hash__(self) -> int:
+        return hash(self._callback)

@@ -1,101 +1,92 @@
-"""How many messages may be on their way at once (`queue.buffering.max.messages`), and who waits for a place.
+"""How many messages may be on their way at once (`queue.buffering.max.messages`), and who waits for room.
 
 Called by `confluent.AIOProducer`, for each message.
 
 Invariants:
 
-1. Places are given in the order of asking: nobody overtakes one who waits.
-2. Every place that was taken is given back once: with the message's outcome, or where it was never queued.
+1. Room is given in the order of asking: nobody overtakes one who waits.
+2. Nothing is done for a message but counting, until as many were taken as there was room for; then it is looked how
+   many still are on their way.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import final
+from math import inf
+from typing import TYPE_CHECKING, Final, final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce._native.delivery import DeliveryFuture
+
+# Of so many messages one is kept to be waited for: what comes free is noticed at least so often.
+_MARKS: Final = 256
+# Seconds; of messages without a mark, and those that wait for their topic, nobody else tells.
+_LOOK_AGAIN: Final = 0.02
 
 
 @final
 class MessageRoom:
-    """So many places for messages.
+    """Room for so many messages.
 
     Args:
-        limit: How many places.
+        limit: For how many.
+        pending: Tells how many are on their way.
 
     Attributes:
-        taken: How many are taken.
-        outcomes: How many were given back with an outcome, over its life.
+        left: How many may be taken before it is looked again.
+        taken: How many were taken, over its life.
+        stride: Of so many messages one is to be marked.
     """
 
-    __slots__ = ("_limit", "_line", "_watchers", "outcomes", "taken")
+    __slots__ = ("_gate", "_limit", "_marks", "_pending", "left", "stride", "taken")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, pending: Callable[[], int]) -> None:
         self._limit = limit
-        self._line: deque[asyncio.Future[None]] = deque()
-        self._watchers: list[asyncio.Future[None]] = []
+        self._pending = pending
+        self._gate = asyncio.Lock()
+        self._marks: deque[DeliveryFuture] = deque()
+        self.left = limit
         self.taken = 0
-        self.outcomes = 0
-
-    def try_take(self) -> bool:
-        """Take a place, if one is free and nobody waits."""
-        if self.taken >= self._limit or self._line:
-            return False
-        self.taken += 1
-        return True
+        self.stride = max(1, limit // _MARKS)
 
     async def take(self, timeout: float) -> bool:
-        """Wait in line for a place.
-
-        Args:
-            timeout: Seconds.
-
-        Returns:
-            Whether there came one free in time.
-        """
-        if self.try_take():
-            return True
-        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(ticket)
+        """Wait in line for room for one for at most so many seconds; False if there came none."""
         try:
-            await asyncio.wait([ticket], timeout=timeout)
-        except BaseException:
-            if ticket.done():
-                self._release()  # cancelled as it was given
-            raise
-        finally:
-            if not ticket.done():
-                self._line.remove(ticket)
-        return ticket.done()
+            async with asyncio.timeout(timeout), self._gate:
+                while self.left <= 0:
+                    self.left = self._limit - self._pending()
+                    if self.left <= 0:
+                        await self.outcome()
+        except TimeoutError:
+            return False
+        return True
 
-    def give_back(self) -> None:
-        """A message is settled: its place is free."""
-        self.outcomes += 1
-        for watcher in self._watchers:
-            if not watcher.done():
-                watcher.set_result(None)
-        self._release()
+    @property
+    def is_contended(self) -> bool:
+        """Whether somebody waits: then others have to go behind."""
+        return self._gate.locked()
 
-    def give_up(self) -> None:
-        """A place was taken for a message that nobody will hear of."""
-        self._release()
+    def mark(self, delivery: DeliveryFuture) -> None:
+        """Remember a message that may be waited for."""
+        marks = self._marks
+        while marks and marks[0].done():
+            marks.popleft()
+        marks.append(delivery)
 
-    def _release(self) -> None:
-        if self._line:
-            self._line.popleft().set_result(None)  # the place goes over
+    def forget(self) -> None:
+        """What was taken is given up."""
+        self._marks.clear()
+        self.left = 0
+
+    async def outcome(self, timeout: float = inf) -> None:
+        """Wait until a marked message is settled, or it is time to look again; at most so many seconds."""
+        marks = [delivery for delivery in self._marks if not delivery.done()]
+        self._marks = deque(marks)
+        timeout = max(0.0, min(timeout, _LOOK_AGAIN))
+        if marks:
+            await asyncio.wait(marks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
         else:
-            self.taken -= 1
-
-    async def outcome(self, timeout: float | None) -> None:
-        """Wait until a message is settled, or none is on its way.
-
-        Args:
-            timeout: Seconds; None for no bound.
-        """
-        if not self.taken:
-            return
-        watcher: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._watchers.append(watcher)
-        try:
-            await asyncio.wait([watcher], timeout=timeout)
-        finally:
-            self._watchers.remove(watcher)
+            await asyncio.sleep(timeout)

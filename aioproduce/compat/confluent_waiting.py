@@ -7,7 +7,7 @@ Invariants:
 
 1. Of one topic, messages are passed on in the order in which they came, by one task.
 2. Every message has an outcome within its time, whatever becomes of the cluster.
-3. The places of `MessageRoom` bound how many wait here: each has one.
+3. `MessageRoom` bounds how many wait here, as of all others.
 """
 
 from __future__ import annotations
@@ -35,20 +35,22 @@ class WaitingMessage:
 
     Args:
         value: As `Producer.send()` takes it; key, partition, timestamp and headers likewise.
-        tell: Told of the outcome, once.
-        give_back: Gives its place back, once.
+        told: Told of the outcome, once; or None.
         timeout: Seconds until it has an outcome at the latest.
+
+    Attributes:
+        outcome: Where it comes to be, or the error.
     """
 
     __slots__ = (
-        "_give_back",
         "_is_told",
-        "_tell",
         "_timer",
+        "_told",
         "accepted_at",
         "deadline",
         "headers",
         "key",
+        "outcome",
         "partition",
         "timestamp",
         "value",
@@ -62,8 +64,7 @@ class WaitingMessage:
         timestamp: int,
         headers: list[Header] | None,
         *,
-        tell: Tell,
-        give_back: Callable[[], None],
+        told: Tell | None,
         timeout: float,
     ) -> None:
         self.value = value
@@ -71,8 +72,8 @@ class WaitingMessage:
         self.partition = partition
         self.timestamp = timestamp
         self.headers = headers
-        self._tell = tell
-        self._give_back = give_back
+        self.outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
+        self._told = told
         self._is_told = False
         self.accepted_at = monotonic()
         self.deadline = self.accepted_at + timeout
@@ -81,31 +82,31 @@ class WaitingMessage:
     def is_passed_on(self, topic: str) -> None:
         """The producer has it, with a time-out of its own, which may end later than this message's."""
         if not self._is_told:
-            loop = asyncio.get_running_loop()
             left = max(0.0, self.deadline - monotonic())
-            self._timer = loop.call_later(left, self._time_out, topic)
+            self._timer = self.outcome.get_loop().call_later(left, self._time_out, topic)
 
     def settled(self, metadata: RecordMetadata, error: BaseException | None) -> None:
         """The producer's outcome, or the reason why it never got the message."""
         if self._timer is not None:
             self._timer.cancel()
-        self._give_back()
-        self._tell_once(metadata, error)
+        if self._is_told:
+            return
+        self._is_told = True
+        if not self.outcome.done():
+            if error is None:
+                self.outcome.set_result(metadata)
+            else:
+                self.outcome.set_exception(kafka_exception(error))
+        if self._told is not None:
+            self._told(metadata, error)
 
     def fail(self, topic: str, error: BaseException) -> None:
         """It never got to the producer."""
         self.settled(nowhere(topic, self.timestamp), error)
 
     def _time_out(self, topic: str) -> None:
-        # Its place stays taken until the producer is done with it.
         text = f"the message waited for topic {topic!r}, and was not acknowledged within message.timeout.ms"
-        error = KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, text))
-        self._tell_once(nowhere(topic, self.timestamp), error)
-
-    def _tell_once(self, metadata: RecordMetadata, error: BaseException | None) -> None:
-        if not self._is_told:
-            self._is_told = True
-            self._tell(metadata, error)
+        self.fail(topic, KafkaException(KafkaError(KafkaError._MSG_TIMED_OUT, text)))
 
 
 def nowhere(topic: str, timestamp: int) -> RecordMetadata:
@@ -129,6 +130,11 @@ class WaitingMessages:
         self._unknown_topic_timeout = unknown_topic_timeout
         self._lines: dict[str, deque[WaitingMessage]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def count(self) -> int:
+        """How many wait."""
+        return sum(map(len, self._lines.values()))
 
     def has(self, topic: str) -> bool:
         """Whether messages of this topic wait: then others have to go behind them."""

@@ -154,6 +154,17 @@ async def test_the_delivery_callback(cluster: MockCluster, name: str) -> None:
     assert (bad_message.topic(), bad_message.key(), bad_message.offset()) == ("t", b"k", None)
 
 
+async def test_the_latency_is_told_to_who_waits_or_is_called_back(cluster: MockCluster) -> None:
+    told: list[float | None] = []
+    async with OurProducer(conf(cluster)) as ours, ConfluentProducer(conf(cluster)) as theirs:
+        late = await ours.produce("t", b"v")
+        await ours.produce("t", b"v", on_delivery=lambda _, message: told.append(message.latency()))
+        await ours.flush()
+        assert (await late).latency() is None  # nobody looked at a clock when it came
+        assert (told[0] or 0) > 0
+        assert (await produced(theirs, "t", b"v")).latency() > 0
+
+
 async def test_the_delivery_callback_of_the_configuration(cluster: MockCluster) -> None:
     told: list[Any] = []
     for only_errors in (False, True):
@@ -206,6 +217,7 @@ async def test_messages_need_no_flush_and_no_poll(cluster: MockCluster) -> None:
         never = await theirs.produce("t", b"v")
         message = await (await ours.produce("t", b"v"))
     assert message.error() is None
+    assert (message.latency() or 0) > 0
     assert not never.done()
     assert len(theirs) == 1
     await theirs.close()
