@@ -263,3 +263,11 @@ def test_the_mapping_stays_as_it_was() -> None:
 def test_what_is_no_mapping() -> None:
     with pytest.raises(TypeError, match="expected configuration dict"):
         ConfluentOptions.read([("a", "b")])  # type: ignore[arg-type]
+
+
+def test_each_option_is_in_the_guide() -> None:
+    guide = (Path(__file__).parents[2] / "docs/migrating.md").read_text()
+    guide = guide[guide.index("## From confluent-kafka") :]
+    for table in (MAPPED, ALIASES, REFUSED, WITHOUT_OBJECT, CALLBACKS):
+        assert [name for name in table if f"`{name}`" not in guide] == []
+    assert [name for name, refusal in REFUSED.items() if refusal.remedy not in guide] == []
