@@ -2,7 +2,7 @@
 
 1. A record whose `send()` gave a future is acknowledged and in the log, once; after an error it is not there.
 2. Whatever happened, no memory of the buffer is held afterwards, and no task is left.
-1. A record whose `send()` gave a future is acknowledged and in the log, once; after an error it is not there.
+3. What is asked does not grow with the number of senders: a subject that is known is never asked for again.
 """
 
 from __future__ import annotations
