@@ -16,7 +16,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 import traceback
 import warnings
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AIOKafkaProducer", "BatchBuilder", "TransactionContext"]
 
-_log = logging.getLogger("aioproduce.compat")
 _numbers = count(1)
 
 _ITSELF = "self", "loop", "api_version", "key_serializer", "value_serializer"

@@ -36,8 +36,8 @@ async def test_both_do_the_same() -> None:
         assert "refused: aiokafka.errors.MessageSizeTooLargeError\n" in told
         assert re.search(r"[\d,]+ records/s, serialized, gathered\n", told)
     batches = re.findall(r"a batch of (\d+) records", out)
-    assert len(batches) == 2
-    assert batches[0] == batches[1]
+    # How many fit hangs on the milliseconds between them, of which each record has its own.
+    assert [int(count) > 500 for count in batches] == [True, True]
     assert err == ""
 
 
