@@ -22,6 +22,7 @@ from aioproduce.errors import (
     MetadataTimeoutError,
     NotStartedError,
     PartialSendError,
+    PartitionerError,
     PartitionOutOfRangeError,
     ProducerClosedError,
     ProducerStateError,
@@ -275,3 +276,68 @@ def test_options_are_those_of_the_producer() -> None:
     assert repr(producer).endswith("-> h:1, new>")
     with pytest.raises(TypeError, match="neither pickled nor copied"):
         producer.__reduce__()
+
+
+def test_without_uvloop(cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aioproduce.blocking.session.find_spec", lambda name: None)
+    with BlockingProducer(cluster.bootstrap_servers) as producer:
+        told = in_threads([partial(producer.send_and_wait, "one", b"v") for _ in range(4)])
+        session: Any = producer._session
+        assert type(session._loop).__module__.startswith("asyncio")
+    assert sorted(metadata.offset for metadata in told) == [0, 1, 2, 3]
+
+
+def test_records_above_a_batch_keep_their_turn(cluster: ThreadedCluster) -> None:
+    sizes = [10, 5_000, 10, 100_000, 10, 20_000, 10]
+    with BlockingProducer(cluster.bootstrap_servers, batch_size=1_000) as producer:
+        producer.send_and_wait("one", b"")
+        deliveries = [producer.send("one", b"v" * size) for size in sizes]
+        assert [delivery.result().offset for delivery in deliveries] == list(range(1, 8))
+    assert [len(record.value) for record in cluster.records("one")] == [0, *sizes]
+
+
+def test_a_partitioner_of_ones_own(cluster: ThreadedCluster) -> None:
+    """It is asked in the loop thread, so what it raises comes by the future."""
+
+    class ByValue:
+        def partition(self, topic: str, key: Any, value: Any, view: Any) -> int:
+            return int(value) if value.isdigit() else 1 // 0
+
+    called: list[Any] = []
+    with BlockingProducer(cluster.bootstrap_servers, partitioner_class=ByValue()) as producer:
+        producer.send_and_wait("t", b"0")
+        good = [producer.send("t", b"%d" % (number % 3)) for number in range(30)]
+        bad = producer.send("t", b"x", on_delivery=lambda *told: called.append(told))
+        assert [delivery.result().partition for delivery in good] == [number % 3 for number in range(30)]
+        with pytest.raises(PartitionerError):
+            bad.result()
+        producer.flush()
+        [(metadata, error)] = called
+        assert (metadata.offset, type(error)) == (-1, PartitionerError)
+        assert producer.metrics().value("record-error-total") == 1
+        assert producer.outstanding_bytes == 0
+    assert len(cluster.records()) == 31
+
+
+def test_flush_covers_what_is_not_in_a_batch_yet(cluster: ThreadedCluster) -> None:
+    with BlockingProducer(cluster.bootstrap_servers, linger_ms=60_000) as producer:
+        for count in range(1, 20):
+            delivery = producer.send("one", b"v")
+            producer.flush()
+            assert delivery.done()
+            assert delivery.result(0).offset == count - 1
+
+
+def test_many_threads_that_wait_for_one_record_each(cluster: ThreadedCluster) -> None:
+    """Asked at every stage: handed over, in a batch, settled; nobody is forgotten."""
+    with BlockingProducer(cluster.bootstrap_servers, linger_ms=0) as producer:
+
+        def work(_: int) -> int:
+            deliveries = []
+            for _ in range(200):
+                delivery = producer.send("t", b"v")
+                deliveries.append(delivery)
+                assert delivery.result().offset >= 0
+            return sum(delivery.done() for delivery in deliveries)
+
+        assert in_threads([partial(work, number) for number in range(8)]) == [200] * 8
