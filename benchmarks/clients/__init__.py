@@ -55,6 +55,7 @@ class Client(Protocol):
 _MODULES = {
     "aioproduce": "aioproduce_client",
     "drop-in": "drop_in_client",
+    "aioproduce/trio": "aioproduce_trio_client",
     "aiokafka": "aiokafka_client",
     "confluent": "confluent_client",
     "drop-in AIO": "drop_in_confluent_client",

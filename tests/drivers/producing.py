@@ -9,7 +9,11 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING, Any
 
+import trio
 from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from tests.drivers.concurrency import is_trio, rest, run_asyncio, sleep, to_thread, within
+from tests.drivers.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -25,29 +29,31 @@ FOREVER_MS = 3_600_000
 
 async def until(condition: Callable[[], object]) -> None:
     """Let the loop run until the condition holds."""
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         while True:
             if condition():
                 return
-            await asyncio.sleep(0.001)
+            await sleep(0.001)
 
 
 async def let_the_sender_rest() -> None:
     """More turns of the loop than the sender task needs for what it knows already."""
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await rest()
 
 
 async def read_back(cluster: FakeCluster, topic: str, count: int) -> list[Any]:
     """`count` records of a topic, by partition and offset, from aiokafka's consumer."""
+    partitions = len(cluster.topics[topic].partitions)
+    return await run_asyncio(_read_back(cluster.bootstrap_servers, topic, partitions, count))
+
+
+async def _read_back(servers: str, topic: str, partitions: int, count: int) -> list[Any]:
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", enable_auto_commit=False
+        bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False
     )
     await consumer.start()
     try:
-        consumer.assign(
-            [TopicPartition(topic, each) for each in range(len(cluster.topics[topic].partitions))]
-        )
+        consumer.assign([TopicPartition(topic, each) for each in range(partitions)])
         found: list[Any] = []
         async with asyncio.timeout(PATIENCE):
             while len(found) < count:
@@ -64,7 +70,7 @@ def values(cluster: FakeCluster, topic: str = "t", partition: int | None = None)
 
 async def assert_still_works(producer: Producer, cluster: FakeCluster, topic: str = "t") -> None:
     """Good input is accepted, written once and acknowledged at its place, and all memory comes back."""
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         delivery = await producer.send(topic, b"good", key=b"k", headers=[("h", None)])
         await producer.flush()
         metadata = await delivery
@@ -104,21 +110,42 @@ def silent_port(*, takes_connections: bool = True) -> Iterator[str]:
 @contextlib.asynccontextmanager
 async def port_that_says(*answers: bytes) -> AsyncIterator[str]:
     """A listener that answers each first chunk of a connection with these bytes, one connection each, then none."""
-    left = list(answers)
+    listener = _Listener(*answers)
+    if is_trio():
+        with LoopThread() as thread:
+            address = await to_thread(thread.submit(listener.open()).result)
+            try:
+                yield address
+            finally:
+                with trio.CancelScope(shield=True):
+                    await to_thread(thread.submit(listener.close()).result)
+    else:
+        try:
+            yield await listener.open()
+        finally:
+            await listener.close()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+
+class _Listener:
+    def __init__(self, *answers: bytes) -> None:
+        self._left = list(answers)
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        host, port = self._server.sockets[0].getsockname()
+        return f"{host}:{port}"
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await reader.read(1)
-            if left:
-                writer.write(left.pop(0))
+            if self._left:
+                writer.write(self._left.pop(0))
             await reader.read()
         finally:
             writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        host, port = server.sockets[0].getsockname()
-        yield f"{host}:{port}"
-    finally:
-        server.close()
-        await server.wait_closed()

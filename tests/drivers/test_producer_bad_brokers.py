@@ -6,7 +6,6 @@ close never hang).
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from typing import Any
 
@@ -26,6 +25,7 @@ from aioproduce.testing import FakeCluster
 from aioproduce.testing.fake_cluster import model
 from aioproduce.testing.fake_cluster.encoding import encode_response
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import spawn, within
 from tests.drivers.producing import (
     FOREVER_MS,
     PATIENCE,
@@ -140,7 +140,7 @@ async def test_brokers_that_come_up_later(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, **EAGER) as producer:
         with pytest.raises(NoBrokerAvailableError):
             await producer.check(0.1)
-        waiting = asyncio.ensure_future(producer.send("t", b"v"))
+        waiting = spawn(producer.send("t", b"v"))
         await until(lambda: not producer._life.sender.has_work)
         for broker in range(3):
             await cluster.start_broker(broker)
@@ -204,7 +204,7 @@ async def test_a_broker_that_answers_nonsense_once(
         "correlation id": lambda: faults.change_correlation_ids(api=api),
     }[fault]()
     async with Producer(cluster.bootstrap_servers, enable_idempotence=idempotent, **EAGER) as producer:
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             metadata = await producer.send_and_wait("one", b"v")
             assert made.hits == 1
             await producer.flush()

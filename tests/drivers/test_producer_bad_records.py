@@ -29,6 +29,7 @@ from aioproduce.errors import (
     SerializationError,
 )
 from aioproduce.testing import FakeCluster
+from tests.drivers.concurrency import gather, is_trio, wait_for
 from tests.drivers.producing import FOREVER_MS, PATIENCE, assert_still_works, until, values
 
 
@@ -195,7 +196,7 @@ async def test_a_bad_record_in_the_middle_of_many(cluster: FakeCluster, bad: Bad
         assert caught.value.index == len(caught.value.deliveries) == sent
         for word in bad.words:
             assert word in str(caught.value)
-        await asyncio.gather(*caught.value.deliveries)
+        await gather(*caught.value.deliveries)
         assert sorted(values(cluster), key=str) == [b"0", b"1"][:sent]
         await assert_still_works(producer, cluster)
 
@@ -225,6 +226,17 @@ def raises(value: object) -> bytes:
     raise KeyError(f"no schema for {value}")
 
 
+class Later:
+    """What is to be awaited, and no loop's."""
+
+    def __await__(self) -> Any:
+        raise AssertionError("a serializer's result is not awaited")
+
+
+def a_future() -> Any:
+    return Later() if is_trio() else asyncio.get_running_loop().create_future()
+
+
 @pytest.mark.parametrize("field", ["key", "value"])
 @pytest.mark.parametrize(
     ("serializer", "words", "cause"),
@@ -232,7 +244,7 @@ def raises(value: object) -> bytes:
         (raises, ["KeyError", "no schema for bad"], KeyError),
         (lambda value: f"<{value}>", ["gave str", "must give bytes or None"], None),
         (lambda value: 5, ["gave int", "must give bytes or None"], None),
-        (lambda value: asyncio.get_running_loop().create_future(), ["gave", "async function"], None),
+        (lambda value: a_future(), ["gave", "async function"], None),
     ],
     ids=["raises", "gives str", "gives int", "gives a future"],
 )
@@ -316,7 +328,7 @@ async def test_larger_than_the_whole_buffer(cluster: FakeCluster) -> None:
     ) as producer:
         for call in (producer.send("t", b"x" * 100_000), producer.send_and_wait("t", None, b"x" * 100_000)):
             with pytest.raises(RecordTooLargeError) as caught:
-                await asyncio.wait_for(call, PATIENCE)
+                await wait_for(call, PATIENCE)
             assert caught.value.limited_by == "buffer.memory"
             assert caught.value.limit == 100_000
             assert caught.value.size > 100_000
@@ -359,7 +371,7 @@ async def test_one_record_beyond_the_brokers_limit(
         deliveries = [await producer.send("one", b"%d" % n) for n in range(3)]
         deliveries.append(await producer.send("one", b"x" * 12_000))
         deliveries += [await producer.send("one", b"%d" % n) for n in range(3, 6)]
-        outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
+        outcomes = await gather(*deliveries, return_exceptions=True)
         error = outcomes[3]
         assert isinstance(error, BrokerRejectedError)
         assert (error.code, error.name) == (10, "MESSAGE_TOO_LARGE")

@@ -28,6 +28,7 @@ from aioproduce.errors import (
 )
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import HANDLE_CANCELLED, gather, loop_here, sleep, spawn, within
 from tests.drivers.producing import FOREVER_MS, PATIENCE, assert_still_works, until, values
 
 
@@ -51,7 +52,7 @@ async def test_once_per_record_in_order_with_the_metadata_of_its_future(cluster:
         deliveries.append(producer.try_send("one", b"200", on_delivery=told))
         deliveries += list(await producer.send_many("one", [b"201", b"202"], on_delivery=told))
         deliveries.append(await producer.send(ProducerRecord(topic="one"), on_delivery=told))
-        metadata = await asyncio.gather(*deliveries)
+        metadata = await gather(*deliveries)
         waited = await producer.send_and_wait("one", None, on_delivery=told)
     assert told.outcomes == [(each, None) for each in [*metadata, waited]]
     assert [each.offset for each in metadata] == list(range(204))
@@ -60,10 +61,10 @@ async def test_once_per_record_in_order_with_the_metadata_of_its_future(cluster:
 async def test_it_is_called_on_the_loop_after_acceptance(cluster: FakeCluster) -> None:
     seen: list[object] = []
     async with Producer(cluster.bootstrap_servers) as producer:
-        await producer.send("one", b"v", on_delivery=lambda *_: seen.append(asyncio.get_running_loop()))
+        await producer.send("one", b"v", on_delivery=lambda *_: seen.append(loop_here()))
         seen.append("accepted")
         await producer.flush()
-    assert seen == ["accepted", asyncio.get_running_loop()]
+    assert seen == ["accepted", loop_here()]
 
 
 async def test_a_failure_is_told_with_no_offset_and_the_error_of_the_future(cluster: FakeCluster) -> None:
@@ -152,9 +153,9 @@ async def test_it_may_send_again(cluster: FakeCluster) -> None:
                 deliveries.append(producer.try_send("one", value, on_delivery=send_next))
 
         deliveries.append(await producer.send("one", b"0", on_delivery=send_next))
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             await until(lambda: len(deliveries) == 21)
-            await asyncio.gather(*deliveries)
+            await gather(*deliveries)
     assert values(cluster, "one") == [b"%d" % n for n in range(21)]
 
 
@@ -176,7 +177,7 @@ async def test_a_failed_record_may_be_sent_again_from_its_callback(cluster: Fake
         delivery = await producer.send("one", b"v", on_delivery=resend)
         with pytest.raises(DeliveryTimeoutError):
             await delivery
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             await until(lambda: again)
             await again[0]
     assert values(cluster, "one")[-1] == b"again"
@@ -191,13 +192,13 @@ async def test_it_may_start_tasks_that_wait(cluster: FakeCluster) -> None:
 
         def send_two(metadata: RecordMetadata, error: BaseException | None) -> None:
             sends = [producer.send_and_wait("one", b"y" * 4_000) for _ in range(2)]
-            tasks.extend(asyncio.ensure_future(send) for send in sends)
+            tasks.extend(spawn(send) for send in sends)
 
         deliveries = [await producer.send("one", b"x" * 4_000, on_delivery=send_two) for _ in range(10)]
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*deliveries)
+        async with within(PATIENCE):
+            await gather(*deliveries)
             await until(lambda: len(tasks) == 20)
-            await asyncio.gather(*tasks)
+            await gather(*tasks)
         await until(lambda: producer.outstanding_bytes == 0)
     assert len(values(cluster, "one")) == 30
 
@@ -210,7 +211,7 @@ async def test_it_follows_a_record_through_the_split_of_its_batch(cluster: FakeC
             await producer.send("one", b"%02d" % n + b"x" * 98, on_delivery=told) for n in range(50)
         ]
         await producer.flush()
-        metadata = await asyncio.gather(*deliveries)
+        metadata = await gather(*deliveries)
     assert told.outcomes == [(each, None) for each in metadata]
     assert [each.offset for each in metadata] == list(range(50))
     assert [value[:2] for value in values(cluster, "one") if value] == [b"%02d" % n for n in range(50)]
@@ -261,10 +262,10 @@ async def test_a_cancelled_handle_says_nothing_of_the_record(cluster: FakeCluste
     told = Told()
     async with Producer(cluster.bootstrap_servers, linger_ms=FOREVER_MS) as producer:
         delivery = await producer.send("one", b"v", on_delivery=told)
-        waiting = asyncio.ensure_future(_wait_for(delivery))
-        await asyncio.sleep(0)
+        waiting = spawn(_wait_for(delivery))
+        await sleep(0)
         delivery.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        with pytest.raises(HANDLE_CANCELLED):
             await waiting
         await producer.flush()
     assert delivery.cancelled()
@@ -395,7 +396,7 @@ async def test_interceptors_hear_of_failures_and_of_refusals(cluster: FakeCluste
         assert isinstance(marks.told.outcomes.pop()[1], BufferExhaustedError)
         cluster.faults.clear()
         cluster.faults.reset_connections()
-        await asyncio.gather(*accepted)
+        await gather(*accepted)
         await producer.flush()
         assert [error for _, error in marks.told.outcomes] == [None] * 4
         cluster.faults.fail_produce(87)

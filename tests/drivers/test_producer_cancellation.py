@@ -17,6 +17,7 @@ import pytest
 
 from aioproduce import Producer
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import assert_in_order, gather, sleep, spawn, within
 from tests.drivers.producing import (
     FOREVER_MS,
     PATIENCE,
@@ -51,8 +52,8 @@ def numbers(cluster: FakeCluster, topic: str = "one") -> list[int]:
 async def assert_room_returns(producer: Producer) -> None:
     """All memory is back, and there is room for as much as ever."""
     await until(lambda: producer.outstanding_bytes == 0)
-    async with asyncio.timeout(PATIENCE):
-        await asyncio.gather(*[await producer.send("t", bytes(4_000), partition=n % 3) for n in range(8)])
+    async with within(PATIENCE):
+        await gather(*[await producer.send("t", bytes(4_000), partition=n % 3) for n in range(8)])
     await until(lambda: producer.outstanding_bytes == 0)
 
 
@@ -68,29 +69,29 @@ async def test_cancelled_while_room_is_handed_out_nothing_is_lost(cluster: FakeC
             await producer.partitions_for("one")
             stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
             accepted = [await producer.send("one", record(n)) for n in range(4)]
-            tasks = [asyncio.ensure_future(producer.send("one", record(4 + n))) for n in range(11)]
+            tasks = [spawn(producer.send("one", record(4 + n))) for n in range(11)]
             await let_the_sender_rest()
             stuck.cancel()
             cluster.faults.reset_connections()
             await until(accepted[0].done)
             for _ in range(turns + extra):
-                await asyncio.sleep(0)
+                await sleep(0)
             for task in tasks[:10]:
                 task.cancel()
-            async with asyncio.timeout(PATIENCE):
-                await asyncio.gather(*tasks, return_exceptions=True)
+            async with within(PATIENCE):
+                await gather(*tasks, return_exceptions=True)
                 sent = [n for n, task in enumerate(tasks, 4) if not task.cancelled()]
-                await asyncio.gather(*accepted, *(tasks[n - 4].result() for n in sent))
+                await gather(*accepted, *(tasks[n - 4].result() for n in sent))
             await assert_room_returns(producer)
         assert sent[-1] == 14
-        assert numbers(cluster)[before:] == [*range(4), *sent]
+        assert_in_order(numbers(cluster)[before:], [*range(4), *sent])
 
 
 async def test_a_cancelled_send_many_keeps_what_was_accepted(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, **TIGHT) as producer:
         await producer.partitions_for("one")
         stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
-        sending = asyncio.ensure_future(producer.send_many("one", [record(n) for n in range(10)]))
+        sending = spawn(producer.send_many("one", [record(n) for n in range(10)]))
         await until(lambda: producer.outstanding_bytes == 20_000)
         await let_the_sender_rest()
         sending.cancel()
@@ -108,7 +109,7 @@ async def test_a_cancelled_question_leaves_nothing(cluster: FakeCluster, questio
         cluster.faults.stall(broker)
     async with Producer(cluster.bootstrap_servers, max_block_ms=FOREVER_MS) as producer:
         ask = producer.partitions_for("one") if question == "partitions_for" else producer.check(PATIENCE)
-        asking = asyncio.ensure_future(ask)
+        asking = spawn(ask)
         await until(lambda: cluster.connections)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -121,6 +122,7 @@ async def test_a_cancelled_question_leaves_nothing(cluster: FakeCluster, questio
 # Not waiting
 
 
+@pytest.mark.asyncio_only("the call is driven by hand; under trio its testing tools tell: test_trio.py")
 @pytest.mark.parametrize("batch_size", [100, 1_000_000], ids=["opens a batch", "into an open batch"])
 async def test_with_the_topic_known_and_room_send_does_not_suspend(
     cluster: FakeCluster, batch_size: int
@@ -139,7 +141,7 @@ async def test_with_the_topic_known_and_room_send_does_not_suspend(
                     break
                 assert waits_for is None, "it waits for something"
                 turns += 1
-                await asyncio.sleep(0)
+                await sleep(0)
         assert accepted == 2_000
         # But for the loop's turn after a millisecond of sending: one may be due from before, and uvloop's clock
         # ticks in whole milliseconds.
@@ -151,7 +153,12 @@ async def test_a_task_that_only_sends_does_not_starve_the_loop(cluster: FakeClus
     async with Producer(cluster.bootstrap_servers, linger_ms=0, buffer_memory=1_000_000_000) as producer:
         await producer.partitions_for("one")
         timers: list[bool] = []
-        asyncio.get_running_loop().call_later(0.005, lambda: timers.append(True))
+
+        async def tick() -> None:
+            await sleep(0.005)
+            timers.append(True)
+
+        ticking = spawn(tick())
         first = await producer.send("one", b"first")
         sent = 1
         while not (first.done() and timers):
@@ -159,4 +166,5 @@ async def test_a_task_that_only_sends_does_not_starve_the_loop(cluster: FakeClus
             sent += 1
             assert sent < 2_000_000, "neither an acknowledgement nor a timer came through"
         assert producer.outstanding_bytes < 500_000_000
+        await ticking
         await producer.flush()

@@ -9,6 +9,7 @@ aiokafka#1101 (`stop()` hangs with the broker down).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from aioproduce.errors import (
 )
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import all_tasks, gather, kill_sender, senders, sleep, spawn, wait_for, within
 from tests.drivers.producing import FOREVER_MS, PATIENCE, closed_port, silent_port, until, values
 
 
@@ -38,7 +40,7 @@ async def test_close_sends_what_was_accepted(cluster: FakeCluster) -> None:
     await producer.start()
     deliveries = [await producer.send("t", b"%d" % n) for n in range(1000)]
     assert not any(delivery.done() for delivery in deliveries)
-    await asyncio.wait_for(producer.close(), PATIENCE)
+    await wait_for(producer.close(), PATIENCE)
     assert all(delivery.done() and delivery.exception() is None for delivery in deliveries)
     assert len(values(cluster)) == 1000
     assert producer.outstanding_bytes == 0
@@ -48,7 +50,7 @@ async def test_twice_and_at_the_same_time(cluster: FakeCluster) -> None:
     producer = Producer(cluster.bootstrap_servers)
     await producer.start()
     delivery = await producer.send("one", b"v")
-    await asyncio.gather(*[producer.close() for _ in range(5)])
+    await gather(*[producer.close() for _ in range(5)])
     assert delivery.result().offset == 0
     await producer.close()
     await producer.close(0)
@@ -61,8 +63,8 @@ async def test_a_second_close_may_be_less_patient(cluster: FakeCluster) -> None:
     await producer.start()
     delivery = await producer.send("one", b"v")
     await until(lambda: cluster.requests.count(ApiKey.PRODUCE))
-    patient = asyncio.ensure_future(producer.close())
-    await asyncio.sleep(0)
+    patient = spawn(producer.close())
+    await sleep(0)
     assert not patient.done()
     await producer.close(0)
     await patient
@@ -76,12 +78,12 @@ async def test_at_any_moment_of_the_start(cluster: FakeCluster, turns: int, time
     for extra in range(3):
         producer = Producer(cluster.bootstrap_servers)
         await producer.start()
-        sending = asyncio.ensure_future(producer.send("t", b"v"))
+        sending = spawn(producer.send("t", b"v"))
         for _ in range(turns + extra):
-            await asyncio.sleep(0)
-        async with asyncio.timeout(PATIENCE):
+            await sleep(0)
+        async with within(PATIENCE):
             await producer.close(timeout)
-        [outcome] = await asyncio.gather(sending, return_exceptions=True)
+        [outcome] = await gather(sending, return_exceptions=True)
         if isinstance(outcome, DeliveryFuture):
             assert outcome.done()
             outcome.exception()
@@ -92,7 +94,7 @@ async def test_at_any_moment_of_the_start(cluster: FakeCluster, turns: int, time
 
 async def test_right_after_metadata_many_times(cluster: FakeCluster) -> None:
     for _ in range(20):
-        async with asyncio.timeout(PATIENCE), Producer(cluster.bootstrap_servers) as producer:
+        async with within(PATIENCE), Producer(cluster.bootstrap_servers) as producer:
             await producer.partitions_for("t")
 
 
@@ -121,7 +123,7 @@ async def test_what_is_not_acknowledged_in_time_fails(
     delivery = await producer.send("one", b"v", on_delivery=lambda *outcome: told.append(outcome))
     if stage == "produce":
         await until(lambda: cluster.requests.count(ApiKey.PRODUCE) > asked)
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await producer.close(timeout)
     error = delivery.exception()
     assert isinstance(error, ForcedCloseError)
@@ -140,9 +142,9 @@ async def test_in_a_black_hole(nothing_left: None, takes_connections: bool, time
     with silent_port(takes_connections=takes_connections) as address:
         producer = Producer(address)
         await producer.start()
-        waiting = asyncio.ensure_future(producer.send("t", b"v"))
-        await asyncio.sleep(0.02)  # into the midst of connecting; whatever is there by then must go
-        async with asyncio.timeout(PATIENCE):
+        waiting = spawn(producer.send("t", b"v"))
+        await sleep(0.02)  # into the midst of connecting; whatever is there by then must go
+        async with within(PATIENCE):
             await producer.close(timeout)
         with pytest.raises(ProducerClosedError):
             await waiting
@@ -163,7 +165,7 @@ async def test_with_every_broker_gone(cluster: FakeCluster, idempotent: bool) ->
     for broker in range(3):
         await cluster.stop_broker(broker)
     deliveries = [await producer.send("one", b"%d" % n) for n in range(100)]
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await producer.close()
     for delivery in deliveries:
         assert isinstance(delivery.exception(), DeliveryTimeoutError)
@@ -181,7 +183,7 @@ async def test_stalled_brokers_with_bytes_still_unsent(cluster: FakeCluster) -> 
     for broker in range(3):
         cluster.faults.stall(broker)
     deliveries = [await producer.send("one", b"x" * 900_000) for _ in range(30)]
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await producer.close(0.05)
     assert {type(delivery.exception()) for delivery in deliveries} == {ForcedCloseError}
     assert producer.outstanding_bytes == 0
@@ -198,13 +200,13 @@ async def test_from_a_delivery_callback(cluster: FakeCluster, timeout: float | N
     tasks: list[asyncio.Task[None]] = []
 
     def close(metadata: RecordMetadata, error: BaseException | None) -> None:
-        tasks.append(asyncio.ensure_future(producer.close(timeout)))
+        tasks.append(spawn(producer.close(timeout)))
 
     deliveries = [await producer.send("one", b"%d" % n, on_delivery=close) for n in range(3)]
-    async with asyncio.timeout(PATIENCE):
-        await asyncio.gather(*deliveries, return_exceptions=True)
+    async with within(PATIENCE):
+        await gather(*deliveries, return_exceptions=True)
         await until(lambda: len(tasks) == 3)
-        await asyncio.gather(*tasks)
+        await gather(*tasks)
     assert producer.outstanding_bytes == 0
 
 
@@ -240,8 +242,8 @@ async def closing_with_something_stuck(
     await producer.start()
     delivery = await producer.send("one", b"v", on_delivery=lambda *outcome: told.append(outcome))
     await until(lambda: cluster.requests.count(ApiKey.PRODUCE))
-    closing = asyncio.ensure_future(producer.close())
-    await asyncio.sleep(0)
+    closing = spawn(producer.close())
+    await sleep(0)
     assert not closing.done()
     return producer, delivery, closing
 
@@ -249,14 +251,14 @@ async def closing_with_something_stuck(
 async def test_a_cancelled_close_gives_up_and_leaves_nothing(cluster: FakeCluster) -> None:
     told: list[Any] = []
     producer, delivery, closing = await closing_with_something_stuck(cluster, told)
-    others = asyncio.all_tasks()
+    others = all_tasks()
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
     assert isinstance(delivery.exception(), ForcedCloseError)
     await producer.close()  # at once: there is nothing left to wait for
-    await until(lambda: not any("sender" in task.get_name() for task in asyncio.all_tasks()))
-    assert asyncio.all_tasks() <= others
+    await until(lambda: not senders())
+    assert all_tasks() <= others
     await until(lambda: not cluster.connections)
     assert_told_once(told, delivery)
     assert producer.outstanding_bytes == 0
@@ -266,22 +268,22 @@ async def test_a_close_that_times_out_by_wait_for(cluster: FakeCluster) -> None:
     told: list[Any] = []
     _, delivery, closing = await closing_with_something_stuck(cluster, told)
     with pytest.raises(TimeoutError):
-        await asyncio.wait_for(closing, 0.02)
+        await wait_for(closing, 0.02)
     assert isinstance(delivery.exception(), ForcedCloseError)
     await until(lambda: not cluster.connections)
     assert_told_once(told, delivery)
 
 
-async def test_everything_is_cancelled_while_it_closes(cluster: FakeCluster) -> None:
+@pytest.mark.parametrize("is_sender_first", [True, False], ids=["sender first", "close first"])
+async def test_everything_is_cancelled_while_it_closes(cluster: FakeCluster, is_sender_first: bool) -> None:
     """What asyncio.run() does at its end, to the sender task as to the one that closes: all is settled and told."""
     told: list[Any] = []
-    before = asyncio.all_tasks()
-    producer, delivery, _ = await closing_with_something_stuck(cluster, told)
-    tasks = [task for task in asyncio.all_tasks() - before if task is not asyncio.current_task()]
-    assert len(tasks) == 2
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    producer, delivery, closing = await closing_with_something_stuck(cluster, told)
+    ways: list[Callable[[], object]] = [kill_sender, closing.cancel]
+    for cancel in ways if is_sender_first else reversed(ways):
+        cancel()
+    await gather(closing, return_exceptions=True)
+    await until(lambda: not senders())
     await until(lambda: not cluster.connections)
     assert isinstance(delivery.exception(), DeliveryError)
     assert_told_once(told, delivery)
@@ -297,8 +299,8 @@ def test_a_program_that_forgets_to_close() -> None:
         with closed_port() as address:
             producer = Producer(address)
             await producer.start()
-            found.append(asyncio.ensure_future(producer.send("t", b"v")))
-            await asyncio.sleep(0)
+            found.append(spawn(producer.send("t", b"v")))
+            await sleep(0)
 
     asyncio.run(main())
     assert found[0].cancelled()

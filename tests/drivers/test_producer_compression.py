@@ -22,6 +22,7 @@ import pytest
 import aioproduce
 from aioproduce import Producer, producer_life
 from aioproduce.drivers.asyncio import AsyncioDriver
+from aioproduce.drivers.trio import TrioDriver
 from aioproduce.errors import (
     DeliveryError,
     DeliveryTimeoutError,
@@ -29,6 +30,7 @@ from aioproduce.errors import (
     ProducerClosedError,
     SenderDiedError,
 )
+from tests.drivers.concurrency import gather, kill_sender, sleep, spawn, within
 from tests.drivers.producing import PATIENCE, assert_still_works, read_back, until, values
 
 if TYPE_CHECKING:
@@ -94,7 +96,7 @@ async def test_a_foreign_client_reads_what_threads_compressed(
         cluster.bootstrap_servers, compression_type=name, batch_size=batch_size, linger_ms=5, **level
     ) as producer:
         deliveries = [await producer.send("t", value, partition=n % 3) for n, value in enumerate(sent)]
-        placed = await asyncio.gather(*deliveries)
+        placed = await gather(*deliveries)
         # Batches of 16 KiB take snappy and lz4 less time than to hand them over.
         assert workers() or batch_size < 20_000
     await until(lambda: not workers())
@@ -116,7 +118,7 @@ async def test_the_loop_goes_on_while_a_thread_compresses(cluster: FakeCluster, 
         assert values(cluster) == []
         assert threading.current_thread() not in codec.threads
         codec.gate.set()
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             assert ((await slow).offset, (await behind).offset) == (0, 1)
     assert values(cluster) == [VALUE, b"behind"]
 
@@ -149,15 +151,15 @@ async def test_a_record_fails_in_time_though_a_thread_still_compresses_it(
         buffer_memory=16_384,
     ) as producer:
         delivery = await producer.send("t", VALUE)
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             with pytest.raises(DeliveryTimeoutError, match="still being compressed") as caught:
                 await delivery
         assert not caught.value.possibly_written
         assert producer.outstanding_bytes == 16_384
-        waiting = asyncio.create_task(producer.send("t", b"next"))
+        waiting = spawn(producer.send("t", b"next"))
         await until(lambda: producer._life.sender.pool.waiting)
         codec.gate.set()
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             await (await waiting)
     assert values(cluster) == [b"next"]
     assert producer.outstanding_bytes == 0
@@ -171,7 +173,7 @@ async def test_a_batch_that_cannot_be_compressed_fails_alone(
     codec.gate.set()
     async with Producer(cluster.bootstrap_servers, compression_type="gzip") as producer:
         delivery = await producer.send("t", VALUE)
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             with pytest.raises(DeliveryError, match="could not be compressed with gzip") as caught:
                 await delivery
         assert caught.value.__cause__ is error
@@ -188,10 +190,10 @@ async def test_close_sends_what_a_thread_compresses(cluster: FakeCluster, codec:
     await producer.start()
     delivery = await producer.send("t", VALUE)
     await until(lambda: codec.begun_count)
-    closing = asyncio.create_task(producer.close())
-    await asyncio.sleep(0)
+    closing = spawn(producer.close())
+    await sleep(0)
     codec.gate.set()
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await closing
     assert delivery.result().offset == 0
     await until(lambda: not workers())
@@ -204,15 +206,15 @@ async def test_a_forced_close_settles_at_once_and_ends_with_the_thread(
     await producer.start()
     deliveries = [await producer.send("t", VALUE, partition=partition) for partition in range(3)]
     await until(lambda: codec.begun_count)
-    closing = asyncio.create_task(producer.close(0))
-    async with asyncio.timeout(PATIENCE):
+    closing = spawn(producer.close(0))
+    async with within(PATIENCE):
         for delivery in deliveries:
             with pytest.raises(ForcedCloseError) as caught:
                 await delivery
             assert not caught.value.possibly_written
     assert not closing.done()
     codec.gate.set()
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await closing
     assert producer.outstanding_bytes == 0
     assert codec.begun_count <= 2
@@ -239,7 +241,7 @@ async def test_a_forced_close_leaves_a_thread_to_itself_that_does_not_end(
         for partition in range(3)
     ]
     await until(lambda: codec.begun_count == 2)
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await producer.close(timeout)
 
     for delivery in deliveries:
@@ -271,10 +273,10 @@ async def test_a_forced_close_takes_back_what_no_thread_has_begun(
     producer = Producer(cluster.bootstrap_servers, compression_type="gzip")
     await producer.start()
     driver = producer._life.driver
-    assert isinstance(driver, AsyncioDriver)
+    assert isinstance(driver, AsyncioDriver | TrioDriver)
     deliveries = [await producer.send("t", VALUE, partition=partition) for partition in range(3)]
     await until(lambda: codec.begun_count == 2 and driver._compression._jobs)
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await producer.close(0)
 
     assert all(isinstance(delivery.exception(), ForcedCloseError) for delivery in deliveries)
@@ -290,8 +292,8 @@ async def test_a_cancelled_close_ends_with_the_thread(cluster: FakeCluster, code
     await producer.start()
     delivery = await producer.send("t", VALUE)
     await until(lambda: codec.begun_count)
-    closing = asyncio.create_task(producer.close())
-    await asyncio.sleep(0)
+    closing = spawn(producer.close())
+    await sleep(0)
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
@@ -308,9 +310,8 @@ async def test_the_senders_death_ends_the_threads(
     await producer.start()
     delivery = await producer.send("t", VALUE)
     await until(lambda: codec.begun_count)
-    [sender] = [task for task in asyncio.all_tasks() if task.get_name().startswith("aioproduce sender")]
-    sender.cancel()
-    async with asyncio.timeout(PATIENCE):
+    kill_sender()
+    async with within(PATIENCE):
         with pytest.raises(DeliveryError, match="the sender task died"):
             await delivery
     codec.gate.set()

@@ -24,6 +24,7 @@ from aioproduce.errors import (
 )
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import KILLED, assert_in_order, gather, kill_sender, sleep, spawn, within
 from tests.drivers.producing import (
     FOREVER_MS,
     PATIENCE,
@@ -44,7 +45,7 @@ async def test_flush_cuts_linger_short(cluster: FakeCluster) -> None:
         for turn in range(3):
             deliveries = [await producer.send("t", b"%d" % n) for n in range(100)]
             assert not any(delivery.done() for delivery in deliveries)
-            async with asyncio.timeout(PATIENCE):
+            async with within(PATIENCE):
                 await producer.flush()
             assert all(delivery.done() for delivery in deliveries)
             assert len(values(cluster)) == 100 * (turn + 1)
@@ -60,10 +61,10 @@ async def test_flush_of_nothing(cluster: FakeCluster) -> None:
 async def test_flush_does_not_wait_for_what_came_after_it(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, **LINGERING) as producer:
         before = await producer.send("one", b"before")
-        flushing = asyncio.ensure_future(producer.flush())
-        await asyncio.sleep(0)
+        flushing = spawn(producer.flush())
+        await sleep(0)
         after = await producer.send("one", b"after")
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             await flushing
         assert before.done()
         if not after.done():  # else it went along in the same batch
@@ -85,8 +86,8 @@ async def test_what_is_sent_after_a_flush_lingers_again(cluster: FakeCluster) ->
 async def test_flushes_at_the_same_time(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, **LINGERING) as producer:
         await producer.send("t", b"v")
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*[producer.flush() for _ in range(20)])
+        async with within(PATIENCE):
+            await gather(*[producer.flush() for _ in range(20)])
     assert values(cluster) == [b"v"]
 
 
@@ -106,7 +107,7 @@ async def test_a_flush_that_takes_too_long(cluster: FakeCluster, timeout: float)
         assert not delivery.done()
         for broker in range(3):
             cluster.faults.resume(broker)
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             await producer.flush(PATIENCE)
         assert delivery.result().offset == 0
     assert values(cluster, "one") == [b"v"]
@@ -115,12 +116,12 @@ async def test_a_flush_that_takes_too_long(cluster: FakeCluster, timeout: float)
 async def test_a_cancelled_flush_leaves_the_records_alone(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, **LINGERING) as producer:
         delivery = await producer.send("one", b"v")
-        flushing = asyncio.ensure_future(producer.flush())
-        await asyncio.sleep(0)
+        flushing = spawn(producer.flush())
+        await sleep(0)
         flushing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await flushing
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             await producer.flush()
         assert delivery.result().offset == 0
 
@@ -134,7 +135,7 @@ async def test_flush_during_an_outage_ends_with_the_records(cluster: FakeCluster
         for broker in range(3):
             await cluster.stop_broker(broker)
         deliveries = [await producer.send("one", b"%d" % n) for n in range(10)]
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             await producer.flush()
         for delivery in deliveries:
             assert isinstance(delivery.exception(), DeliveryTimeoutError)
@@ -146,12 +147,12 @@ async def test_flush_during_an_outage_that_ends(cluster: FakeCluster) -> None:
         for broker in range(3):
             await cluster.stop_broker(broker)
         deliveries = [await producer.send("one", b"%d" % n) for n in range(10)]
-        flushing = asyncio.ensure_future(producer.flush())
+        flushing = spawn(producer.flush())
         await let_the_sender_rest()
         assert not flushing.done()
         for broker in range(3):
             await cluster.start_broker(broker)
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             await flushing
         assert [delivery.result().offset for delivery in deliveries] == list(range(1, 11))
 
@@ -161,10 +162,10 @@ async def test_close_ends_a_flush(cluster: FakeCluster) -> None:
     producer = Producer(cluster.bootstrap_servers)
     await producer.start()
     await producer.send("one", b"v")
-    flushing = asyncio.ensure_future(producer.flush())
+    flushing = spawn(producer.flush())
     await until(lambda: cluster.requests.count(ApiKey.PRODUCE))
     assert not flushing.done()
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await producer.close(0)
         await flushing
 
@@ -174,12 +175,12 @@ async def test_a_callback_may_flush_by_a_task(cluster: FakeCluster) -> None:
         tasks: list[asyncio.Task[None]] = []
 
         def flush(metadata: RecordMetadata, error: BaseException | None) -> None:
-            tasks.append(asyncio.ensure_future(producer.flush()))
+            tasks.append(spawn(producer.flush()))
 
         await producer.send_and_wait("one", b"v", on_delivery=flush)
         await until(lambda: tasks)
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*tasks)
+        async with within(PATIENCE):
+            await gather(*tasks)
 
 
 async def test_what_is_flushed_has_had_its_callbacks(cluster: FakeCluster) -> None:
@@ -210,12 +211,12 @@ async def test_try_send_asks_for_a_topic_that_it_does_not_know(cluster: FakeClus
         assert "try again, or use send()" in str(caught.value)
         assert producer.outstanding_bytes == 0
         delivery: DeliveryFuture | None = None
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             while delivery is None:
                 try:
                     delivery = producer.try_send("one", b"v", key=b"k", headers=[("h", b"1")], timestamp=5)
                 except MetadataTimeoutError:
-                    await asyncio.sleep(0.001)
+                    await sleep(0.001)
         assert await delivery == RecordMetadata("one", 0, 0, 5, 1, 1)
     assert [record[2:] for record in cluster.records("one")] == [(5, b"k", b"v", (("h", b"1"),))]
 
@@ -241,8 +242,8 @@ async def test_try_send_never_waits_for_room(cluster: FakeCluster) -> None:
         assert 30 <= len(accepted) <= 40
         cluster.faults.clear()
         cluster.faults.reset_connections()
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*accepted)
+        async with within(PATIENCE):
+            await gather(*accepted)
         await until(lambda: producer.outstanding_bytes == 0)
         await assert_still_works(producer, cluster, "one")
     assert len(values(cluster, "one")) == len(accepted) + 1
@@ -253,11 +254,13 @@ async def test_send_waits_for_room_in_line(cluster: FakeCluster) -> None:
     async with Producer(
         cluster.bootstrap_servers, buffer_memory=20_000, batch_size=5_000, linger_ms=0
     ) as producer:
-        tasks = [asyncio.ensure_future(producer.send("one", b"%04d" % n + b"x" * 996)) for n in range(500)]
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*await asyncio.gather(*tasks))
+        tasks = [spawn(producer.send("one", b"%04d" % n + b"x" * 996)) for n in range(500)]
+        async with within(PATIENCE):
+            await gather(*await gather(*tasks))
         await until(lambda: producer.outstanding_bytes == 0)
-    assert [value[:4] for value in values(cluster, "one") if value] == [b"%04d" % n for n in range(500)]
+    assert_in_order(
+        [value[:4] for value in values(cluster, "one") if value], [b"%04d" % n for n in range(500)]
+    )
 
 
 async def test_no_room_in_time(cluster: FakeCluster) -> None:
@@ -277,7 +280,7 @@ async def test_no_room_in_time(cluster: FakeCluster) -> None:
             await producer.send("one", b"x" * 4_000, timeout=0)
         stuck.cancel()
         cluster.faults.reset_connections()
-        await asyncio.gather(*accepted)
+        await gather(*accepted)
         await assert_still_works(producer, cluster, "one")
     assert len(values(cluster, "one")) == 5
 
@@ -343,7 +346,7 @@ async def test_as_many_keys_as_values(cluster: FakeCluster, keys: list[bytes], s
         assert caught.value.index == len(caught.value.deliveries) == sent
         assert isinstance(caught.value.__cause__, ValueError)
         assert "as many keys as values" in str(caught.value)
-        await asyncio.gather(*caught.value.deliveries)
+        await gather(*caught.value.deliveries)
         await assert_still_works(producer, cluster, "one")
     assert values(cluster, "one") == [*[b"0", b"1"][:sent], b"good"]
 
@@ -365,7 +368,7 @@ async def test_an_iterable_that_raises(cluster: FakeCluster) -> None:
             assert isinstance(caught.value.__cause__, OSError)
             assert caught.value.index == len(caught.value.deliveries) == 2
         await producer.flush()
-        assert [each.offset for each in await asyncio.gather(*caught.value.deliveries)] == [2, 3]
+        assert [each.offset for each in await gather(*caught.value.deliveries)] == [2, 3]
     assert values(cluster, "one") == [b"0", b"1"] * 2
 
 
@@ -393,7 +396,7 @@ async def test_no_room_in_the_middle_of_many(cluster: FakeCluster) -> None:
         assert caught.value.index == len(caught.value.deliveries) == 4
         stuck.cancel()
         cluster.faults.reset_connections()
-        await asyncio.gather(*caught.value.deliveries)
+        await gather(*caught.value.deliveries)
     assert len(values(cluster, "one")) == 4
 
 
@@ -422,18 +425,17 @@ async def test_a_flush_and_a_send_that_wait_when_the_sender_dies(cluster: FakeCl
     accepted = [await producer.send("one", b"x" * 4_000) for _ in range(4)]
     cluster.faults.drop_answers(api=ApiKey.METADATA, times=None)
     waiting = [
-        asyncio.ensure_future(producer.send("one", b"x" * 4_000)),
-        asyncio.ensure_future(producer.send("unknown", b"v")),
-        asyncio.ensure_future(producer.flush()),
-        asyncio.ensure_future(producer.check(PATIENCE)),
+        spawn(producer.send("one", b"x" * 4_000)),
+        spawn(producer.send("unknown", b"v")),
+        spawn(producer.flush()),
+        spawn(producer.check(PATIENCE)),
     ]
     await let_the_sender_rest()
-    [sender] = [task for task in asyncio.all_tasks() if task.get_name().startswith("aioproduce sender")]
-    sender.cancel()
-    async with asyncio.timeout(PATIENCE):
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    kill_sender()
+    async with within(PATIENCE):
+        outcomes = await gather(*waiting, return_exceptions=True)
         await producer.close()
     for outcome in outcomes:
         assert isinstance(outcome, SenderDiedError)
-        assert isinstance(outcome.__cause__, asyncio.CancelledError)
+        assert isinstance(outcome.__cause__, KILLED)
     assert all(delivery.exception() is not None for delivery in accepted)

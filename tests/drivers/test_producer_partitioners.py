@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from aioproduce import Producer
 from aioproduce.config.keys import PARTITIONERS
 from aioproduce.errors import BufferExhaustedError, ConfigError, PartitionerError, ProducerError
 from aioproduce.partitioners import Partitioner
+from tests.drivers.concurrency import gather
 from tests.drivers.producing import FOREVER_MS, values
 
 if TYPE_CHECKING:
@@ -279,5 +279,5 @@ def test_a_rack_must_have_a_name() -> None:
 
 async def test_a_thousand_tasks_with_round_robin(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, partitioner_class="round_robin") as producer:
-        sent = await asyncio.gather(*(producer.send_and_wait("t", b"%d" % n) for n in range(3000)))
+        sent = await gather(*(producer.send_and_wait("t", b"%d" % n) for n in range(3000)))
     assert sorted(Counter(each.partition for each in sent).values()) == [1000, 1000, 1000]

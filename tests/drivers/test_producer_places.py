@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 import aioproduce
 from aioproduce import Producer, ProducerConfig
 from aioproduce.drivers.asyncio import AsyncioDriver
+from aioproduce.drivers.trio import TrioDriver
+from aioproduce.drivers.trio_connection import TrioConnection
 from aioproduce.errors import (
     ConfigError,
     ForkedProcessError,
@@ -34,6 +37,7 @@ from aioproduce.errors import (
     WrongEventLoopError,
 )
 from aioproduce.testing import FakeCluster
+from tests.drivers.concurrency import loop_here, sleep, spawn, to_thread
 from tests.drivers.producing import PATIENCE, assert_still_works, closed_port, silent_port, until, values
 
 CALLS: dict[str, Callable[[Producer], Any]] = {
@@ -112,8 +116,8 @@ async def test_start_waits_for_no_broker(nothing_left: None) -> None:
     with closed_port() as refused, silent_port() as silent:
         for address in (refused, silent):
             producer = Producer(address)
-            task = asyncio.ensure_future(producer.start())
-            await asyncio.sleep(0)
+            task = spawn(producer.start())
+            await sleep(0)
             assert task.done(), "start() suspended"
             await task
             await producer.close()
@@ -140,7 +144,7 @@ async def test_start_that_requires_a_broker_waits_for_it(cluster: FakeCluster) -
     for broker in range(3):
         cluster.faults.stall(broker)
     producer = Producer(cluster.bootstrap_servers)
-    starting = asyncio.ensure_future(producer.start(require_broker=True))
+    starting = spawn(producer.start(require_broker=True))
     await until(lambda: cluster.connections)
     assert not starting.done()
     for broker in range(3):
@@ -165,8 +169,8 @@ async def test_start_that_requires_a_broker_where_none_is(nothing_left: None) ->
 async def test_a_start_that_is_cancelled_leaves_nothing(nothing_left: None) -> None:
     with silent_port() as address:
         producer = Producer(address)
-        starting = asyncio.ensure_future(producer.start(require_broker=True))
-        await asyncio.sleep(0)
+        starting = spawn(producer.start(require_broker=True))
+        await sleep(0)
         starting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await starting
@@ -193,8 +197,8 @@ async def test_while_it_closes(cluster: FakeCluster, call: Callable[[Producer], 
     await producer.start()
     delay = cluster.faults.delay_answers(0.1)
     await producer.send("one", b"before")
-    closing = asyncio.ensure_future(producer.close())
-    await asyncio.sleep(0)
+    closing = spawn(producer.close())
+    await sleep(0)
     error = await outcome(call, producer)
     assert type(error) is ProducerClosedError
     assert not closing.done()
@@ -214,7 +218,7 @@ async def test_from_another_event_loop(cluster: FakeCluster, call: Callable[[Pro
         def in_thread() -> BaseException:
             return asyncio.run(outcome(call, producer))
 
-        error = await asyncio.to_thread(in_thread)
+        error = await to_thread(in_thread)
         assert type(error) is WrongEventLoopError
         assert "one producer per loop" in str(error)
         assert "run_coroutine_threadsafe" in str(error)
@@ -229,7 +233,7 @@ async def test_close_from_another_event_loop_closes_nothing(cluster: FakeCluster
             with pytest.raises(WrongEventLoopError):
                 asyncio.run(producer.close())
 
-        await asyncio.to_thread(in_thread)
+        await to_thread(in_thread)
         await assert_still_works(producer, cluster)
 
 
@@ -237,20 +241,23 @@ async def test_try_send_from_a_thread_without_a_loop(cluster: FakeCluster) -> No
     async with Producer(cluster.bootstrap_servers) as producer:
         await producer.partitions_for("t")
         with pytest.raises(WrongEventLoopError):
-            await asyncio.to_thread(producer.try_send, "t", b"v")
+            await to_thread(producer.try_send, "t", b"v")
         await assert_still_works(producer, cluster)
 
 
 async def test_the_remedy_works(cluster: FakeCluster) -> None:
-    """What WrongEventLoopError says to use: `run_coroutine_threadsafe()`."""
+    """What WrongEventLoopError says to use: `run_coroutine_threadsafe()`, or `trio.from_thread.run()`."""
     async with Producer(cluster.bootstrap_servers) as producer:
-        loop = asyncio.get_running_loop()
+        loop: Any = loop_here()
 
         def in_thread() -> int:
+            if isinstance(loop, trio.lowlevel.TrioToken):
+                metadata = trio.from_thread.run(producer.send_and_wait, "one", b"v", trio_token=loop)
+                return metadata.offset
             sent = asyncio.run_coroutine_threadsafe(producer.send_and_wait("one", b"v"), loop)
             return sent.result(PATIENCE).offset
 
-        assert await asyncio.to_thread(in_thread) == 0
+        assert await to_thread(in_thread) == 0
 
 
 # After fork
@@ -426,12 +433,15 @@ async def test_socket_buffers(cluster: FakeCluster, size: int) -> None:
     ) as producer:
         await assert_still_works(producer, cluster)
         driver = producer._life.driver
-        assert isinstance(driver, AsyncioDriver)
-        made = [each.transport for each in driver._connections.values()]
-        assert made
-        for transport in made:
-            assert transport is not None
-            sock = transport.get_extra_info("socket")
+        assert isinstance(driver, AsyncioDriver | TrioDriver)
+        assert driver._connections
+        for each in driver._connections.values():
+            if isinstance(each, TrioConnection):
+                sock: Any = each._socket
+            else:
+                assert each.transport is not None
+                sock = each.transport.get_extra_info("socket")
+            assert sock is not None
             sizes = {
                 sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)
             }

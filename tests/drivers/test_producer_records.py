@@ -7,7 +7,6 @@ PlaintextProducerSend `batchSizeZero` with and without keys, `autoCreateTopic`; 
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta, timezone
@@ -20,6 +19,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from aioproduce import Producer, ProducerRecord, RecordMetadata
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import fake_cluster, gather, sleep, within
 from tests.drivers.producing import FOREVER_MS, PATIENCE, let_the_sender_rest, read_back, until, values
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -37,7 +37,7 @@ async def test_a_foreign_client_reads_every_codec(cluster: FakeCluster, codec: s
             )
             for n in range(300)
         ]
-        acknowledged = await asyncio.gather(*deliveries)
+        acknowledged = await gather(*deliveries)
 
     found = {(record.partition, record.offset): record for record in await read_back(cluster, "t", 300)}
     assert len(found) == 300
@@ -60,7 +60,7 @@ async def test_offsets_count_from_nothing(cluster: FakeCluster, acks: object) ->
 
 async def test_acks_0_knows_no_offset(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, acks=0) as producer:
-        metadata = await asyncio.gather(*[await producer.send("one", b"%d" % n) for n in range(100)])
+        metadata = await gather(*[await producer.send("one", b"%d" % n) for n in range(100)])
         assert {each.offset for each in metadata} == {-1}
         assert not any(each.has_offset for each in metadata)
         assert {each.topic_partition for each in metadata} == {("one", 0)}
@@ -180,7 +180,7 @@ async def test_keyed_records_are_in_order_where_another_clients_murmur2_puts_the
 async def test_keyless_records_stick_to_a_partition_for_a_batch_and_reach_all(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, batch_size=1000) as producer:
         deliveries = [await producer.send("t", b"%03d" % n + b"x" * 97) for n in range(300)]
-        metadata = await asyncio.gather(*deliveries)
+        metadata = await gather(*deliveries)
     assert {each.partition for each in metadata} == {0, 1, 2}
     switches = sum(a.partition != b.partition for a, b in pairwise(metadata))
     assert switches <= 300 * 110 / 1000, "a partition keeps the records of at least one batch"
@@ -195,7 +195,7 @@ async def test_keys_can_be_ignored(cluster: FakeCluster) -> None:
 @pytest.mark.parametrize("key", [None, b"k"], ids=["keyless", "keyed"])
 async def test_batch_size_0_sends_each_record_alone(cluster: FakeCluster, key: bytes | None) -> None:
     async with Producer(cluster.bootstrap_servers, batch_size=0) as producer:
-        await asyncio.gather(*[await producer.send("t", b"%d" % n, key=key) for n in range(30)])
+        await gather(*[await producer.send("t", b"%d" % n, key=key) for n in range(30)])
     batches = [batch for partition in range(3) for batch in cluster.log("t", partition)]
     assert [batch.record_count for batch in batches] == [1] * 30
     assert sorted(values(cluster), key=lambda value: int(value or b"")) == [b"%d" % n for n in range(30)]
@@ -228,8 +228,8 @@ async def test_a_full_batch_goes_though_its_partition_is_left_for_an_open_one(cl
             if delivery.partition != previous.partition:
                 break
             previous = delivery
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.shield(previous)
+        async with within(PATIENCE):
+            await previous
 
 
 # Timestamps
@@ -271,12 +271,10 @@ async def test_without_a_timestamp_it_is_the_time_of_send(cluster: FakeCluster) 
 
 async def test_log_append_time_is_reported_back(nothing_left: None) -> None:
     async with (
-        FakeCluster(1, topics={"stamped": 1}, log_append_time_topics=["stamped"]) as cluster,
+        fake_cluster(1, topics={"stamped": 1}, log_append_time_topics=["stamped"]) as cluster,
         Producer(cluster.bootstrap_servers) as producer,
     ):
-        metadata = await asyncio.gather(
-            *[await producer.send("stamped", b"v", timestamp=5 + n) for n in range(3)]
-        )
+        metadata = await gather(*[await producer.send("stamped", b"v", timestamp=5 + n) for n in range(3)])
         [*found] = await read_back(cluster, "stamped", 3)
         assert [each.timestamp for each in metadata] == [record.timestamp for record in found]
         assert {record.timestamp_type for record in found} == {1}
@@ -288,7 +286,7 @@ async def test_log_append_time_is_reported_back(nothing_left: None) -> None:
 
 async def test_a_topic_is_created_by_sending_to_it(nothing_left: None) -> None:
     async with (
-        FakeCluster(3, default_partitions=2, announce_created_topics_late=True) as cluster,
+        fake_cluster(3, default_partitions=2, announce_created_topics_late=True) as cluster,
         Producer(cluster.bootstrap_servers) as producer,
     ):
         metadata = await producer.send_and_wait("new", b"v")
@@ -314,7 +312,7 @@ async def test_keys_spread_over_partitions_that_came_later(cluster: FakeCluster)
         cluster.add_partitions("one", 5)
         await producer.send_and_wait("one", b"v", partition=4)
         keys = [b"key-%d" % n for n in range(50)]
-        metadata = await asyncio.gather(*[await producer.send("one", b"v", key=key) for key in keys])
+        metadata = await gather(*[await producer.send("one", b"v", key=key) for key in keys])
     partitioner = DefaultPartitioner()
     expected = [partitioner(key, list(range(5)), list(range(5))) for key in keys]
     assert [each.partition for each in metadata] == expected
@@ -345,7 +343,7 @@ async def test_thousands_of_tasks_in_one_long_turn_go_the_short_way(
     async with Producer(cluster.bootstrap_servers, linger_ms=1000) as producer:
         await producer.partitions_for("one")
         await producer.send("one", b"opens the batch")
-        await asyncio.sleep(0)
+        await sleep(0)
 
         async def one(number: int) -> None:
             await producer.send("one", b"v")
@@ -356,7 +354,7 @@ async def test_thousands_of_tasks_in_one_long_turn_go_the_short_way(
                     pass
 
         taken.clear()
-        await asyncio.gather(*[one(number) for number in range(800)])
+        await gather(*[one(number) for number in range(800)])
         assert len(taken) <= 800 / 16 + 2
         await producer.flush()
     assert len(values(cluster, "one")) == 801

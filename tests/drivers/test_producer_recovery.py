@@ -27,6 +27,18 @@ from aioproduce.errors import (
 )
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import (
+    KILLED,
+    assert_in_order,
+    at_brokers,
+    fake_cluster,
+    gather,
+    kill_sender,
+    senders,
+    sleep,
+    spawn,
+    within,
+)
 from tests.drivers.producing import FOREVER_MS, PATIENCE, assert_still_works, read_back, until, values
 
 EAGER = {
@@ -44,12 +56,12 @@ class Traffic:
         self._producer = producer
         self._stop = False
         self.deliveries: list[DeliveryFuture] = []
-        self._task = asyncio.ensure_future(self._run())
+        self._task = spawn(self._run())
 
     async def _run(self) -> None:
         for n in itertools.count():
             self.deliveries.append(await self._producer.send("t", b"%d" % n, key=b"key %d" % (n % 7)))
-            await asyncio.sleep(0)
+            await sleep(0)
             if self._stop:
                 return
 
@@ -61,10 +73,10 @@ class Traffic:
     async def end(self) -> int:
         """Stop, and wait for every record to be acknowledged; how many there are."""
         self._stop = True
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             await self._task
             await self._producer.flush()
-            await asyncio.gather(*self.deliveries)
+            await gather(*self.deliveries)
         return len(self.deliveries)
 
 
@@ -208,8 +220,8 @@ async def test_a_follower_that_stops_is_not_noticed(cluster: FakeCluster) -> Non
         for broker in range(3):
             if broker != leader:
                 await cluster.stop_broker(broker)
-        async with asyncio.timeout(PATIENCE):
-            await asyncio.gather(*[await producer.send("one", b"%d" % n) for n in range(50)])
+        async with within(PATIENCE):
+            await gather(*[await producer.send("one", b"%d" % n) for n in range(50)])
     assert len(values(cluster, "one")) == 51
 
 
@@ -253,11 +265,11 @@ async def test_no_retries(cluster: FakeCluster) -> None:
 
 async def test_known_brokers_are_gone_and_others_took_their_place(nothing_left: None) -> None:
     """ProducerRebootstrap: none of the brokers that metadata named answers; bootstrap.servers leads to the new."""
-    async with FakeCluster(1, topics={"t": 1}) as old, FakeCluster(2, topics={"t": 1}) as new:
+    async with fake_cluster(1, topics={"t": 1}) as old, fake_cluster(2, topics={"t": 1}) as new:
         for broker in range(2):
             await new.stop_broker(broker)
         servers = f"{old.bootstrap_servers},{new.bootstrap_servers}"
-        async with Producer(servers, **EAGER) as producer, asyncio.timeout(PATIENCE):
+        async with Producer(servers, **EAGER) as producer, within(PATIENCE):
             await producer.send_and_wait("t", b"first")
             for broker in range(2):
                 await new.start_broker(broker)
@@ -271,11 +283,9 @@ async def test_known_brokers_are_gone_and_others_took_their_place(nothing_left: 
 # The sender dies
 
 
-def sender_tasks() -> list[asyncio.Task[Any]]:
-    return [task for task in asyncio.all_tasks() if task.get_name().startswith("aioproduce sender")]
-
-
-async def assert_dead(producer: Producer, cause: type[BaseException]) -> None:
+async def assert_dead(
+    producer: Producer, cause: type[BaseException] | tuple[type[BaseException], ...]
+) -> None:
     """Nothing waits for a sender that is no more: every call says so, with the cause."""
     calls: list[Callable[[], Any]] = [
         lambda: producer.send("one", b"v"),
@@ -291,7 +301,7 @@ async def assert_dead(producer: Producer, cause: type[BaseException]) -> None:
         assert isinstance(caught.value.__cause__, cause)
     with pytest.raises(SenderDiedError):
         producer.try_send("one", b"v")
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await producer.close()
         await producer.close()
 
@@ -319,27 +329,26 @@ async def test_the_sender_task_is_cancelled_from_outside(cluster: FakeCluster, s
     if stage in ("in flight", "back-off"):
         await until(lambda: cluster.requests.count(ApiKey.PRODUCE))
     if stage == "settled":
-        await asyncio.gather(*deliveries)
-    waiting = [asyncio.ensure_future(_wait_for(delivery)) for delivery in deliveries]
-    await asyncio.sleep(0)
-    [sender] = sender_tasks()
-    sender.cancel()
-    async with asyncio.timeout(PATIENCE):
-        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        await gather(*deliveries)
+    waiting = [spawn(_wait_for(delivery)) for delivery in deliveries]
+    await sleep(0)
+    kill_sender()
+    async with within(PATIENCE):
+        outcomes = await gather(*waiting, return_exceptions=True)
     if stage == "settled":
         assert [outcome.offset for outcome in outcomes if not isinstance(outcome, BaseException)] == [0, 1, 2]
     else:
         for outcome in outcomes:
             assert isinstance(outcome, DeliveryError)
             assert "sender task died" in str(outcome)
-            assert isinstance(outcome.__cause__, asyncio.CancelledError)
+            assert isinstance(outcome.__cause__, KILLED)
             # What was on the wire may be in the log, and what was not is not.
             assert outcome.possibly_written or stage != "in flight"
             assert not (outcome.possibly_written and stage == "linger")
     assert len(told) == 3
     # From Python 3.12 on gathering what is done takes no turn of the loop, in which alone the task can end.
-    await until(sender.done)
-    await assert_dead(producer, asyncio.CancelledError)
+    await until(lambda: not senders())
+    await assert_dead(producer, KILLED)
 
 
 async def _wait_for(delivery: DeliveryFuture) -> Any:
@@ -347,23 +356,22 @@ async def _wait_for(delivery: DeliveryFuture) -> Any:
 
 
 async def test_every_task_is_cancelled(cluster: FakeCluster) -> None:
-    before = asyncio.all_tasks()
     producer = Producer(cluster.bootstrap_servers)
     await producer.start()
     cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
     tasks: list[asyncio.Future[Any]] = []
-    tasks += [asyncio.ensure_future(producer.send_and_wait("one", b"%d" % n)) for n in range(20)]
+    tasks += [spawn(producer.send_and_wait("one", b"%d" % n)) for n in range(20)]
     await until(lambda: cluster.requests.count(ApiKey.PRODUCE))
-    tasks += [asyncio.ensure_future(producer.flush()), asyncio.ensure_future(producer.send("unknown"))]
-    await asyncio.sleep(0)
-    ours = asyncio.all_tasks() - before
-    for task in ours:
+    tasks += [spawn(producer.flush()), spawn(producer.send("unknown"))]
+    await sleep(0)
+    for task in tasks:
         task.cancel()
-    async with asyncio.timeout(PATIENCE):
-        await asyncio.gather(*ours, return_exceptions=True)
+    kill_sender()
+    async with within(PATIENCE):
+        await gather(*tasks, return_exceptions=True)
     assert all(task.cancelled() for task in tasks)
     await until(lambda: not cluster.connections)
-    await assert_dead(producer, asyncio.CancelledError)
+    await assert_dead(producer, KILLED)
 
 
 async def test_the_sender_task_ends_by_a_bug(
@@ -380,7 +388,7 @@ async def test_the_sender_task_ends_by_a_bug(
     await producer.partitions_for("one")
     monkeypatch.setattr(Sender, "next_effect", fails)
     delivery = await producer.send("one", b"v")
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         with pytest.raises(DeliveryError) as caught:
             await delivery
     assert isinstance(caught.value.__cause__, Bug)
@@ -393,11 +401,10 @@ async def test_dead_while_it_closes(cluster: FakeCluster) -> None:
     await producer.start()
     cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
     delivery = await producer.send("one", b"v")
-    closing = asyncio.ensure_future(producer.close())
+    closing = spawn(producer.close())
     await until(lambda: cluster.requests.count(ApiKey.PRODUCE))
-    [sender] = sender_tasks()
-    sender.cancel()
-    async with asyncio.timeout(PATIENCE):
+    kill_sender()
+    async with within(PATIENCE):
         await closing
     assert isinstance(delivery.exception(), DeliveryError)
 
@@ -408,8 +415,8 @@ async def test_dead_while_it_closes(cluster: FakeCluster) -> None:
 async def test_cancelling_one_who_awaits_a_delivery_ends_only_that_wait(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers, linger_ms=FOREVER_MS) as producer:
         delivery = await producer.send("one", b"v")
-        one, other = (asyncio.ensure_future(_wait_for(delivery)) for _ in range(2))
-        await asyncio.sleep(0)
+        one, other = (spawn(_wait_for(delivery)) for _ in range(2))
+        await sleep(0)
         one.cancel()
         with pytest.raises(asyncio.CancelledError):
             await one
@@ -426,20 +433,27 @@ async def test_senders_that_wait_for_room_are_cancelled(cluster: FakeCluster) ->
         await producer.partitions_for("one")
         stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
         accepted = [await producer.send("one", b"x" * 4_900) for _ in range(4)]
-        waiting = [asyncio.ensure_future(producer.send("one", b"%03d" % n + b"y" * 4_800)) for n in range(60)]
-        await asyncio.sleep(0)
+        waiting = [spawn(producer.send("one", b"%03d" % n + b"y" * 4_800)) for n in range(60)]
+        await sleep(0)
         for task in waiting[::3]:
             task.cancel()
-        await asyncio.gather(*waiting[::3], return_exceptions=True)
+        await gather(*waiting[::3], return_exceptions=True)
         stuck.cancel()
         cluster.faults.reset_connections()
-        async with asyncio.timeout(PATIENCE):
-            late = await asyncio.gather(*[task for n, task in enumerate(waiting) if n % 3])
-            await asyncio.gather(*accepted, *late)
+        async with within(PATIENCE):
+            late = await gather(*[task for n, task in enumerate(waiting) if n % 3])
+            await gather(*accepted, *late)
         await until(lambda: producer.outstanding_bytes == 0)
         await assert_still_works(producer, cluster, "one")
     sent = [value[:3] for value in values(cluster, "one")[len(accepted) : -1] if value]
-    assert sent == [b"%03d" % n for n in range(60) if n % 3]
+    assert_in_order(sent, [b"%03d" % n for n in range(60) if n % 3])
+
+
+def close_connections(cluster: FakeCluster) -> None:
+    server = cluster._server
+    assert server is not None
+    for each in tuple(server._connections.values()):
+        each.close(is_reset=False)
 
 
 async def test_a_broker_that_closes_what_is_idle_is_no_alarm(
@@ -451,10 +465,7 @@ async def test_a_broker_that_closes_what_is_idle_is_no_alarm(
         await producer.send_and_wait("one", b"before")
         await until(lambda: producer.metrics().value("requests-in-flight") == 0)
         caplog.clear()
-        server = cluster._server
-        assert server is not None
-        for each in tuple(server._connections.values()):
-            each.close(is_reset=False)
+        at_brokers(cluster, close_connections)
         await until(lambda: "closed its connection, on which nothing was under way" in caplog.text)
         await assert_still_works(producer, cluster, "one")
     assert values(cluster, "one") == [b"before", b"good"]

@@ -5,7 +5,6 @@ What is sent is counted by the cluster's own log; payloads are decoded by OpenTe
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from aioproduce.errors import ClientInstanceIdError, NotStartedError, ProducerCl
 from aioproduce.testing import FakeCluster
 from aioproduce.testing.simulation import Simulation
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import sleep, spawn, within
 from tests.drivers.producing import FOREVER_MS, PATIENCE, assert_still_works, until, values
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ async def test_close_wakes_who_waits_for_the_id(cluster: FakeCluster) -> None:
     with pytest.raises(NotStartedError):
         await producer.client_instance_id()
     await producer.start()
-    waiting = asyncio.create_task(producer.client_instance_id(3600))
+    waiting = spawn(producer.client_instance_id(3600))
     await producer.send_and_wait("t", b"v")
     assert not waiting.done()
     await producer.close()
@@ -143,7 +143,7 @@ async def test_close_wakes_who_waits_for_the_id(cluster: FakeCluster) -> None:
 async def test_a_cancelled_wait_leaves_nothing(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers) as producer:
         with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.01):
+            async with within(0.01):
                 await producer.client_instance_id(3600)
         telemetry = producer._life.sender.telemetry
         assert telemetry is not None
@@ -158,10 +158,10 @@ async def test_a_push_that_fails_is_no_harm_to_records(cluster: FakeCluster) -> 
     cluster.faults.fail(ApiKey.PUSH_TELEMETRY, 118)
     cluster.faults.reset_connections_on(ApiKey.PUSH_TELEMETRY)
     async with Producer(cluster.bootstrap_servers) as producer:
-        async with asyncio.timeout(PATIENCE):
+        async with within(PATIENCE):
             while not cluster.pushed_metrics:
                 await producer.send_and_wait("t", b"v")
-                await asyncio.sleep(0.01)
+                await sleep(0.01)
         await assert_still_works(producer, cluster)
     assert 1 <= sent(cluster.pushed_metrics[0]) <= len(values(cluster))
 
@@ -177,7 +177,7 @@ async def test_close_is_not_held_up_by_brokers_that_have_stopped_to_answer(clust
     await producer.send_and_wait("t", b"v")
     for broker in cluster.ports:
         cluster.faults.stall(broker)
-    async with asyncio.timeout(PATIENCE):
+    async with within(PATIENCE):
         await producer.close()
     assert cluster.pushed_metrics == []
     for broker in cluster.ports:
@@ -211,7 +211,7 @@ def _simulated() -> list[tuple[float, bytes]]:
         async with Producer(simulation.bootstrap_servers, client_id="c") as producer:
             for number in range(60):
                 await producer.send("t", b"%d" % number)
-                await asyncio.sleep(10)
+                await sleep(10)
 
     simulation.run(main())
     return [(push.at, push.metrics) for push in model.telemetry.pushes]

@@ -29,6 +29,7 @@ from aioproduce.errors import (
 )
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import assert_in_order, gather, spawn, wait_for, within
 from tests.drivers.producing import (
     FOREVER_MS,
     PATIENCE,
@@ -60,20 +61,20 @@ async def test_many_who_wait_for_one_topic_ask_once(cluster: FakeCluster) -> Non
     for broker in range(3):
         cluster.faults.stall(broker)
     async with Producer(cluster.bootstrap_servers) as producer:
-        tasks = [asyncio.ensure_future(producer.send("t", b"%d" % n)) for n in range(200)]
+        tasks = [spawn(producer.send("t", b"%d" % n)) for n in range(200)]
         await until(lambda: cluster.connections)
         for broker in range(3):
             cluster.faults.resume(broker)
-        await asyncio.gather(*await asyncio.gather(*tasks))
+        await gather(*await gather(*tasks))
         assert cluster.requests.count(ApiKey.METADATA) <= 2
     assert sorted(values(cluster), key=lambda value: int(value or b"")) == [b"%d" % n for n in range(200)]
 
 
 async def test_sends_that_waited_for_metadata_keep_their_order(cluster: FakeCluster) -> None:
     async with Producer(cluster.bootstrap_servers) as producer:
-        tasks = [asyncio.ensure_future(producer.send("one", b"%d" % n)) for n in range(200)]
-        await asyncio.gather(*await asyncio.gather(*tasks))
-    assert values(cluster, "one") == [b"%d" % n for n in range(200)]
+        tasks = [spawn(producer.send("one", b"%d" % n)) for n in range(200)]
+        await gather(*await gather(*tasks))
+    assert_in_order(values(cluster, "one"), [b"%d" % n for n in range(200)])
 
 
 async def test_metadata_that_is_too_old_is_refreshed_while_sends_go_on(cluster: FakeCluster) -> None:
@@ -90,14 +91,14 @@ async def test_metadata_that_is_too_old_is_refreshed_while_sends_go_on(cluster: 
 async def test_a_topic_that_is_created_while_someone_waits(cluster: FakeCluster, call: str) -> None:
     async with Producer(cluster.bootstrap_servers, max_block_ms=FOREVER_MS, **EAGER) as producer:
         if call == "send":
-            waiting: asyncio.Future[Any] = asyncio.ensure_future(producer.send_and_wait("late", b"v"))
+            waiting: asyncio.Future[Any] = spawn(producer.send_and_wait("late", b"v"))
         else:
-            waiting = asyncio.ensure_future(producer.partitions_for("late"))
+            waiting = spawn(producer.partitions_for("late"))
         asked = cluster.requests.count(ApiKey.METADATA)
         await until(lambda: cluster.requests.count(ApiKey.METADATA) >= asked + 3)
         assert not waiting.done()
         cluster.create_topic("late", 2)
-        await asyncio.wait_for(waiting, PATIENCE)
+        await wait_for(waiting, PATIENCE)
         await assert_still_works(producer, cluster, "late")
 
 
@@ -133,7 +134,7 @@ async def test_a_timeout_of_ones_own_is_shorter_and_never_longer(cluster: FakeCl
                 await producer.partitions_for("nowhere", timeout=timeout)
     async with Producer(cluster.bootstrap_servers, max_block_ms=50, **EAGER) as producer:
         with pytest.raises(MetadataTimeoutError):
-            await asyncio.wait_for(producer.send("nowhere", b"v", timeout=1e9), PATIENCE)
+            await wait_for(producer.send("nowhere", b"v", timeout=1e9), PATIENCE)
 
 
 async def test_a_timeout_bounds_the_waiting_and_not_the_record(cluster: FakeCluster) -> None:
@@ -170,7 +171,7 @@ async def test_no_max_block_means_no_waiting(cluster: FakeCluster) -> None:
         assert len(accepted) >= 30, "four batches of nine records or so"
         for broker in range(3):
             cluster.faults.resume(broker)
-        await asyncio.gather(*accepted)
+        await gather(*accepted)
         await assert_still_works(producer, cluster, "one")
     assert len(values(cluster, "one")) == len(accepted) + 1
 
@@ -184,7 +185,7 @@ async def test_a_partition_out_of_range_is_told_after_asking_again(cluster: Fake
         for _ in range(2):
             asked = cluster.requests.count(ApiKey.METADATA)
             with pytest.raises(PartitionOutOfRangeError) as caught:
-                await asyncio.wait_for(producer.send("t", b"v", partition=3), PATIENCE)
+                await wait_for(producer.send("t", b"v", partition=3), PATIENCE)
             assert (caught.value.topic, caught.value.partition, caught.value.partition_count) == ("t", 3, 3)
             assert cluster.requests.count(ApiKey.METADATA) > asked
         assert producer.outstanding_bytes == 0
@@ -215,7 +216,7 @@ async def test_a_denied_topic_is_told_at_once_and_works_when_granted(cluster: Fa
         for call in (lambda: producer.send("t", b"v"), lambda: producer.partitions_for("t")):
             for _ in range(2):
                 with pytest.raises(TopicAuthorizationError) as caught:
-                    await asyncio.wait_for(call(), PATIENCE)
+                    await wait_for(call(), PATIENCE)
                 assert caught.value.topic == "t"
                 for word in ("'t'", "grant", "Write"):
                     assert word in str(caught.value)
@@ -251,7 +252,7 @@ async def test_a_name_that_only_the_cluster_refuses(cluster: FakeCluster) -> Non
     cluster.faults.fail_metadata(17, topic="t", times=2)
     async with Producer(cluster.bootstrap_servers, max_block_ms=FOREVER_MS, **EAGER) as producer:
         with pytest.raises(InvalidTopicError) as caught:
-            await asyncio.wait_for(producer.send("t", b"v"), PATIENCE)
+            await wait_for(producer.send("t", b"v"), PATIENCE)
         assert caught.value.topic == "t"
         with pytest.raises(InvalidTopicError):
             await producer.partitions_for("t")
@@ -316,7 +317,7 @@ async def test_close_wakes_whoever_waits_for_metadata(cluster: FakeCluster, call
     await producer.start()
     arguments: dict[str, tuple[Any, ...]] = {"check": (PATIENCE * 10,), "partitions_for": ("t",)}
     coroutine = getattr(producer, call)(*arguments.get(call, ("t", [b"v"] if call == "send_many" else b"v")))
-    waiting = asyncio.ensure_future(coroutine)
+    waiting = spawn(coroutine)
     await until(lambda: cluster.connections)
     await let_the_sender_rest()
     assert not waiting.done()
@@ -331,16 +332,16 @@ async def test_a_cancelled_send_that_waited_for_metadata_leaves_nothing(cluster:
     for broker in range(3):
         cluster.faults.stall(broker)
     async with Producer(cluster.bootstrap_servers) as producer:
-        tasks = [asyncio.ensure_future(producer.send("one", b"%d" % n)) for n in range(20)]
+        tasks = [spawn(producer.send("one", b"%d" % n)) for n in range(20)]
         await until(lambda: cluster.connections)
         for task in tasks[::2]:
             task.cancel()
-        await asyncio.gather(*tasks[::2], return_exceptions=True)
+        await gather(*tasks[::2], return_exceptions=True)
         for broker in range(3):
             cluster.faults.resume(broker)
-        await asyncio.gather(*await asyncio.gather(*tasks[1::2]))
+        await gather(*await gather(*tasks[1::2]))
         await until(lambda: producer.outstanding_bytes == 0)
-    assert values(cluster, "one") == [b"%d" % n for n in range(1, 20, 2)]
+    assert_in_order(values(cluster, "one"), [b"%d" % n for n in range(1, 20, 2)])
 
 
 # Topics that go
@@ -395,7 +396,7 @@ async def test_a_topic_made_again_with_fewer_partitions_while_someone_waits_for_
         sender, driver = producer._life.sender, producer._life.driver
         batch = producer.create_batch()
         batch.append(b"v")
-        waiting = asyncio.ensure_future(
+        waiting = spawn(
             producer.send("t", b"v", partition=2)
             if call == "send"
             else producer.send_batch(batch, "t", partition=2)
@@ -408,7 +409,7 @@ async def test_a_topic_made_again_with_fewer_partitions_while_someone_waits_for_
         await until(lambda: (view := sender.metadata.topic("t")) is not None and view.partition_count == 2)
         cluster.elect_leader("one", 0)
         with pytest.raises(PartitionOutOfRangeError):
-            async with asyncio.timeout(PATIENCE):
+            async with within(PATIENCE):
                 await waiting
         await holder
         await assert_still_works(producer, cluster)
