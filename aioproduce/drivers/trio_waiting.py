@@ -88,24 +88,30 @@ class TrioRuntime:
         if delivery.done():
             await trio.lowlevel.checkpoint()
         else:
-            await _until_done(delivery)
+            parked = _Parked(delivery)
+            delivery.add_done_callback(parked.wake)
+            await wait_task_rescheduled(parked.give_up)
         return None if is_quiet else delivery.result()
 
 
-async def _until_done(delivery: DeliveryFuture) -> None:
-    task = current_task()
+@final
+class _Parked:
+    """A task that waits for a delivery."""
 
-    def wake(_: object) -> None:
-        reschedule(task)
+    __slots__ = ("_delivery", "_task")
 
-    def give_up(_: object) -> Abort:
-        if delivery.done():
+    def __init__(self, delivery: DeliveryFuture) -> None:
+        self._delivery = delivery
+        self._task = current_task()
+
+    def wake(self, _: object) -> None:
+        reschedule(self._task)
+
+    def give_up(self, _: object) -> Abort:
+        if self._delivery.done():
             return Abort.FAILED  # invariant 1
-        delivery.remove_done_callback(wake)
+        self._delivery.remove_done_callback(self.wake)
         return Abort.SUCCEEDED
-
-    delivery.add_done_callback(wake)
-    await wait_task_rescheduled(give_up)
 
 
 @final
