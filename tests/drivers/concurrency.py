@@ -243,10 +243,10 @@ async def fake_cluster(*arguments: Any, **settings: Any) -> AsyncIterator[FakeCl
             yield started
 
 
-def at_brokers(cluster: FakeCluster, action: Callable[[FakeCluster], None]) -> None:
+def at_brokers(cluster: FakeCluster | Aside, action: Callable[[FakeCluster], None]) -> None:
     """Do something to the cluster's own parts, in its thread."""
     if isinstance(cluster, Aside):
-        cluster._thread.call(action, cluster._there)
+        cluster._thread.call(action, cast(FakeCluster, cluster._there))
     else:
         action(cluster)
 
