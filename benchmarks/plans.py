@@ -173,7 +173,9 @@ def kafka_comparison(effort: Effort) -> Section:
             if each.unavailable():
                 continue
             for mode in each.modes:
-                wanted = mode in (effort.modes or (each.modes if effort.is_full else _KAFKA_MODES.get(name, ())))
+                wanted = mode in (
+                    effort.modes or (each.modes if effort.is_full else _KAFKA_MODES.get(name, ()))
+                )
                 if wanted:
                     # About half the rate: brokers and client share the processors.
                     case = _case(name, mode, each.loops[0], settings, effort, slowdown=1.5)
