@@ -80,10 +80,10 @@ class Session:
 
     __slots__ = (
         "_calls",
+        "_closing",
         "_config",
         "_death",
         "_exit_timeout",
-        "_is_closing",
         "_is_over",
         "_line",
         "_loop",
@@ -109,7 +109,7 @@ class Session:
         self.producer = Producer(config)
         self._death: BaseException | None = None
         self._calls: dict[asyncio.Task[Any], _Call] = {}
-        self._is_closing = False
+        self._closing: asyncio.Task[Any] | None = None
         self._is_over = threading.Event()
         self._over: concurrent.futures.Future[None] | None = None
         self._portal_context = contextlib.ExitStack()
@@ -236,9 +236,12 @@ class Session:
 
     async def _close(self, timeout: float | None) -> None:
         """As `Producer.close()`; what was handed over goes first."""
-        if self._is_closing:
+        if self._closing is not None:
+            # Somebody is at it already; this bounds it.
+            if timeout is not None and not (await asyncio.wait([self._closing], timeout=timeout))[0]:
+                self._closing.cancel()
             return
-        self._is_closing = True
+        self._closing = asyncio.current_task()
         self.hand_over.shut()
         self._line.dissolve()
         began_at = time.monotonic()
@@ -248,6 +251,10 @@ class Session:
                 await self.producer.close(left)
             else:
                 await self.producer.close(0)
+        except BaseException:
+            # Given up (Ctrl-C, or a second close): what still waits for room must not go on waiting.
+            await self.producer.close(0)
+            raise
         finally:
             self._pump.stop()
 

@@ -196,6 +196,16 @@ def test_close_waits_for_what_was_handed_over(full: Any) -> None:
     assert [delivery.result().offset for delivery in sent] == list(range(1, len(sent) + 1))
 
 
+@pytest.mark.parametrize("timeout", [0, 0.01])
+def test_a_second_close_bounds_the_first(full: Any, timeout: float) -> None:
+    producer, sent, _cluster = full
+    closing = Caller(producer.close)
+    until(lambda: not producer._session.hand_over.is_open)
+    producer.close(timeout)
+    closing.outcome()
+    assert {type(delivery.exception(0)) for delivery in sent} == {ForcedCloseError}
+
+
 def test_a_delivery_of_a_full_producer_is_told_though_others_wait(full: Any) -> None:
     """Its batch is acknowledged while the loop thread waits for room: whoever asks then must hear of it."""
     _producer, sent, cluster = full
