@@ -26,10 +26,7 @@ from aioproduce.bulk import Bulk
 from aioproduce.bulk_calls import BulkCalls
 from aioproduce.config import ProducerConfig, dotted_keys, load_properties
 from aioproduce.core.record_input import RecordInput, check_topic
-from aioproduce.errors import (
-    FlushTimeoutError,
-    ProducerError,
-)
+from aioproduce.errors import FlushTimeoutError
 from aioproduce.interceptors import Interceptors, tell_refused
 from aioproduce.producer_life import ProducerLife, ProducerState
 from aioproduce.records import ClusterInfo, PartitionInfo, ProducerRecord, RecordMetadata
@@ -408,12 +405,12 @@ class Producer(SendPath, BulkCalls):
         on_delivery: OnDelivery | None,
     ) -> DeliveryFuture:
         self._life.check_callable()
-        if self.turn_is_due():
-            await self._give_turn()
         record: ProducerRecord | None = None
         on_outcome: OnOutcome | None = None
-        now_ms = self._life.wall_ms()
         try:
+            if self.turn_is_due():
+                await self._give_turn()
+            now_ms = self._life.wall_ms()
             if self._interceptors is None and not isinstance(topic, ProducerRecord):
                 serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)
             else:
@@ -432,8 +429,7 @@ class Producer(SendPath, BulkCalls):
         self, record: ProducerRecord | None, on_outcome: OnOutcome | None, error: BaseException
     ) -> None:
         """A record was never queued: an error of it, or its sender was cancelled while it waited."""
-        if isinstance(error, ProducerError):
-            self._life.refused()
+        self._life.count_refusal(error)
         if record is not None and on_outcome is not None:
             tell_refused(record, on_outcome, error)
 

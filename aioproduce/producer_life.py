@@ -174,13 +174,21 @@ class ProducerLife:
         """Count records whose `send()` raised, as Kafka's KafkaProducer does in `record-error-total`."""
         self.metrics.refused(self.driver.now(), count)
 
+    def count_refusal(self, error: BaseException, count: int = 1) -> None:
+        """Count so many records as refused if it was by an error of ours, or because their sender was cancelled.
+
+        KafkaProducer counts both: what it throws itself, and the interrupt of a thread that waits in `send()`.
+        """
+        if isinstance(error, ProducerError) or not isinstance(error, Exception | GeneratorExit):
+            self.refused(count)
+
     @contextmanager
     def counting_refusals(self, count: int = 1) -> Iterator[None]:
         """Count so many records as refused if what is done here raises for them."""
         try:
             yield
-        except ProducerError:
-            self.refused(count)
+        except BaseException as error:
+            self.count_refusal(error, count)
             raise
 
     def _read_gauges(self) -> None:

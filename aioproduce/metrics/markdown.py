@@ -52,7 +52,8 @@ json.dumps(snapshot.as_dict())
   estimate that has the header of a batch in it.
 - `connection-close-*` and `connection-count` are of connections that were open; Java counts refused ones as well.
 - `record-error-total` without a topic also counts records that `send()`, `try_send()` or a bulk call refused, as
-  Java's does; with a topic, only those that were accepted and failed.
+  Java's does; with a topic, only those that were accepted and failed. A call that is cancelled while it waits
+  counts for the record that it waits for, as a thread that is interrupted there does in Java.
 - `produce-throttle-time-*` are of every answer but those to ApiVersions.
 - There are no transactions yet, and nothing to authenticate with: those metrics are there and 0, as Java's are
   where `security.protocol` is PLAINTEXT.

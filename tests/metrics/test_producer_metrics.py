@@ -377,6 +377,33 @@ def test_calls_that_are_refused_as_such_are_no_records() -> None:
     simulation.run(main())
 
 
+@pytest.mark.parametrize("number", range(4), ids=["send", "send_and_wait", "send_many", "send_batch"])
+def test_a_call_that_is_cancelled_while_it_waits_counts_once(number: int) -> None:
+    """As KafkaProducer counts a thread that is interrupted in `send()`: the record is not sent."""
+
+    async def story(producer: Producer) -> None:
+        batch = producer.create_batch()
+        batch.append(b"x")
+        call = [
+            lambda: producer.send("unknown", b"x"),
+            lambda: producer.send_and_wait("unknown", b"x"),
+            lambda: producer.send_many("unknown", [b"x", b"y", b"z"]),
+            lambda: producer.send_batch(batch, "unknown"),
+        ][number]
+        waiting = asyncio.ensure_future(call())
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        assert producer.metrics().value("record-error-total") == 0
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        found = producer.metrics()
+        assert found.value("record-error-total") == 1
+        assert found.value("record-send-total") == 0
+
+    play(simulated(), story)
+
+
 def test_an_iterable_that_breaks_refuses_nothing() -> None:
     def breaking() -> Any:
         yield b"good"
