@@ -25,6 +25,7 @@ from aioproduce.errors import (
     ProducerClosedError,
     ProducerError,
     RecordTooLargeError,
+    SenderDiedError,
     SerializationError,
 )
 from aioproduce.testing.simulation import Simulation
@@ -661,4 +662,5 @@ def test_one_that_died_counts_what_it_had(monkeypatch: pytest.MonkeyPatch) -> No
         assert found.value("record-send-total") == 1
         assert found.value("buffer-available-bytes") == found.value("buffer-total-bytes")
 
-    play(simulation, story, linger_ms=50)
+    with pytest.raises(SenderDiedError):  # from the end of `async with`, which nobody else told
+        play(simulation, story, linger_ms=50)
