@@ -1,7 +1,7 @@
 """A batch's result and its futures on a real loop, with the test in the broker's place.
 
-For the tests of `DeliveryFuture`: no producer, no socket. Each case runs on asyncio and on uvloop, with the
-compiled module and with the same source interpreted.
+For the tests of `DeliveryFuture`: no producer, no socket. Each case runs on asyncio and on uvloop, some under trio,
+with the compiled module and with the same source interpreted.
 """
 
 from __future__ import annotations
@@ -11,15 +11,23 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trio
+import trio.testing
 import uvloop
 
 from aioproduce.drivers.asyncio import AsyncioRuntime
+from aioproduce.drivers.trio_waiting import TrioRuntime
 from aioproduce.errors import BrokerRejectedError
 from aioproduce.records import TopicPartition
+from tests.drivers.concurrency import in_nursery, is_trio, sleep, spawn
 from tests.native_builds import BUILDS, native_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
+
+    from aioproduce._native._delivery_runtime import DeliveryRuntime
+
+    Case = Callable[["Bench"], Coroutine[Any, Any, None]]
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -37,11 +45,39 @@ class Bench:
 
     def __init__(self, build: str) -> None:
         self.native = native_module("delivery", build)
-        self.loop = asyncio.get_running_loop()
         self.unobserved: list[tuple[str, int, BaseException, int]] = []
         self.noise: list[dict[str, Any]] = []
+        self.runtime: DeliveryRuntime
+        if is_trio():
+            token = trio.lowlevel.current_trio_token()
+            self.runtime = TrioRuntime(
+                token,
+                lambda callback, argument, _: token.run_sync_soon(callback, argument),
+                lambda *seen: self.unobserved.append(seen),
+            )
+            return
+        self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(lambda _loop, context: self.noise.append(context))
         self.runtime = AsyncioRuntime(self.loop, lambda *seen: self.unobserved.append(seen))
+
+    def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call it in the loop's next turn."""
+        if is_trio():
+            trio.lowlevel.current_trio_token().run_sync_soon(function, *arguments)
+        else:
+            self.loop.call_soon(function, *arguments)
+
+    def call_later(self, seconds: float, function: Callable[..., object], *arguments: Any) -> None:
+        """Call it then."""
+
+        async def call() -> None:
+            await sleep(seconds)
+            function(*arguments)
+
+        if is_trio():
+            spawn(call())
+        else:
+            self.loop.call_later(seconds, function, *arguments)
 
     def result(self) -> Any:
         """The result of a batch."""
@@ -73,12 +109,23 @@ def rejection(text: str = "refused") -> BrokerRejectedError:
 
 async def turns(count: int = 5) -> None:
     """Give the loop a few turns: whatever was scheduled has run."""
+    if is_trio():
+        await trio.testing.wait_all_tasks_blocked()
     for _ in range(count):
-        await asyncio.sleep(0)
+        await sleep(0)
 
 
-def on_each_loop(case: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable[[str, str], None]:
-    """Make a test of a coroutine: on each loop with each build; what nobody expected is a failure."""
+def on_each_loop(case: Case) -> Callable[[str, str], None]:
+    """Make a test of a coroutine: on asyncio and uvloop with each build; what nobody expected is a failure."""
+    return _on(tuple(LOOPS), case)
+
+
+def on_every_loop(case: Case) -> Callable[[str, str], None]:
+    """The same under trio, too: for a case that does with what `concurrency.py` has."""
+    return _on((*LOOPS, "trio"), case)
+
+
+def _on(loops: tuple[str, ...], case: Case) -> Callable[[str, str], None]:
 
     def test(loop: str, build: str) -> None:
         async def run() -> None:
@@ -88,6 +135,13 @@ def on_each_loop(case: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable
             await turns()
             assert bench.noise == []
 
+        async def run_in_nursery() -> None:
+            async with in_nursery():
+                await run()
+
+        if loop == "trio":
+            trio.run(run_in_nursery)
+            return
         with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
             runner.run(run())
 
@@ -95,6 +149,6 @@ def on_each_loop(case: Callable[[Bench], Coroutine[Any, Any, None]]) -> Callable
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(test, name, getattr(case, name))
     marked: Callable[[str, str], None] = pytest.mark.parametrize("build", BUILDS)(
-        pytest.mark.parametrize("loop", LOOPS)(test)
+        pytest.mark.parametrize("loop", loops)(test)
     )
     return marked

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import logging
@@ -15,13 +14,14 @@ from aioproduce.deliveries import Deliveries
 from aioproduce.delivery_reports import DeliveryReports
 from aioproduce.errors import BrokerRejectedError, DeliveryTimeoutError
 from aioproduce.records import RecordMetadata, TopicPartition
-from tests.drivers.delivery_bench import Bench, on_each_loop, rejection, turns
+from tests.drivers.concurrency import spawn
+from tests.drivers.delivery_bench import Bench, on_every_loop, rejection, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@on_each_loop
+@on_every_loop
 async def test_it_is_a_sequence_of_futures(bench: Bench) -> None:
     result, futures = bench.batch(4)
     deliveries = Deliveries(futures)
@@ -38,24 +38,24 @@ async def test_it_is_a_sequence_of_futures(bench: Bench) -> None:
     assert repr(deliveries) == "<Deliveries 4 of 4 settled>"
 
 
-@on_each_loop
+@on_every_loop
 async def test_awaited_it_gives_all_metadata_in_order(bench: Bench) -> None:
     first, [a, b] = bench.batch(2)
     second, [c] = bench.batch(1)
     deliveries = Deliveries([a, c, b])
-    bench.loop.call_soon(second.succeed, 100)
-    bench.loop.call_later(0.001, first.succeed, 10)
+    bench.call_soon(second.succeed, 100)
+    bench.call_later(0.001, first.succeed, 10)
     assert [metadata.offset for metadata in await deliveries] == [10, 100, 11]
     assert [metadata.offset for metadata in await deliveries] == [10, 100, 11], "and again"
     assert await Deliveries([]) == []
 
 
-@on_each_loop
+@on_every_loop
 async def test_it_raises_the_first_error_in_order_once_all_are_settled(bench: Bench) -> None:
     good, [a] = bench.batch(1)
     bad, [b] = bench.batch(1)
     worse, [c] = bench.batch(1)
-    task = asyncio.create_task(_all(Deliveries([a, b, c])))
+    task = spawn(_all(Deliveries([a, b, c])))
     worse.fail(rejection("worse"), 1)
     bad.fail(rejection("bad"), 1)
     await turns()
@@ -69,7 +69,7 @@ async def _all(deliveries: Deliveries) -> list[RecordMetadata]:
     return await deliveries
 
 
-@on_each_loop
+@on_every_loop
 async def test_outcomes_never_raise(bench: Bench) -> None:
     good, [a] = bench.batch(1)
     bad, [b, c] = bench.batch(2)
@@ -83,7 +83,7 @@ async def test_outcomes_never_raise(bench: Bench) -> None:
     ]
 
 
-@on_each_loop
+@on_every_loop
 async def test_failures_that_outcomes_told_are_observed(bench: Bench) -> None:
     bad, futures = bench.batch(3)
     bad.fail(rejection(), 3)
@@ -95,11 +95,11 @@ async def test_failures_that_outcomes_told_are_observed(bench: Bench) -> None:
     assert bench.unobserved == []
 
 
-@on_each_loop
+@on_every_loop
 async def test_cancelling_the_wait_leaves_the_records_alone(bench: Bench) -> None:
     result, futures = bench.batch(3)
     deliveries = Deliveries(futures)
-    task = asyncio.create_task(_all(deliveries))
+    task = spawn(_all(deliveries))
     await turns(2)
     task.cancel()
     await turns()
@@ -113,13 +113,13 @@ class Witness:
     """Gone when nothing keeps the frame that it lives in."""
 
 
-@on_each_loop
+@on_every_loop
 async def test_many_failures_leave_nothing_to_the_collector(bench: Bench) -> None:
     async def ask(how: Callable[[Deliveries], Any]) -> weakref.ref[Witness]:
         witness = Witness()
         kept = weakref.ref(witness)
         bad, futures = bench.batch(100)
-        bench.loop.call_soon(bad.fail, rejection(), 100)
+        bench.call_soon(bad.fail, rejection(), 100)
         deliveries = Deliveries(futures)
         with contextlib.suppress(BrokerRejectedError):
             await how(deliveries)
@@ -129,7 +129,7 @@ async def test_many_failures_leave_nothing_to_the_collector(bench: Bench) -> Non
     gc.disable()
     try:
         for how in (Deliveries.outcomes, _all):
-            kept = await asyncio.create_task(ask(how))
+            kept = await spawn(ask(how))
             await turns()
             assert kept() is None, how
     finally:
@@ -139,7 +139,7 @@ async def test_many_failures_leave_nothing_to_the_collector(bench: Bench) -> Non
 # -- reports ---
 
 
-@on_each_loop
+@on_every_loop
 async def test_callbacks_that_fail_are_logged_with_their_topic(bench: Bench) -> None:
     reports = DeliveryReports(None)
     result, [delivery, other] = bench.batch(2)

@@ -15,7 +15,8 @@ import pytest
 
 from aioproduce.errors import BrokerRejectedError, DeliveryTimeoutError
 from aioproduce.records import RecordMetadata, TopicPartition
-from tests.drivers.delivery_bench import Bench, on_each_loop, rejection, turns
+from tests.drivers.concurrency import spawn
+from tests.drivers.delivery_bench import Bench, on_each_loop, on_every_loop, rejection, turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,7 +32,7 @@ def metadata(offset: int, index: int = 0) -> RecordMetadata:
 
 def later(bench: Bench, act: Callable[..., object], *arguments: object) -> None:
     """Act in the loop's next turn, when whoever the test starts is waiting."""
-    bench.loop.call_soon(act, *arguments)
+    bench.call_soon(act, *arguments)
 
 
 # -- states ---
@@ -59,7 +60,7 @@ async def test_pending_it_has_neither_result_nor_exception(bench: Bench) -> None
     assert repr(delivery) == "<DeliveryFuture orders-3 pending>"
 
 
-@on_each_loop
+@on_every_loop
 async def test_acknowledged_each_record_has_its_own_offset(bench: Bench) -> None:
     result, deliveries = bench.batch(3)
     result.succeed(2**62)
@@ -71,21 +72,21 @@ async def test_acknowledged_each_record_has_its_own_offset(bench: Bench) -> None
         assert repr(delivery) == f"<DeliveryFuture orders-3 offset={2**62 + index}>"
 
 
-@on_each_loop
+@on_every_loop
 async def test_log_append_time_takes_the_place_of_the_records_timestamp(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     result.succeed(7, 1_700_000_000_123)
     assert (await delivery).timestamp == 1_700_000_000_123
 
 
-@on_each_loop
+@on_every_loop
 async def test_an_unknown_offset_is_minus_one_for_every_record(bench: Bench) -> None:
     result, deliveries = bench.batch(3)
     result.succeed(-1)
     assert [(await delivery).offset for delivery in deliveries] == [-1, -1, -1]
 
 
-@on_each_loop
+@on_every_loop
 async def test_failed_it_raises_the_error_with_all_that_it_says(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     cause = OSError("the cause")
@@ -106,7 +107,7 @@ async def test_failed_it_raises_the_error_with_all_that_it_says(bench: Bench) ->
     assert "error=BrokerRejectedError('refused')" in repr(delivery)
 
 
-@on_each_loop
+@on_every_loop
 async def test_an_error_that_is_an_oserror_too_keeps_its_text(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     error = DeliveryTimeoutError(
@@ -131,7 +132,7 @@ async def test_records_of_one_batch_can_fail_for_reasons_of_their_own(bench: Ben
     assert texts == ["the batch", "the second record", "the batch"]
 
 
-@on_each_loop
+@on_every_loop
 async def test_a_result_is_settled_once(bench: Bench) -> None:
     ways: list[Callable[[Any], object]] = [
         lambda result: result.succeed(1),
@@ -153,7 +154,7 @@ async def test_a_result_is_settled_once(bench: Bench) -> None:
 # -- awaiting ---
 
 
-@on_each_loop
+@on_every_loop
 async def test_a_settled_delivery_is_awaited_without_suspending(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     result.succeed(5)
@@ -181,10 +182,10 @@ async def test_any_number_of_tasks_may_wait_and_are_woken_in_their_order(bench: 
     assert woken == list(range(1000))
 
 
-@on_each_loop
+@on_every_loop
 async def test_cancelling_one_task_ends_its_wait_only(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
-    tasks = [asyncio.create_task(_get(delivery)) for _ in range(3)]
+    tasks = [spawn(_get(delivery)) for _ in range(3)]
     await turns(2)
     assert tasks[1].cancel()
     await turns(2)
@@ -207,10 +208,10 @@ async def test_a_task_cancelled_in_the_turn_of_the_answer_is_cancelled(bench: Be
     assert delivery.result().offset == 4
 
 
-@on_each_loop
+@on_every_loop
 async def test_a_task_that_is_cancelled_before_it_began_to_wait(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
-    task = asyncio.create_task(_get(delivery))
+    task = spawn(_get(delivery))
     task.cancel()
     await turns(2)
     assert task.cancelled()
@@ -398,7 +399,7 @@ async def test_as_completed_gives_them_as_they_come(bench: Bench) -> None:
 # -- done-callbacks ---
 
 
-@on_each_loop
+@on_every_loop
 async def test_done_callbacks_run_on_the_loop_in_their_order(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     seen: list[tuple[str, object]] = []
@@ -414,7 +415,7 @@ async def test_done_callbacks_run_on_the_loop_in_their_order(bench: Bench) -> No
     assert seen[2:] == [("late", delivery)]
 
 
-@on_each_loop
+@on_every_loop
 async def test_removed_callbacks_are_not_called(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     seen: list[str] = []
@@ -435,7 +436,7 @@ async def test_removed_callbacks_are_not_called(bench: Bench) -> None:
     assert delivery.remove_done_callback(keep) == 0
 
 
-@on_each_loop
+@on_every_loop
 async def test_callbacks_run_in_the_context_of_who_asked(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     seen: list[str] = []
@@ -516,7 +517,7 @@ async def test_cancel_wakes_all_who_wait_on_the_handle(bench: Bench) -> None:
     assert called == [delivery]
 
 
-@on_each_loop
+@on_every_loop
 async def test_cancel_answers_whether_it_did_anything(bench: Bench) -> None:
     result, [delivery, other] = bench.batch(2)
     assert delivery.cancel()
@@ -530,7 +531,7 @@ async def test_cancel_answers_whether_it_did_anything(bench: Bench) -> None:
 # -- delivery callbacks (`on_delivery`) ---
 
 
-@on_each_loop
+@on_every_loop
 async def test_delivery_callbacks_get_metadata_or_the_error_once(bench: Bench) -> None:
     cases: list[tuple[Callable[[Any], object], list[tuple[int, str | None]]]] = [
         (lambda result: result.succeed(5), [(5, None), (7, None)]),
@@ -557,7 +558,7 @@ async def test_delivery_callbacks_get_metadata_or_the_error_once(bench: Bench) -
         deliveries[1].exception()
 
 
-@on_each_loop
+@on_every_loop
 async def test_what_delivery_callbacks_raise_is_handed_over_and_stops_nobody(bench: Bench) -> None:
     result, deliveries = bench.batch(3)
     told: list[int] = []

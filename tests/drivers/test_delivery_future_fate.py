@@ -18,7 +18,8 @@ import pytest
 
 from aioproduce.errors import BrokerRejectedError, ProducerError
 from aioproduce.records import RecordMetadata
-from tests.drivers.delivery_bench import Bench, on_each_loop, rejection, turns
+from tests.drivers.concurrency import HANDLE_CANCELLED, spawn
+from tests.drivers.delivery_bench import Bench, on_each_loop, on_every_loop, rejection, turns
 from tests.native_builds import is_compiled
 
 if TYPE_CHECKING:
@@ -90,14 +91,14 @@ async def test_parts_are_split_again_until_each_record_is_alone(bench: Bench) ->
     assert [delivery.result().timestamp for delivery in deliveries] == [1000 + index for index in range(8)]
 
 
-@on_each_loop
+@on_every_loop
 async def test_waiting_begins_after_the_split(bench: Bench) -> None:
     whole, deliveries = bench.batch(3)
     parts = [bench.result(), bench.result()]
     whole.split([(0, parts[0]), (1, parts[1])])
     told: list[int] = []
     deliveries[2].add_delivery_callback(lambda found, error: told.append(found.offset))
-    task = asyncio.create_task(_offset(deliveries[1]))
+    task = spawn(_offset(deliveries[1]))
     await turns(2)
     parts[1].succeed(30)
     assert await task == 30
@@ -107,7 +108,7 @@ async def test_waiting_begins_after_the_split(bench: Bench) -> None:
     assert await _offset(deliveries[0]) == 5
 
 
-@on_each_loop
+@on_every_loop
 async def test_a_cancelled_handle_stays_cancelled_while_its_record_moves(bench: Bench) -> None:
     whole, [delivery, other] = bench.batch(2)
     told: list[int] = []
@@ -141,7 +142,7 @@ async def test_one_part_fails_and_the_other_does_not(bench: Bench) -> None:
 # -- failures that nobody looks at ---
 
 
-@on_each_loop
+@on_every_loop
 async def test_dropped_failures_are_counted_once_per_batch(bench: Bench) -> None:
     result, deliveries = bench.batch(5)
     error = rejection()
@@ -193,11 +194,11 @@ async def _swallow(delivery: Any) -> None:
         await delivery
 
 
-@on_each_loop
+@on_every_loop
 async def test_failures_whose_wait_was_given_up_are_counted(bench: Bench) -> None:
     result, [cancelled, abandoned] = bench.batch(2)
     cancelled.cancel()
-    task = asyncio.create_task(_offset(abandoned))
+    task = spawn(_offset(abandoned))
     await turns(2)
     task.cancel()
     await turns()
@@ -207,7 +208,7 @@ async def test_failures_whose_wait_was_given_up_are_counted(bench: Bench) -> Non
     assert [count for _, _, _, count in bench.unobserved] == [2]
 
 
-@on_each_loop
+@on_every_loop
 async def test_failures_of_split_batches_are_counted_part_by_part(bench: Bench) -> None:
     whole, deliveries = bench.batch(5)
     parts = [bench.result(), bench.result()]
@@ -224,7 +225,7 @@ async def test_failures_of_split_batches_are_counted_part_by_part(bench: Bench) 
     ]
 
 
-@on_each_loop
+@on_every_loop
 async def test_success_and_what_is_pending_are_no_failures(bench: Bench) -> None:
     result, _deliveries = bench.batch(3)
     result.succeed(0)
@@ -325,11 +326,11 @@ async def _wait(bench: Bench, way: Callable[[Bench, Any], Awaitable[None]], sett
     kept = weakref.ref(witness)
     result, [delivery] = bench.batch(1)
     if settle == "fail":
-        bench.loop.call_soon(result.fail, rejection(), 1)
+        bench.call_soon(result.fail, rejection(), 1)
     elif settle == "succeed":
-        bench.loop.call_soon(result.succeed, 1)
+        bench.call_soon(result.succeed, 1)
     else:
-        bench.loop.call_soon(delivery.cancel)
+        bench.call_soon(delivery.cancel)
     try:
         await way(bench, delivery)
     except (ProducerError, asyncio.CancelledError):
@@ -344,7 +345,7 @@ async def test_whoever_waited_leaves_nothing_to_the_collector(bench: Bench) -> N
     try:
         for settle in ("succeed", "fail", "cancel"):
             for way in WAYS:
-                kept = await asyncio.create_task(_wait(bench, way, settle))
+                kept = await spawn(_wait(bench, way, settle))
                 await turns()
                 # asyncio's own functions leave cycles of exception and frame, in some versions, for some loops.
                 if kept() is not None:
@@ -355,7 +356,7 @@ async def test_whoever_waited_leaves_nothing_to_the_collector(bench: Bench) -> N
         gc.enable()
 
 
-@on_each_loop
+@on_every_loop
 async def test_settling_lets_go_of_callbacks_and_waiters(bench: Bench) -> None:
     settles: list[Callable[[Any, Any], object]] = [
         lambda result, delivery: result.succeed(0),
@@ -372,7 +373,7 @@ async def test_settling_lets_go_of_callbacks_and_waiters(bench: Bench) -> None:
             """A cycle: the delivery holds its callback, which holds the delivery."""
 
         delivery.add_done_callback(callback)
-        waiting = asyncio.create_task(_swallow_all(delivery, witness))
+        waiting = spawn(_swallow_all(delivery, witness))
         await turns(2)
         del callback, witness
         assert kept() is not None
@@ -397,11 +398,11 @@ def _split_and_succeed(bench: Bench, result: Any) -> None:
 async def _swallow_all(delivery: Any, witness: Witness) -> None:
     try:
         await delivery
-    except (ProducerError, asyncio.CancelledError):
+    except (ProducerError, *HANDLE_CANCELLED):
         return
 
 
-@on_each_loop
+@on_every_loop
 async def test_delivery_callbacks_are_let_go_when_they_have_run(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     witness = Witness()
@@ -433,7 +434,7 @@ async def test_what_waits_and_is_given_up_leaves_no_waiter_behind(bench: Bench) 
     assert sys.getrefcount(delivery) == before
 
 
-@on_each_loop
+@on_every_loop
 async def test_raising_one_error_many_times_does_not_grow_its_traceback(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     error = rejection()
@@ -449,7 +450,7 @@ async def test_raising_one_error_many_times_does_not_grow_its_traceback(bench: B
     assert delivery.exception() is not delivery.exception()
 
 
-@on_each_loop
+@on_every_loop
 async def test_errors_in_callbacks_are_copies_too(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     error = rejection()
@@ -467,7 +468,7 @@ async def test_errors_in_callbacks_are_copies_too(bench: Bench) -> None:
     assert error.__traceback__ is None
 
 
-@on_each_loop
+@on_every_loop
 async def test_the_collector_does_not_look_at_deliveries_when_compiled(bench: Bench) -> None:
     result, [delivery] = bench.batch(1)
     assert gc.is_tracked(delivery) is not is_compiled(bench.native)
