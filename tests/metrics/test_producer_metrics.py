@@ -385,13 +385,13 @@ def test_a_call_that_is_cancelled_while_it_waits_counts_once(number: int) -> Non
     async def story(producer: Producer) -> None:
         batch = producer.create_batch()
         batch.append(b"x")
-        call = [
+        calls: list[Callable[[], Awaitable[object]]] = [
             lambda: producer.send("unknown", b"x"),
             lambda: producer.send_and_wait("unknown", b"x"),
             lambda: producer.send_many("unknown", [b"x", b"y", b"z"]),
             lambda: producer.send_batch(batch, "unknown"),
-        ][number]
-        waiting = asyncio.ensure_future(call())
+        ]
+        waiting = asyncio.ensure_future(calls[number]())
         await asyncio.sleep(1)
         assert not waiting.done()
         assert producer.metrics().value("record-error-total") == 0
