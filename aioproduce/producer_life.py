@@ -292,8 +292,9 @@ class ProducerLife:
         """Raise what the sender died of, if it did: the end of an `async with` that nobody else told so."""
         if self.state is not ProducerState.DIED:
             return
-        if self._death is not None and not isinstance(self._death, Exception):
-            raise self._death  # what is to end the process
+        if isinstance(self._death, KeyboardInterrupt | SystemExit):
+            raise self._death
+        # Not a cancelled sender's: that would silently end the task that comes here, which nobody has cancelled.
         self.check_running()
 
     async def _leave_behind(self) -> None:

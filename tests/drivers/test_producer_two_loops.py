@@ -157,6 +157,25 @@ def test_a_loop_that_is_closed_with_all_that_runs_on_it(
     gc.collect()
 
 
+def test_a_cancelled_sender_does_not_cancel_who_uses_it(cluster: ClusterThread, run: Run) -> None:
+    """Test frameworks cancel every task but the test's: the end of `async with` says so, by an error of its own."""
+
+    async def main() -> None:
+        with pytest.raises(SenderDiedError) as caught:
+            await cancelled_inside()
+        assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+
+    async def cancelled_inside() -> None:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others)
+            assert producer.state.name == "DIED"
+
+    run(main())
+
+
 # Side by side
 
 

@@ -387,14 +387,16 @@ async def test_a_close_that_gives_up(telemetry: Telemetry, cluster: FakeCluster)
 
 async def test_a_sender_that_dies(telemetry: Telemetry, cluster: FakeCluster) -> None:
     """As when a loop that ends cancels all its tasks, the sender's among them."""
-    async with Producer(cluster.bootstrap_servers, interceptors=[telemetry.interceptor()]) as producer:
-        await producer.partitions_for("orders")
-        cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
-        await producer.send("orders", b"v")
-        for task in asyncio.all_tasks():
-            if task.get_name().startswith("aioproduce sender"):
-                task.cancel()
-        await until(lambda: telemetry.spans)
+    producer = Producer(cluster.bootstrap_servers, interceptors=[telemetry.interceptor()])
+    await producer.start()
+    await producer.partitions_for("orders")
+    cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
+    await producer.send("orders", b"v")
+    for task in asyncio.all_tasks():
+        if task.get_name().startswith("aioproduce sender"):
+            task.cancel()
+    await until(lambda: telemetry.spans)
+    await producer.close()
     (span,) = telemetry.spans
     assert span.status.status_code is StatusCode.ERROR
     assert error_attributes.ERROR_TYPE in attributes(span)
