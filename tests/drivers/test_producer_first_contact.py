@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from typing import Any
 
@@ -13,6 +12,7 @@ from aioproduce.errors import DeliveryTimeoutError, NoBrokerAvailableError
 from aioproduce.testing import FakeCluster
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import wait_for
 from tests.drivers.producing import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -24,12 +24,12 @@ async def test_nobody_is_there() -> None:
         for taken in (first, second):
             taken.bind(("127.0.0.1", 0))
             addresses.append(f"127.0.0.1:{taken.getsockname()[1]}")
-        async with Producer(addresses) as producer, asyncio.timeout(PATIENCE):
+        async with Producer(addresses) as producer:
             with pytest.raises(NoBrokerAvailableError, match="none of the bootstrap servers") as caught:
-                await producer.check(3600, tries_each_once=True)
+                await wait_for(producer.check(3600, tries_each_once=True), PATIENCE)
             # They have failed, and are tried once more all the same by who asks again.
             with pytest.raises(NoBrokerAvailableError):
-                await producer.check(3600, tries_each_once=True)
+                await wait_for(producer.check(3600, tries_each_once=True), PATIENCE)
     assert sorted(caught.value.causes) == sorted(addresses)
 
 
