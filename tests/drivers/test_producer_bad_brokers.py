@@ -154,9 +154,9 @@ async def test_all_brokers_down_with_records_accepted(cluster: FakeCluster) -> N
     async with Producer(
         cluster.bootstrap_servers,
         linger_ms=0,
-        request_timeout_ms=200,
-        delivery_timeout_ms=200,
-        max_block_ms=300,
+        request_timeout_ms=1_000,
+        delivery_timeout_ms=1_000,
+        max_block_ms=2_000,
         **EAGER,
     ) as producer:
         await producer.send_and_wait("t", b"first", partition=0)

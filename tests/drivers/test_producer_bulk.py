@@ -467,7 +467,7 @@ async def test_a_batch_survives_retries_in_its_place(cluster: FakeCluster) -> No
 
 
 async def test_a_batch_that_could_not_be_sent_can_be_sent_again(cluster: FakeCluster) -> None:
-    async with Producer(cluster.bootstrap_servers, max_block_ms=50, **SMALL) as producer:
+    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000, **SMALL) as producer:
         await producer.partitions_for("one")
         stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
         with pytest.raises(PartialSendError):

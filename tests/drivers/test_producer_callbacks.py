@@ -364,7 +364,7 @@ async def test_interceptors_hear_of_failures_and_of_refusals(cluster: FakeCluste
     async with Producer(
         cluster.bootstrap_servers,
         interceptors=[marks],
-        max_block_ms=50,
+        max_block_ms=1_000,
         buffer_memory=20_000,
         batch_size=5_000,
         max_request_size=10_000,

@@ -265,7 +265,7 @@ async def test_send_waits_for_room_in_line(cluster: FakeCluster) -> None:
 
 async def test_no_room_in_time(cluster: FakeCluster) -> None:
     async with Producer(
-        cluster.bootstrap_servers, buffer_memory=20_000, batch_size=5_000, max_block_ms=100
+        cluster.bootstrap_servers, buffer_memory=20_000, batch_size=5_000, max_block_ms=1_000
     ) as producer:
         await producer.partitions_for("one")
         stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
@@ -386,7 +386,7 @@ async def test_what_cannot_be_iterated(cluster: FakeCluster, wrong: Any) -> None
 
 async def test_no_room_in_the_middle_of_many(cluster: FakeCluster) -> None:
     async with Producer(
-        cluster.bootstrap_servers, buffer_memory=20_000, batch_size=5_000, max_block_ms=50
+        cluster.bootstrap_servers, buffer_memory=20_000, batch_size=5_000, max_block_ms=1_000
     ) as producer:
         await producer.partitions_for("one")
         stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
