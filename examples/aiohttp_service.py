@@ -6,7 +6,8 @@
 
 Every answer of 201 says that the order is in the log. It starts without a broker too, says so at /health/ready, and
 answers 503 with Retry-After until one is there. Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS
-(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), PORT (8000).
+(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), PORT (8000),
+REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from aioproduce import Producer
 from aioproduce.integrations.aiohttp import SERVICE, ProducerService, deadline_of, setup
 
 TOPIC = os.environ.get("KAFKA_TOPIC", "orders")
+REQUEST_TIMEOUT = float(os.environ.get("REQUEST_TIMEOUT", "5"))
+DRAIN_TIMEOUT = float(os.environ.get("DRAIN_TIMEOUT", "10"))
 
 routes = web.RouteTableDef()
 
@@ -53,7 +56,12 @@ def make_producer() -> Producer:
 
 def make_app() -> web.Application:
     app = web.Application()
-    setup(app, ProducerService(make_producer, topics=[TOPIC], drain_timeout=10, request_timeout=5))
+    setup(
+        app,
+        ProducerService(
+            make_producer, topics=[TOPIC], drain_timeout=DRAIN_TIMEOUT, request_timeout=REQUEST_TIMEOUT
+        ),
+    )
     app.add_routes(routes)
     return app
 

@@ -6,7 +6,8 @@
 
 Every answer of 201 says that the order is in the log. It starts without a broker too, says so at /health/ready, and
 answers 503 with Retry-After until one is there. Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS
-(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), PORT (8000).
+(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), PORT (8000),
+REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from aioproduce import Producer
 from aioproduce.integrations.fastapi import DeadlineDep, ProducerService, ServiceDep, install, lifespan
 
 TOPIC = os.environ.get("KAFKA_TOPIC", "orders")
+REQUEST_TIMEOUT = float(os.environ.get("REQUEST_TIMEOUT", "5"))
+DRAIN_TIMEOUT = float(os.environ.get("DRAIN_TIMEOUT", "10"))
 
 
 class Order(BaseModel):
@@ -38,7 +41,9 @@ def make_producer() -> Producer:
     return Producer(os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092"), linger_ms=2)
 
 
-service = ProducerService(make_producer, topics=[TOPIC], drain_timeout=10, request_timeout=5)
+service = ProducerService(
+    make_producer, topics=[TOPIC], drain_timeout=DRAIN_TIMEOUT, request_timeout=REQUEST_TIMEOUT
+)
 app = FastAPI(lifespan=lifespan(service))
 install(app, service)
 

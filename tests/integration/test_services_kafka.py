@@ -85,6 +85,9 @@ class Service:
         self._environment = os.environ | {
             "KAFKA_BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
             "KAFKA_TOPIC": topic,
+            # However slow the machine is: no answer here hangs on how long it takes.
+            "REQUEST_TIMEOUT": "3600",
+            "DRAIN_TIMEOUT": "3600",
         }
         self._folder = folder
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=100)

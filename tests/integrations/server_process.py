@@ -107,11 +107,13 @@ def main() -> None:
     port = listener.getsockname()[1]
     if sys.argv[1] == "fastapi":
         print(port, flush=True)
-        config = uvicorn.Config(fastapi_app(), loop=sys.argv[2], log_level="info")
+        config = uvicorn.Config(fastapi_app(), loop=sys.argv[2], log_level="info", access_log=False)
         uvicorn.Server(config).run(sockets=[listener])
     else:
         loop = uvloop.new_event_loop() if sys.argv[2] == "uvloop" else asyncio.new_event_loop()
-        web.run_app(aiohttp_app(), sock=listener, loop=loop, print=lambda _: print(port, flush=True))
+        web.run_app(
+            aiohttp_app(), sock=listener, loop=loop, access_log=None, print=lambda _: print(port, flush=True)
+        )
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 import pytest
@@ -58,48 +59,63 @@ async def test_logging_to_kafka() -> None:
     assert "not shipped" not in err.decode()
 
 
-@contextlib.asynccontextmanager
-async def running(name: str, servers: str) -> AsyncIterator[tuple[httpx.AsyncClient, Any]]:
-    """An example as its docstring starts it, and a client of it."""
+async def start(name: str, servers: str, log: IO[bytes]) -> tuple[str, asyncio.subprocess.Process]:
+    """An example as its docstring starts it, on a free port, with no bound that a slow machine could meet."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
+    settings = {
+        "PYTHONPATH": str(EXAMPLES.parent),
+        "PORT": str(port),
+        "KAFKA_BOOTSTRAP_SERVERS": servers,
+        "REQUEST_TIMEOUT": "3600",
+        "DRAIN_TIMEOUT": "3600",
+    }
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, str(EXAMPLES / f"{name}.py")),
-        stdout=PIPE,
-        stderr=PIPE,
-        env=os.environ
-        | {
-            "PYTHONPATH": str(EXAMPLES.parent),
-            "PORT": str(port),
-            "KAFKA_BOOTSTRAP_SERVERS": servers,
-            "PYTHONUNBUFFERED": "1",
-        },
+        *(sys.executable, str(EXAMPLES / f"{name}.py")), stdout=log, stderr=log, env=os.environ | settings
     )
-    try:
-        async with client_for(f"http://127.0.0.1:{port}") as client:
-            while True:
-                assert process.returncode is None, (await process.communicate())[1].decode()
-                try:
-                    if (await client.get("/health/ready")).status_code == 200:
-                        break
-                except httpx.ConnectError:
-                    pass
-                await asyncio.sleep(0.02)
-            yield client, process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
+    return f"http://127.0.0.1:{port}", process
+
+
+async def is_ready(client: httpx.AsyncClient, process: asyncio.subprocess.Process, log: IO[bytes]) -> bool:
+    """Wait until it is ready; not, where somebody else took the port first."""
+    while process.returncode is None:
+        try:
+            if (await client.get("/health/ready")).status_code == 200:
+                return True
+        except httpx.TransportError:
+            pass  # not listening yet, or the one who took the port speaks no HTTP
+        await asyncio.sleep(0.02)
+    assert "in use" in told(log), told(log)
+    return False
+
+
+def told(log: IO[bytes]) -> str:
+    log.seek(0)
+    return log.read().decode()
+
+
+@contextlib.asynccontextmanager
+async def running(name: str, servers: str) -> AsyncIterator[tuple[httpx.AsyncClient, Any, IO[bytes]]]:
+    """An example that is ready, a client of it, and what it logs: a file, as nobody empties a pipe meanwhile."""
+    while True:
+        with tempfile.TemporaryFile() as log:
+            url, process = await start(name, servers, log)
+            try:
+                async with client_for(url) as client:
+                    if await is_ready(client, process, log):
+                        yield client, process, log
+                        return
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
 
 
 @pytest.mark.parametrize("name", ["fastapi_service", "aiohttp_service"])
 async def test_services(name: str) -> None:
     async with (
         FakeCluster(1, topics={"orders": 1}) as cluster,
-        running(name, cluster.bootstrap_servers) as (
-            client,
-            process,
-        ),
+        running(name, cluster.bootstrap_servers) as (client, process, log),
     ):
         order = {"customer": "7", "text": "two apples"}
         answer = await client.post("/orders", json=order)
@@ -112,8 +128,8 @@ async def test_services(name: str) -> None:
             422,
         )
         process.send_signal(signal.SIGTERM)
-        _, err = await process.communicate()
-        assert "ended: every record that was accepted has its outcome" in err.decode()
+        await process.wait()
+        assert "ended: every record that was accepted has its outcome" in told(log)
         first, second = cluster.records("orders")
         assert (first.key, b"two apples" in (first.value or b""), second.value) == (b"7", True, b"home")
 
