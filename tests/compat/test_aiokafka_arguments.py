@@ -96,12 +96,15 @@ async def test_a_value_is_refused(side: Any, arguments: dict[str, Any], text: st
         {"max_batch_size": 8 * 2**20},
         {"max_batch_size": 100_000_000},
         {"max_request_size": 1000},
-        # Of no effect without a protocol that wants them.
-        {
-            "ssl_context": ssl.create_default_context(),
-            "sasl_plain_username": "me",
-            "sasl_plain_password": "x",
-        },
+        # Of no effect without a protocol that wants them. (An id of its own: a context's text has its address.)
+        pytest.param(
+            {
+                "ssl_context": ssl.create_default_context(),
+                "sasl_plain_username": "me",
+                "sasl_plain_password": "x",
+            },
+            id="security without a protocol",
+        ),
         {"sasl_mechanism": "some"},
     ],
     ids=str,
