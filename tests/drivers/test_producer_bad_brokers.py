@@ -50,7 +50,7 @@ EAGER = {
 async def expect_no_broker(producer: Producer, address: str, *words: str) -> None:
     """Every call that needs a broker gives up in its time, names the address and the cause, and queues nothing."""
     with pytest.raises(NoBrokerAvailableError) as checked:
-        await producer.check(0.3)
+        await producer.check(0.6)
     assert list(checked.value.causes) == [address]
     for word in (address, *words, "advertised.listeners"):
         assert word in str(checked.value)
@@ -81,7 +81,7 @@ async def expect_no_broker(producer: Producer, address: str, *words: str) -> Non
 
 async def test_a_closed_port(nothing_left: None) -> None:
     with closed_port() as address:
-        async with Producer(address, max_block_ms=200, **EAGER) as producer:
+        async with Producer(address, max_block_ms=600, **EAGER) as producer:
             await expect_no_broker(producer, address, "refused")
             await producer.flush()
 
@@ -91,7 +91,7 @@ async def test_a_black_hole_that_connects(nothing_left: None) -> None:
     with silent_port() as address:
         async with Producer(
             address,
-            max_block_ms=300,
+            max_block_ms=600,
             request_timeout_ms=50,
             linger_ms=0,
             delivery_timeout_ms=50,
@@ -104,7 +104,7 @@ async def test_a_black_hole_that_does_not_even_connect(nothing_left: None) -> No
     with silent_port(takes_connections=False) as address:
         async with Producer(
             address,
-            max_block_ms=300,
+            max_block_ms=600,
             socket_connection_setup_timeout_ms=50,
             socket_connection_setup_timeout_max_ms=50,
             **EAGER,
@@ -233,7 +233,7 @@ async def test_a_port_that_is_no_broker(nothing_left: None, answer: bytes, words
         port_that_says(answer) as address,
         Producer(
             address,
-            max_block_ms=300,
+            max_block_ms=600,
             request_timeout_ms=100,
             linger_ms=0,
             delivery_timeout_ms=100,
@@ -246,12 +246,12 @@ async def test_a_port_that_is_no_broker(nothing_left: None, answer: bytes, words
 
 async def test_a_broker_that_only_talks_nonsense(cluster: FakeCluster) -> None:
     cluster.faults.garble_answers(times=None, api=ApiKey.METADATA)
-    async with Producer(cluster.bootstrap_servers, max_block_ms=200, **EAGER) as producer:
+    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000, **EAGER) as producer:
         with pytest.raises(MetadataTimeoutError) as caught:
             await producer.send("t", b"v")
         assert "Metadata" in str(caught.value)
         with pytest.raises(NoBrokerAvailableError, match="Metadata"):
-            await producer.check(0.2)
+            await producer.check(1.0)
         cluster.faults.clear()
         await assert_still_works(producer, cluster)
 
@@ -303,7 +303,7 @@ async def test_an_unknown_error_code_for_a_batch(cluster: FakeCluster, code: int
 
 async def test_an_unknown_error_code_for_a_topic(cluster: FakeCluster) -> None:
     fault = cluster.faults.fail_metadata(999, times=None, topic="t")
-    async with Producer(cluster.bootstrap_servers, max_block_ms=200, **EAGER) as producer:
+    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000, **EAGER) as producer:
         with pytest.raises(MetadataTimeoutError, match="UNKNOWN_CODE_999"):
             await producer.send("t", b"v")
         await assert_still_works(producer, cluster, "one")

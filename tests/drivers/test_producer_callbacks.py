@@ -161,7 +161,7 @@ async def test_it_may_send_again(cluster: FakeCluster) -> None:
 
 async def test_a_failed_record_may_be_sent_again_from_its_callback(cluster: FakeCluster) -> None:
     async with Producer(
-        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=100, delivery_timeout_ms=100
+        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=1_000
     ) as producer:
         await producer.send_and_wait("one", b"first")
         again: list[DeliveryFuture] = []

@@ -129,7 +129,7 @@ async def test_a_cancelled_flush_leaves_the_records_alone(cluster: FakeCluster) 
 async def test_flush_during_an_outage_ends_with_the_records(cluster: FakeCluster) -> None:
     """A failed record is settled: its own future has the error, `flush()` does not raise it."""
     async with Producer(
-        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=200, delivery_timeout_ms=200
+        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=1_000
     ) as producer:
         await producer.send_and_wait("one", b"v")
         for broker in range(3):
