@@ -361,44 +361,20 @@ class BlockingDelivery:
     @cython.cfunc
     def _batch(self) -> BatchResult:
         """The batch that the record is in; of a split one, the part."""
-        result: BatchResult
-        part: BatchResult
-        index: cython.Py_ssize_t = self._index
-        first: cython.Py_ssize_t
         assert self._result is not None
-        result = self._result
-        while result._status == _SPLIT:
-            first = 0
-            children = result._children
-            assert children is not None
-            for start, part in children:
-                if start > index:
-                    break
-                first = start
-                result = part
-            index -= first
-        return result
+        if self._result._status != _SPLIT:
+            return self._result
+        part: BatchResult = _part_of(self._result, self._index)[0]
+        return part
 
     @cython.cfunc
     @cython.exceptval(-1, check=False)
     def _index_in_batch(self) -> cython.Py_ssize_t:
         """The record's index in `_batch()`."""
-        result: BatchResult
-        part: BatchResult
-        index: cython.Py_ssize_t = self._index
-        first: cython.Py_ssize_t
         assert self._result is not None
-        result = self._result
-        while result._status == _SPLIT:
-            first = 0
-            children = result._children
-            assert children is not None
-            for start, part in children:
-                if start > index:
-                    break
-                first = start
-                result = part
-            index -= first
+        if self._result._status != _SPLIT:
+            return self._index
+        index: cython.Py_ssize_t = _part_of(self._result, self._index)[1]
         return index
 
     @cython.cfunc
@@ -470,6 +446,24 @@ class BlockingDelivery:
             self._key_size,
             self._value_size,
         )
+
+
+@cython.cfunc
+def _part_of(result: BatchResult, index: cython.Py_ssize_t) -> tuple[BatchResult, int]:
+    """Of a batch that was split, maybe again, the part that holds a record, and its index there."""
+    part: BatchResult
+    first: cython.Py_ssize_t
+    while result._status == _SPLIT:
+        first = 0
+        children = result._children
+        assert children is not None
+        for start, part in children:
+            if start > index:
+                break
+            first = start
+            result = part
+        index -= first
+    return result, index
 
 
 def _call(callback: Callable[[BlockingDelivery], object], delivery: BlockingDelivery) -> None:
