@@ -20,6 +20,7 @@ Every method blocks and may be called from any thread; a test whose producer mus
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
@@ -182,8 +183,16 @@ class KafkaCluster:
         self.start(node_id)
 
     def stall(self, node_id: int) -> None:
-        """SIGSTOP: the node answers nothing more, and its sockets stay open."""
-        self._running_process(node_id).send_signal(signal.SIGSTOP)
+        """SIGSTOP: the node answers nothing more, and its sockets stay open.
+
+        A signal is only asked for by ``kill(2)``: on a busy machine the node's threads go on for milliseconds. This
+        returns when all of them stand still.
+        """
+        process = self._running_process(node_id)
+        process.send_signal(signal.SIGSTOP)
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        if not os.WIFSTOPPED(status):
+            raise KafkaClusterError(f"Kafka node {node_id} ended instead of standing still")
         self.nodes[node_id].is_stalled = True
 
     def resume(self, node_id: int) -> None:

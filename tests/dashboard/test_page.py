@@ -61,7 +61,7 @@ async def test_charts_of_a_real_load(visit: Visiting) -> None:
             seen = await visit(server.url)
             await seen.shown(12)
             # An instant of a busy machine may have nothing sent in it, and the next one has another figure.
-            await seen.until("() => /k\\/s$/.test(document.querySelector('.tile b').innerText)")
+            await seen.until("() => /k\\/s$/.test(document.querySelector('.tile b')?.innerText)")
             before = await seen.page.locator("#tiles").inner_text()
             await seen.until("before => document.getElementById('tiles').innerText !== before", before)
             assert (await seen.tile("records failed"), await seen.tile("records retried")) == ("0", "0")
@@ -80,7 +80,7 @@ async def test_charts_of_a_real_load(visit: Visiting) -> None:
             assert re.fullmatch(r"Records by topic: orders [\d.]+ ?k?/s", label)
         await producer.flush()
         # What is told at last is what the brokers have.
-        await seen.until("() => document.querySelector('.tile b').innerText === '0/s'")
+        await seen.until("() => document.querySelector('.tile b')?.innerText === '0/s'")
         label = await seen.page.locator("#timeline svg").get_attribute("aria-label")
         assert re.search(r"in flight: [\d.]+ ms … [\d.]+ ms", label)
         assert "waiting for room: none" in label
@@ -173,7 +173,7 @@ async def test_light_and_dark(visit: Visiting) -> None:
         # What is drawn on canvas changes with the scheme too.
         before = await light.page.evaluate("document.querySelector('canvas').toDataURL()")
         await light.page.emulate_media(color_scheme="dark")
-        await light.until("before => document.querySelector('canvas').toDataURL() !== before", before)
+        await light.until("before => document.querySelector('canvas')?.toDataURL() !== before", before)
 
 
 @pytest.mark.parametrize("width", [390, 320, 1024])
