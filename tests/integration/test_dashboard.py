@@ -56,6 +56,20 @@ class Sending:
             self.failures.append(error)
 
 
+async def stall_with_a_request_unanswered(kafka3: KafkaCluster, producer: Producer) -> None:
+    """Have the victim stand still while it owes an answer: what it takes away when it dies is sent again."""
+    await asyncio.to_thread(kafka3.stall, VICTIM)
+    for _ in range(6000):
+        # The loop reads meanwhile what was answered before.
+        await asyncio.sleep(0.01)
+        if any(
+            metric.tags.get("node-id") == f"node-{VICTIM}" and float(metric.value) > 0
+            for metric in producer.metrics().find("requests-in-flight")
+        ):
+            return
+    raise AssertionError("nothing was sent to the broker for a minute")
+
+
 async def pictures(seen: dict[str, Visit]) -> None:
     if SCREENSHOTS is None:
         return
@@ -107,6 +121,7 @@ async def test_a_broker_dies_and_comes_back_before_your_eyes(
             await light.until(f"() => !['0/s', '\u2013'].includes(({REQUESTS})('{VICTIM}'))")
             await pause(25)
 
+            await stall_with_a_request_unanswered(kafka3, producer)
             await asyncio.to_thread(kafka3.kill, VICTIM)
             await light.until(f"() => ({REQUESTS})('{VICTIM}') === '0/s'")
             await light.until(
