@@ -86,6 +86,8 @@ class Node:
             "num.network.threads": "2",
             "num.io.threads": "4",
             "log.cleaner.enable": "false",
+            # Tests write records with timestamps of long ago: looked at every five minutes, they would be deleted.
+            "log.retention.ms": "-1",
         }
 
 

@@ -151,6 +151,7 @@ def test_start_without_a_broker(no_thread_left: None) -> None:
 
 
 def test_one_that_nobody_closed_is_told_of_and_delivers(cluster: ThreadedCluster) -> None:
+    before = set(threading.enumerate())
     producer = BlockingProducer(
         cluster.bootstrap_servers, linger_ms=FOREVER_MS, delivery_timeout_ms=FOREVER_MS * 2
     )
@@ -159,7 +160,11 @@ def test_one_that_nobody_closed_is_told_of_and_delivers(cluster: ThreadedCluster
     with pytest.warns(ResourceWarning, match="unclosed <BlockingProducer"):
         del producer
     assert delivery.result().offset == 0
-    until(lambda: not [each for each in threading.enumerate() if each.name.startswith("aioproduce")])
+    until(
+        lambda: (
+            not [each for each in set(threading.enumerate()) - before if each.name.startswith("aioproduce")]
+        )
+    )
 
 
 def test_close_gives_up_when_told_to(cluster: ThreadedCluster, caplog: pytest.LogCaptureFixture) -> None:
