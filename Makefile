@@ -22,7 +22,7 @@ NATIVE := $(VENV)/.stamp-native
 BENCHED := $(VENV)/.stamp-bench
 # Two processes: one of them waits for real brokers most of the time. PARALLEL= for one.
 PARALLEL := -n 2 --dist loadgroup
-CHECKED := aioproduce tests examples benchmarks setup.py
+CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
 .PHONY: test demo bench budget soak fuzz native wheel lint types unit-interpreted unit clean
