@@ -1,7 +1,8 @@
 # Everything from nothing: a machine with Python 3.11, pip, a C compiler and make needs no other step.
-# (The tests that talk to a real Kafka also want Java 17 and Maven, and say so when they skip.)
+# (The tests that talk to a real Kafka or start Spark also want Java 17 and Maven, and say so when they skip.)
 #
 #   make test    what CI runs: format, lint, import floors, types, tests with the interpreted and the compiled hot path
+#   make test-spark  the tests of the pipeline on Spark and of the audit alone
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
 #   make bench   the benchmarks: tables, build/benchmarks.json and .svg; options: make bench BENCH='--quick'
 #   make soak    10,000 simulated lives of a producer, with a table; options: make soak SOAK='--seeds 1000 --first 50000'
@@ -25,13 +26,17 @@ PARALLEL := -n 2 --dist loadgroup
 CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
-.PHONY: test demo bench budget soak fuzz native wheel lint types unit-interpreted unit clean
+.PHONY: test test-spark demo bench budget soak fuzz native wheel lint types unit-interpreted unit clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
 .NOTPARALLEL:
 
 # The full run comes last, so that its closing line is the last thing to read.
 test: lint types unit-interpreted unit
+
+test-spark: $(NATIVE)
+	$(PY) -m tests.kafka_install
+	$(PY) -m pytest $(wildcard tests/spark tests/audit)
 
 demo: $(NATIVE)
 	$(PY) examples/demo.py

@@ -5,7 +5,8 @@ Loaded by pytest before any test module, and it must stay the first to import an
 1. With ``AIOPRODUCE_PURE=1`` no compiled module of ``aioproduce._native`` is ever loaded: the same ``.py``
    files run interpreted, so one command tests both builds (``make test`` does).
 2. No test leaves a switch of the interpreter thrown that slows or silences those after it.
-3. A test that uses a real Kafka carries the ``kafka`` marker, whether its author thought of it or not.
+3. A test that uses a real Kafka carries the ``kafka`` marker, whether its author thought of it or not; one that
+   starts Spark carries ``spark``.
 4. With ``AIOPRODUCE_REQUIRE_KAFKA=1`` (set by ``.ci/run`` in CI) a skip of such a test is a failure that says
    why.
 """
@@ -36,6 +37,7 @@ REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"
 TOGETHER = frozenset({"benchmarks", "budget", "faults", "integration", "package"})
 """Folders whose files are each run by one process: their tests share clusters, networks or builds."""
 KAFKA_FIXTURES = frozenset({"kafka1", "kafka3", "kafka_tools"})
+SPARK_FIXTURES = frozenset({"spark", "connector"})
 
 
 if IS_PURE:
@@ -72,28 +74,38 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for a real-Kafka fixture, so that ``-m 'not kafka'`` can be relied on.
+    """Mark every test that asks for a real-Kafka fixture or Spark, so that ``-m 'not kafka'`` can be relied on.
 
-    And say which tests run in one process where there are several (``pytest -n 2 --dist loadgroup``): those with a
-    real Kafka, which share its brokers, and those of each file in ``TOGETHER``.
+    And say which tests run in one process where there are several (``pytest -n 2 --dist loadgroup``): those with
+    Spark, which share its JVM, those with a real Kafka, which share its brokers, and those of each file in
+    ``TOGETHER``.
     """
     for item in items:
         folder = item.path.parent.name
-        if KAFKA_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        fixtures = frozenset(getattr(item, "fixturenames", ()))
+        group = f"{folder}/{item.path.stem}" if folder in TOGETHER else ""
+        if fixtures & KAFKA_FIXTURES:
             item.add_marker("kafka")
-            item.add_marker(pytest.mark.xdist_group("kafka"))
-        elif folder in TOGETHER:
-            item.add_marker(pytest.mark.xdist_group(f"{folder}/{item.path.stem}"))
+            group = "kafka"
+        if fixtures & SPARK_FIXTURES:
+            item.add_marker("spark")
+            group = "spark"
+        if group:
+            item.add_marker(
+                pytest.mark.xdist_group("spark" if group == "kafka" and folder == "spark" else group)
+            )
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Turn the skip of a real-Kafka test into a failure where CI asked for it."""
+    """Turn the skip of a test with a real Kafka or Spark into a failure where CI asked for it."""
     report = yield
     is_expected_failure = hasattr(report, "wasxfail")
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    is_about_kafka = item.get_closest_marker("kafka") and NO_CHROMIUM not in reason
+    is_about_java = item.get_closest_marker("kafka") or item.get_closest_marker("spark")
+    is_about_kafka = is_about_java and NO_CHROMIUM not in reason
     if REQUIRES_KAFKA and report.skipped and not is_expected_failure and is_about_kafka:
+        kind = "real-Kafka" if item.get_closest_marker("kafka") else "Spark"
         report.outcome = "failed"
-        report.longrepr = f"AIOPRODUCE_REQUIRE_KAFKA=1, but this real-Kafka test was skipped. {reason}"
+        report.longrepr = f"AIOPRODUCE_REQUIRE_KAFKA=1, but this {kind} test was skipped. {reason}"
     return report

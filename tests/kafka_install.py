@@ -1,11 +1,12 @@
-"""The Apache Kafka of the tests: found in the cache, or fetched once by Maven.
+"""The Apache Kafka of the tests, and Spark's connector to it: found in the cache, or fetched once by Maven.
 
-Called by the fixtures of ``tests/integration`` and, as ``python -m tests.kafka_install``, by ``make test``
-before pytest starts, so that a first download is seen as what it is and no test's time-out runs meanwhile.
+Called by the fixtures of ``tests/integration`` and ``tests/spark`` and, as ``python -m tests.kafka_install``, by
+``make test`` before pytest starts, so that a first download is seen as what it is and no test's time-out runs
+meanwhile.
 
 1. The cache folder is complete or absent: jars are resolved into a partial folder that is renamed at the end,
    under a file lock, so two runs at once download once and a killed one leaves nothing that looks usable.
-2. What is cached belongs to ``tests/pom.xml`` as it is now: its digest is kept beside the jars and compared.
+2. What is cached belongs to its ``pom.xml`` as it is now: the digest is kept beside the jars and compared.
 3. Whatever is missing (Java, Maven, the network) becomes ``KafkaUnavailableError`` with the reason and the
    remedy; nothing else is caught.
 """
@@ -24,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 POM = Path(__file__).with_name("pom.xml")
+CONNECTOR_POM = Path(__file__).parent / "spark" / "pom.xml"
 MINIMUM_JAVA = 17
 
 # The download is 54 MB: ten minutes are a tenth of a megabyte per second, and then something is broken.
@@ -58,19 +60,36 @@ def find_or_install() -> KafkaInstall:
         KafkaUnavailableError: Java or Maven is missing or too old, or Maven could not fetch the jars.
     """
     java = _find_java()
-    pom = POM.read_text()
-    match = re.search(r"<kafka\.version>(.+?)</kafka\.version>", pom)
+    version, folder = _find_or_download(POM, "kafka")
+    return KafkaInstall(java=java, libs=folder, version=version)
+
+
+@functools.cache
+def find_or_install_connector() -> tuple[Path, ...]:
+    """Return the jars of Spark's Kafka connector, downloading them on the first call on this machine.
+
+    Raises:
+        KafkaUnavailableError: Java or Maven is missing or too old, or Maven could not fetch the jars.
+    """
+    _find_java()
+    _, folder = _find_or_download(CONNECTOR_POM, "spark")
+    return tuple(sorted(folder.glob("*.jar")))
+
+
+def _find_or_download(pom: Path, product: str) -> tuple[str, Path]:
+    """What ``<product.version>`` of a pom says, and the folder with its jars."""
+    text = pom.read_text()
+    match = re.search(rf"<{product}\.version>(.+?)</{product}\.version>", text)
     if match is None:
-        raise RuntimeError(f"{POM} names no <kafka.version>")
-    version = match[1]
-    folder = _cache_folder() / f"kafka-{version}"
+        raise RuntimeError(f"{pom} names no <{product}.version>")
+    folder = _cache_folder() / f"{product}-{match[1]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256(pom.encode()).hexdigest()
+    digest = hashlib.sha256(text.encode()).hexdigest()
     with open(folder.parent / f"{folder.name}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not _is_complete(folder, digest):
-            _download(folder, digest)
-    return KafkaInstall(java=java, libs=folder / "libs", version=version)
+            _download(pom, folder, digest)
+    return match[1], folder / "libs"
 
 
 def _cache_folder() -> Path:
@@ -90,7 +109,9 @@ def _find_java() -> str:
     if match is None:
         raise KafkaUnavailableError(f"`{java} -version` names no version: {answer.stderr.strip()!r}")
     if int(match[1]) < MINIMUM_JAVA:
-        raise KafkaUnavailableError(f"{java} is Java {match[1]}: a Kafka 4 broker needs Java {MINIMUM_JAVA}")
+        raise KafkaUnavailableError(
+            f"{java} is Java {match[1]}: a Kafka 4 broker and Spark 4 need Java {MINIMUM_JAVA}"
+        )
     return java
 
 
@@ -99,15 +120,15 @@ def _is_complete(folder: Path, digest: str) -> bool:
     return stamp.is_file() and stamp.read_text() == digest
 
 
-def _download(folder: Path, digest: str) -> None:
-    """Resolve the pom into ``folder``; the caller holds the lock."""
+def _download(pom: Path, folder: Path, digest: str) -> None:
+    """Resolve a pom into ``folder``; the caller holds the lock."""
     maven = shutil.which("mvn")
     if maven is None:
-        raise KafkaUnavailableError(f"no mvn on PATH to fetch Kafka's jars into {folder}: install Maven")
+        raise KafkaUnavailableError(f"no mvn on PATH to fetch the jars of {pom} into {folder}: install Maven")
     partial = folder.with_name(f"{folder.name}.partial")
     if partial.exists():
         shutil.rmtree(partial)
-    command = [maven, "--batch-mode", "--no-transfer-progress", "--file", str(POM)]
+    command = [maven, "--batch-mode", "--no-transfer-progress", "--file", str(pom)]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={partial / 'libs'}"]
     try:
         answer = subprocess.run(
@@ -123,7 +144,7 @@ def _download(folder: Path, digest: str) -> None:
     if answer.returncode != 0:
         errors = [line for line in answer.stdout.splitlines() if line.startswith("[ERROR]")]
         tail = " ".join(errors[:3]) or answer.stdout[-500:]
-        raise KafkaUnavailableError(f"mvn could not fetch Kafka's jars: {tail}")
+        raise KafkaUnavailableError(f"mvn could not fetch the jars of {pom}: {tail}")
     (partial / "pom.sha256").write_text(digest)
     if folder.exists():
         # An older pom's jars. A broker that runs from them keeps its open files.
@@ -135,10 +156,12 @@ def main() -> int:
     """Install and say where, or why not: an error only where CI requires the real-Kafka tests."""
     try:
         install = find_or_install()
+        connector = find_or_install_connector()
     except KafkaUnavailableError as error:
-        print(f"The real-Kafka tests will be skipped: {error}", file=sys.stderr)
+        print(f"The tests with a real Kafka or with Spark will be skipped: {error}", file=sys.stderr)
         return 1 if os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1" else 0
     print(f"Apache Kafka {install.version} for the tests: {install.libs}")
+    print(f"Spark's Kafka connector for the tests: {', '.join(jar.name for jar in connector)}")
     return 0
 
 
