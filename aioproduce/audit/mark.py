@@ -1,0 +1,201 @@
+"""Marks: what a producer tells of itself beside its records, so that a missing tail can be seen.
+
+Published to the audit topic by the producer (core/record_audit) and by each task of the Spark sink; landed with the
+data and compared with it by the audit. Needs nothing but the standard library.
+
+A mark's key is the producer's id as 32 hexadecimal digits in ASCII, its value a JSON object in UTF-8; `Mark` has
+its fields. Unknown fields are passed over, so that a later version may add some; another `version` is an error.
+
+Invariants:
+
+1. `Mark.from_json(mark.to_json()) == mark`.
+2. What `from_json()` gives is checked: types, `failed` ascending and below `next`; all else is a MarkError.
+3. Lost is a number below `next` that is not in `failed` and not in the lake. Where `failed_more` is not 0 there are
+   more ranges than a mark holds: that many numbers may be missing without being lost, and which is not known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
+
+from aioproduce.audit.errors import MarkError
+from aioproduce.audit.stamp import MAX_SEQUENCE, PRODUCER_ID_SIZE
+
+DEFAULT_AUDIT_TOPIC: Final = "aioproduce.audit"
+"""Where marks go unless something else is said."""
+
+MAX_FAILED_RANGES: Final = 1000
+"""Ranges that a mark holds at most, some 20 KB; what is beyond is counted in `failed_more`."""
+
+MARK_VERSION: Final = 1
+"""The version of the format."""
+
+MarkKind: TypeAlias = Literal["heartbeat", "closing"]
+_KINDS: Final = get_args(MarkKind)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a producer says of itself at some instant.
+
+    Attributes:
+        kind: `heartbeat`, or `closing` where nothing comes after it.
+        producer_id: 16 bytes, those of the stamps.
+        next: The first number that is not given out; all below it are.
+        acknowledged: How many records were acknowledged.
+        failed: Ranges of numbers, first and last, whose records were told as failed: they may be missing.
+        failed_more: How many numbers more have failed than `failed` holds.
+        topics: How many were acknowledged in each topic.
+        at: When, in milliseconds since the epoch.
+        client_id: `client.id` of the producer.
+        run: What the writer adds about itself: query, batch, partition and attempt of a task, say.
+
+    Raises:
+        MarkError: a field is of another type or contradicts another.
+
+    Example:
+        >>> mark = Mark(kind="closing", producer_id=bytes(16), next=3, acknowledged=3, topics={"orders": 3}, at=0)
+        >>> Mark.from_json(mark.to_json()) == mark
+        True
+    """
+
+    kind: MarkKind
+    producer_id: bytes
+    next: int
+    acknowledged: int
+    failed: tuple[tuple[int, int], ...] = ()
+    failed_more: int = 0
+    topics: Mapping[str, int] = field(default_factory=dict)
+    at: int = 0
+    client_id: str = ""
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require(self.kind in _KINDS, "kind", self.kind, f"one of {', '.join(_KINDS)}")
+        is_id = type(self.producer_id) is bytes and len(self.producer_id) == PRODUCER_ID_SIZE
+        _require(
+            is_id,
+            "producer_id",
+            self.producer_id,
+            f"{PRODUCER_ID_SIZE} bytes, as {PRODUCER_ID_SIZE * 2} digits",
+        )
+        for name in ("next", "acknowledged", "failed_more", "at"):
+            number = getattr(self, name)
+            _require(_is_number(number), name, number, f"a whole number from 0 to {MAX_SEQUENCE}")
+        _require(type(self.client_id) is str, "client_id", self.client_id, "a text")
+        _require(isinstance(self.run, Mapping), "run", self.run, "an object")
+        is_counts = isinstance(self.topics, Mapping) and all(
+            type(topic) is str and _is_number(count) for topic, count in self.topics.items()
+        )
+        _require(is_counts, "topics", self.topics, "an object of numbers by topic")
+        _require(
+            len(self.failed) <= MAX_FAILED_RANGES, "failed", len(self.failed), f"{MAX_FAILED_RANGES} at most"
+        )
+        last = -1
+        for each in self.failed:
+            is_range = len(each) == 2 and all(_is_number(number) for number in each)
+            _require(
+                is_range and last < each[0] <= each[1] < self.next,
+                "failed",
+                each,
+                f"ranges [first, last], ascending, apart, and below next={self.next}",
+            )
+            last = each[1]
+
+    @property
+    def key(self) -> bytes:
+        """The key of its record: the producer's id in hexadecimal digits."""
+        return self.producer_id.hex().encode()
+
+    @property
+    def failed_count(self) -> int:
+        """How many numbers failed, `failed_more` among them."""
+        return sum(last - first + 1 for first, last in self.failed) + self.failed_more
+
+    def to_json(self) -> bytes:
+        """The value of its record."""
+        return json.dumps(
+            {
+                "version": MARK_VERSION,
+                "kind": self.kind,
+                "producer_id": self.producer_id.hex(),
+                "next": self.next,
+                "acknowledged": self.acknowledged,
+                "failed": self.failed,
+                "failed_more": self.failed_more,
+                "topics": dict(self.topics),
+                "at": self.at,
+                "client_id": self.client_id,
+                "run": dict(self.run),
+            },
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes | str | None) -> Self:
+        """Read the value of a record of the audit topic.
+
+        Raises:
+            MarkError: it is no mark, or one of a later version.
+        """
+        if value is None:
+            raise MarkError("a mark has a value; this record's is null")
+        try:
+            told = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise MarkError(f"a mark is a JSON object in UTF-8; this is not JSON: {error}") from error
+        if type(told) is not dict:
+            raise MarkError(f"a mark is a JSON object, not {type(told).__name__}")
+        version = told.get("version")
+        if type(version) is not int or version != MARK_VERSION:
+            raise MarkError(
+                f"a mark of version {version!r:.40}; this aioproduce reads {MARK_VERSION}: read it with one "
+                "that is at least as new as its producer"
+            )
+        try:
+            return cls(
+                kind=told["kind"],
+                producer_id=_unhex(told["producer_id"]),
+                next=told["next"],
+                acknowledged=told["acknowledged"],
+                failed=_ranges(told["failed"]),
+                failed_more=told["failed_more"],
+                topics=told["topics"],
+                at=told["at"],
+                client_id=told["client_id"],
+                run=told["run"],
+            )
+        except KeyError as error:
+            raise MarkError(f"a mark without the field {error.args[0]!r}", field=str(error.args[0])) from None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_SEQUENCE
+
+
+def _require(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise MarkError(f"the field {name!r} of a mark is {wanted}, not {value!r:.100}", field=name)
+
+
+def _unhex(value: object) -> bytes:
+    if type(value) is str and len(value) == PRODUCER_ID_SIZE * 2:
+        try:
+            return bytes.fromhex(value)
+        except ValueError:
+            pass
+    raise MarkError(
+        f"the field 'producer_id' of a mark is {PRODUCER_ID_SIZE * 2} hexadecimal digits, not {value!r:.100}",
+        field="producer_id",
+    )
+
+
+def _ranges(value: object) -> tuple[tuple[int, int], ...]:
+    if type(value) is not list or any(type(each) is not list or len(each) != 2 for each in value):
+        raise MarkError(
+            f"the field 'failed' of a mark is a list of pairs, not {value!r:.100}", field="failed"
+        )
+    return tuple((first, last) for first, last in value)
