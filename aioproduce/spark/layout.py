@@ -1,0 +1,193 @@
+"""The names of the lake's directories and columns: the only module that knows them.
+
+    <lake>/table=data/topic=<t>/date=YYYY-MM-DD/hour=HH/batch=<query id>-<n>/part-*.parquet
+    <lake>/table=quarantine/...     the same scheme: bad rows, with the reason
+    <lake>/table=marks/...          likewise: the records of the audit topic, so that an audit needs only the lake
+    <lake>/_land/...                what landed here, and from where (`lake`)
+
+Each table is a plain Parquet data set that any engine reads by itself, and the lake as a whole is one with a
+partition column more, so that one pass over a batch of Kafka's writes all three.
+
+Invariants:
+
+1. A directory `batch=...` is written by one micro-batch of one query, whole: written again it is replaced, and no
+   other query's has its name, because a query's id is its checkpoint's and random.
+2. What begins with `_` or `.` is no data: no engine reads it.
+3. date and hour are those of the record's timestamp, in UTC, and nothing else: a batch that is landed again has the
+   same directories.
+4. Compaction's directories begin with `batch=compact-`: no query's id does.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, Self, final
+
+from aioproduce.spark.errors import LayoutError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PARTITION_COLUMNS: Final = ("table", "topic", "date", "hour", "batch")
+"""The levels of directories, outermost first."""
+
+COMPACT_PREFIX: Final = "compact-"
+"""What the batches begin with that `compact` makes."""
+
+STATE_DIRECTORY: Final = "_land"
+"""What the land jobs keep about themselves, in the lake."""
+
+FILE_COLUMNS: Final = (
+    ("key", "binary"),
+    ("value", "binary"),
+    ("headers", "array<struct<key:string,value:binary>>"),
+    ("partition", "int"),
+    ("offset", "bigint"),
+    ("timestamp", "timestamp"),
+    ("timestamp_type", "int"),
+    ("producer_id", "binary"),
+    ("sequence", "bigint"),
+    ("checksum", "bigint"),
+    ("reason", "string"),
+)
+"""What the files hold, in this order, as (name, type) in SQL; `topic`, `date`, `hour` and `batch` are directories.
+
+`timestamp_type` is Kafka's: 0 set by the producer, 1 by the broker. `producer_id` has 16 bytes and is null where a
+record has no stamp. `checksum` is xxhash64 of key and value. `reason` is null but in the quarantine.
+"""
+
+_UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+_BATCH: Final = re.compile(rf"({_UUID})-(\d+)")
+_PATH: Final = re.compile(
+    r"table=(?P<table>[^/]+)/topic=(?P<topic>[^/]+)/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d\d)"
+    r"/batch=(?P<batch>[^/]+)"
+)
+
+
+class Table(StrEnum):
+    """The tables of a lake."""
+
+    DATA = "data"
+    QUARANTINE = "quarantine"
+    MARKS = "marks"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LandedBatch:
+    """A micro-batch of a landing query.
+
+    Attributes:
+        query_id: The query's id, a UUID: its checkpoint's.
+        number: The micro-batch's, from 0.
+    """
+
+    query_id: str
+    number: int
+
+    @property
+    def name(self) -> str:
+        """The value of the partition column `batch`."""
+        return f"{self.query_id}-{self.number}"
+
+    @classmethod
+    def parse(cls, name: str) -> Self | None:
+        """What a batch's name says; `None` for those of compaction and of others."""
+        found = _BATCH.fullmatch(name)
+        return None if found is None else cls(found[1], int(found[2]))
+
+
+@final
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionPath:
+    """A directory with files: one hour of one topic as one batch brought it.
+
+    Attributes:
+        table: The table.
+        topic: Kafka's topic.
+        date: `YYYY-MM-DD`, UTC.
+        hour: From 0 to 23.
+        batch: The batch's name: a landed one's, or that of a compaction.
+    """
+
+    table: Table
+    topic: str
+    date: str
+    hour: int
+    batch: str
+
+    @property
+    def hour_path(self) -> str:
+        """The directory above, relative to the lake: that hour of that topic, of all batches."""
+        return f"table={self.table}/topic={self.topic}/date={self.date}/hour={self.hour:02d}"
+
+    @property
+    def path(self) -> str:
+        """The directory, relative to the lake."""
+        return f"{self.hour_path}/batch={self.batch}"
+
+    @property
+    def landed(self) -> LandedBatch | None:
+        """The micro-batch that wrote it; `None` for what compaction wrote."""
+        return LandedBatch.parse(self.batch)
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether compaction wrote it."""
+        return self.batch.startswith(COMPACT_PREFIX)
+
+    @classmethod
+    def parse(cls, path: str) -> Self:
+        """Read a directory's path, relative to the lake; no slash at its ends.
+
+        Raises:
+            LayoutError: it is not one of a lake's.
+        """
+        found = _PATH.fullmatch(path)
+        if found is None or found["table"] not in list(Table):
+            raise LayoutError(
+                f"{path!r} is no directory of a lake, which would be"
+                " table=<data|quarantine|marks>/topic=<t>/date=YYYY-MM-DD/hour=HH/batch=<b>",
+                path=path,
+            )
+        return cls(Table(found["table"]), found["topic"], found["date"], int(found["hour"]), found["batch"])
+
+
+def table_path(lake: str, table: Table) -> str:
+    """Where a table is: what any engine is told to read."""
+    return f"{lake.rstrip('/')}/table={table}"
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a file or directory of that name is no data."""
+    return name.startswith(("_", "."))
+
+
+def file_schema() -> str:
+    """The columns of the files, as SQL."""
+    return ", ".join(f"{name} {kind}" for name, kind in FILE_COLUMNS)
+
+
+def table_schema() -> str:
+    """The columns of a table as it is read, as SQL: those of the files, and those that directories tell."""
+    return f"{file_schema()}, topic string, date date, hour int, batch string"
+
+
+def read_table(spark: SparkSession, lake: str, table: Table) -> DataFrame:
+    """A table of the lake; without rows where nothing was landed into it yet.
+
+    The schema is given, so no file is opened to find it, and no topic becomes a number because it looks like one.
+
+    Args:
+        spark: The session.
+        lake: The lake's directory, as Spark takes it.
+        table: Which.
+    """
+    from aioproduce.spark.files import files_of
+
+    path = table_path(lake, table)
+    if not files_of(path, spark).exists(path):
+        return spark.createDataFrame([], table_schema())
+    return spark.read.schema(table_schema()).parquet(path)
