@@ -7,6 +7,7 @@
         ├── RowError (ValueError)            one row can never be sent as it is
         ├── RowOrderError                    the plan does not fix the order of rows, so row numbers are no ids
         ├── WriteError                       a task could not write all of its rows
+        ├── LoopEndedError                   the event loop of a worker process ended, or does not answer
         ├── TopicError                       a topic is missing, or the cluster does not tell
         ├── JavaError                        Java is missing or too old for Spark
         ├── ConnectorMissingError            Spark's own Kafka connector is not among its jars
@@ -101,6 +102,10 @@ class WriteError(SparkPipelineError):
         self.partition = partition
         self.acknowledged = acknowledged
         self.unknown = unknown
+
+
+class LoopEndedError(SparkPipelineError):
+    """The event loop's thread of a worker process ended, or does not answer, while a task waited for it."""
 
 
 class TopicError(SparkPipelineError):

@@ -1,0 +1,147 @@
+"""Rows that can never be sent, on their way to the dead-letter topic.
+
+Called by `sending` in the loop thread. A dead letter has the key and the value of its row, the row's own headers,
+and headers `ap.dead.*` that say why it is there and where it came from.
+
+Invariants:
+
+1. A dead letter is acknowledged before its task ends; where it cannot be, the task fails.
+2. It carries the id of its row in `ap.dead.id`, never in `ap.id`: it is no record of the topic it was meant for,
+   and an audit counts that row as failed.
+3. What was too large is cut to `KEPT_VALUE` and `KEPT_KEY` bytes, and `ap.dead.cut` says what is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.errors import BrokerRejectedError, DeliveryError, ProducerError, RecordTooLargeError
+from aioproduce.spark.errors import WriteError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproduce.producer import Producer
+    from aioproduce.spark.ids import TaskIdentity
+
+KEPT_VALUE: Final = 65_536
+"""Bytes of a value that are kept where the record was too large: below any limit that a topic sensibly has."""
+KEPT_KEY: Final = 1_024
+"""Bytes of a key that are kept there."""
+_KEPT_TEXT: Final = 1_000
+_PREFIX: Final = "ap.dead."
+_MESSAGE_TOO_LARGE: Final = 10
+_RECORD_LIST_TOO_LARGE: Final = 18
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DeadRow:
+    """A row that was refused.
+
+    Attributes:
+        row: Its number within the task's partition.
+        error: Why.
+        topic: Where it was to go, None where it does not say.
+        partition: The partition that it asked for, or None.
+        key: Its key.
+        value: Its value.
+        headers: Its own headers.
+        stamp: Its id, or None where records are not stamped.
+    """
+
+    row: int
+    error: ProducerError
+    topic: str | None
+    partition: int | None
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+    stamp: bytes | None
+
+
+def is_too_large(error: ProducerError) -> bool:
+    """Whether a record was refused for its size, by the producer or by the broker."""
+    if isinstance(error, BrokerRejectedError):
+        return error.code in (_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE)
+    return isinstance(error, RecordTooLargeError)
+
+
+def dead_letter(
+    dead: DeadRow, identity: TaskIdentity, run: str
+) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+    """The key, the value and the headers of a row's dead letter."""
+    key, value, own = dead.key, dead.value, list(dead.headers)
+    cut: list[str] = []
+    if is_too_large(dead.error):
+        if value is not None and len(value) > KEPT_VALUE:
+            cut.append(f"value: the first {KEPT_VALUE} of {len(value)} bytes")
+            value = value[:KEPT_VALUE]
+        if key is not None and len(key) > KEPT_KEY:
+            cut.append(f"key: the first {KEPT_KEY} of {len(key)} bytes")
+            key = key[:KEPT_KEY]
+        if own:
+            cut.append(f"headers: none of {len(own)}")
+            own = []
+    told: dict[str, str | bytes] = {
+        "error": type(dead.error).__name__,
+        "message": str(dead.error)[:_KEPT_TEXT],
+        "run": run,
+        "batch": str(identity.batch_id or 0),
+        "task": str(identity.partition_id),
+        "attempt": str(identity.attempt),
+        "row": str(dead.row),
+    }
+    if dead.topic is not None:
+        told["topic"] = dead.topic
+    if dead.partition is not None:
+        told["partition"] = str(dead.partition)
+    if dead.stamp is not None:
+        told["id"] = dead.stamp
+    if cut:
+        told["cut"] = "; ".join(cut)
+    added = [
+        (_PREFIX + name, said.encode() if isinstance(said, str) else said) for name, said in told.items()
+    ]
+    return key, value, [*own, *added]
+
+
+@final
+class DeadLetters:
+    """Sends the dead letters of one task.
+
+    Args:
+        producer: What sends them.
+        topic: Where they go.
+        identity: The task's.
+        run: The query's id, or the write's.
+    """
+
+    __slots__ = ("_identity", "_producer", "_run", "_topic")
+
+    def __init__(self, producer: Producer, topic: str, identity: TaskIdentity, run: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._identity = identity
+        self._run = run
+
+    async def send(self, rows: Sequence[DeadRow]) -> None:
+        """Send them, and wait until all are acknowledged.
+
+        Raises:
+            WriteError: one was not; `__cause__` says why.
+        """
+        try:
+            deliveries = []
+            for dead in rows:
+                key, value, headers = dead_letter(dead, self._identity, self._run)
+                deliveries.append(await self._producer.send(self._topic, value, key, headers=headers))
+            for delivery in deliveries:
+                await delivery
+        except (ProducerError, DeliveryError) as error:
+            raise WriteError(
+                f"dead-letter topic {self._topic!r} did not take a row of {self._identity}: {error}. Make the "
+                "topic, or see why it refuses; until then the write fails rather than lose rows",
+                partition=self._identity.partition_id,
+            ) from error

@@ -1,0 +1,176 @@
+"""One event loop in one thread for each Python worker process, and the producers that live there.
+
+Called by `task`. Spark forks worker processes and gives each many tasks, one after the other; the loop thread and
+the producers stay from task to task, so that only the first pays for connections and metadata.
+
+Invariants:
+
+1. A runtime is of one process. After a fork the child makes its own; what it inherited it keeps and never touches,
+   since closing a copied selector or socket would reach into the parent's.
+2. A producer is of one configuration. One with which a write failed is dropped: the next task starts afresh.
+3. When the loop thread ends, whoever waits for it is told: nobody waits for a loop that is no more.
+4. `Runtime.here()` is called by one thread, as Spark does: a worker runs one task at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, final
+from weakref import WeakSet
+
+from aioproduce.producer import Producer
+from aioproduce.spark.errors import LoopEndedError
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
+ProducerKey: TypeAlias = tuple[tuple[str, str], ...]
+"""A producer's settings: Kafka's dotted keys and texts, sorted."""
+
+_log = logging.getLogger("aioproduce.spark")
+
+_START_BOUND: Final = 30.0
+_CLOSE_BOUND: Final = 10.0
+
+
+@final
+class Runtime:
+    """The loop thread of this process.
+
+    Attributes:
+        pid: The process that it is of.
+    """
+
+    _here: ClassVar[Runtime | None] = None
+    _inherited: ClassVar[list[Runtime]] = []
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._producers: dict[ProducerKey, Producer] = {}
+        self._pending: WeakSet[concurrent.futures.Future[Any]] = WeakSet()
+        self._has_ended = False
+        self._thread = threading.Thread(target=self._run, name="aioproduce-spark", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def here(cls) -> Runtime:
+        """The runtime of this process; a new one where there is none, or only that of the parent, or a dead one."""
+        found = cls._here
+        if found is not None and found.pid != os.getpid():
+            cls._inherited.append(found)
+            found = None
+        if found is None or not found.is_alive:
+            found = cls._here = cls()
+        return found
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return not self._has_ended and self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            asyncio.set_event_loop(self._loop)
+            self._loop.run_forever()
+        finally:
+            self._has_ended = True
+            for future in list(self._pending):
+                if not future.done():
+                    future.cancel()
+
+    # -- calls from the task's thread ---
+
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Start a coroutine in the loop thread.
+
+        Raises:
+            LoopEndedError: the thread has ended.
+        """
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError as error:
+            coroutine.close()
+            raise _ended() from error
+        self._pending.add(future)
+        if self._has_ended and not future.done():
+            future.cancel()
+        return future
+
+    def result(self, future: concurrent.futures.Future[T], timeout: float) -> T:
+        """What a coroutine came to.
+
+        Args:
+            future: Of `submit()`.
+            timeout: Seconds after which the loop is taken for stuck: more than the coroutine itself takes.
+
+        Raises:
+            LoopEndedError: the thread ended meanwhile, or had not come to it in time.
+        """
+        concurrent.futures.wait([future], timeout)
+        if not future.done():
+            raise LoopEndedError(
+                f"the event loop of worker process {self.pid} has not answered for {timeout:g} s: it is blocked, "
+                "or the machine is overloaded. The task fails and is tried again in another process"
+            )
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError as error:
+            raise _ended() from error
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
+        """Run a coroutine in the loop thread; as `submit()` and `result()`."""
+        return self.result(self.submit(coroutine), timeout)
+
+    def producer(self, key: ProducerKey) -> Producer:
+        """The started producer of these settings.
+
+        Raises:
+            ConfigError: the settings are none.
+            LoopEndedError: the thread has ended.
+        """
+        found = self._producers.get(key)
+        if found is None:
+            found = self._producers[key] = self.run(_started(key), _START_BOUND)
+        return found
+
+    def drop(self, key: ProducerKey) -> None:
+        """Close the producer of these settings at once, with all that it has not sent."""
+        producer = self._producers.pop(key, None)
+        if producer is None or not self.is_alive:
+            return
+        try:
+            self.run(producer.close(0), _CLOSE_BOUND)
+        except Exception:
+            # The write has failed already, and says why: this must not stand in front of it.
+            _log.warning("a producer of a failed write could not be closed; it is left behind", exc_info=True)
+
+    def close(self) -> None:
+        """Close all producers and end the thread. No task needs it: worker processes just end."""
+        for key in list(self._producers):
+            self.drop(key)
+        if self.is_alive:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_BOUND)
+        if not self._thread.is_alive() and not self._loop.is_closed():
+            self._loop.close()
+        if Runtime._here is self:
+            Runtime._here = None
+
+
+async def _started(key: ProducerKey) -> Producer:
+    producer = Producer(dict(key))
+    await producer.start()
+    return producer
+
+
+def _ended() -> LoopEndedError:
+    return LoopEndedError(
+        "the event loop's thread of this worker process ended while the task waited for it. The task fails and is "
+        "tried again"
+    )

@@ -1,0 +1,351 @@
+"""Sends the Arrow batches of one task, in the loop thread, and says what became of each row.
+
+Called by `task`, one `send()` for each Arrow batch; up to `inflight.batches` of them are under way at once.
+
+Invariants:
+
+1. Rows are accepted in their order, over all Arrow batches of the task: so Kafka has them in that order in each
+   partition, but for rows that the broker made the producer send once more on their own (2).
+2. A row is acknowledged, or it is refused by the user's policy, or the write fails. A row that shared a Kafka batch
+   with one that the broker refused is sent again.
+3. Only what no retry can mend is a matter of `on.error`: a time-out, a lost connection, a missing permission or a
+   row that may be in the log in spite of its error always fails the write.
+4. `send()` ends within `delivery.timeout.ms` of its call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aioproduce.errors import (
+    ArrowColumnError,
+    BrokerRejectedError,
+    DeliveryError,
+    InvalidRecordError,
+    MetadataTimeoutError,
+    PartialSendError,
+    ProducerError,
+    ProducerFatalError,
+)
+from aioproduce.spark.dead_letters import DeadLetters, DeadRow
+from aioproduce.spark.errors import RowError, WriteError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproduce.deliveries import Deliveries
+    from aioproduce.producer import Producer
+
+# What a broker answers for a record that it will never take: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION,
+# RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD. A missing permission is not among them: it is of the
+# whole write, and to drop all of its rows is not what `on.error` means.
+_OF_THE_RECORD: Final = frozenset({10, 17, 18, 32, 87})
+# What it answers for a topic that it does not have, or never can have: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC.
+_OF_THE_TOPIC: Final = frozenset({3, 17})
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Rows:
+    """Rows ready to be sent.
+
+    Attributes:
+        batch: A `pyarrow.RecordBatch` with the columns `value`, and where there are any `key`, `headers`, `topic`,
+            `partition`, `timestamp`.
+        numbers: The number of each row within the task.
+        size: Bytes of keys and values.
+        added_headers: How many of each row's headers, its last ones, are the sink's.
+        stamps: Each row's stamp, or None.
+    """
+
+    batch: Any
+    numbers: np.ndarray[Any, Any]
+    size: int = 0
+    added_headers: int = 0
+    stamps: np.ndarray[Any, Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def part(self, start: int, stop: int | None = None) -> Rows:
+        """Some of them that follow each other."""
+        end = len(self) if stop is None else stop
+        return Rows(
+            self.batch.slice(start, end - start),
+            self.numbers[start:end],
+            0,
+            self.added_headers,
+            None if self.stamps is None else self.stamps[start:end],
+        )
+
+    def take(self, places: Sequence[int]) -> Rows:
+        """Some of them, by their places."""
+        at = np.array(places, dtype=np.int64)
+        return Rows(
+            self.batch.take(pa.array(at)),
+            self.numbers[at],
+            0,
+            self.added_headers,
+            None if self.stamps is None else self.stamps[at],
+        )
+
+    def column(self, name: str) -> Any:
+        """A column, or None where there is none."""
+        place = self.batch.schema.get_field_index(name)
+        return None if place < 0 else self.batch.column(place)
+
+    def dead(self, place: int, error: ProducerError, topic: str | None) -> DeadRow:
+        """A row as it goes to the dead-letter topic."""
+
+        def cell(name: str) -> Any:
+            column = self.column(name)
+            return None if column is None else column[place].as_py()
+
+        pairs = cell("headers") or []
+        own = pairs[: len(pairs) - self.added_headers]
+        return DeadRow(
+            row=int(self.numbers[place]),
+            error=error,
+            topic=topic or cell("topic"),
+            partition=cell("partition"),
+            key=_bytes(cell("key")),
+            value=_bytes(cell("value")),
+            headers=[
+                (pair["key"], pair["value"]) for pair in own if pair is not None and pair["key"] is not None
+            ],
+            stamp=None if self.stamps is None else self.stamps[place].tobytes(),
+        )
+
+
+@final
+@dataclass(slots=True)
+class Outcome:
+    """What became of an Arrow batch.
+
+    Attributes:
+        topics: Rows that were acknowledged, by topic.
+        size: Bytes of their keys and values.
+        refused: The numbers of the rows that were refused and are not in their topic.
+        seconds: From the call until the last acknowledgement.
+    """
+
+    topics: Counter[str] = field(default_factory=Counter)
+    size: int = 0
+    refused: list[int] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+@final
+class TaskSending:
+    """Sends for one task.
+
+    Args:
+        producer: What sends.
+        topic: Of all rows; None where the column `topic` tells.
+        policy: `fail`, `dead_letter` or `drop`: what becomes of a row that can never be sent.
+        dead_letters: Where they go under `dead_letter`.
+        bound: Seconds that a `send()` may take.
+        headers: Of all rows, where there is no column `headers`.
+    """
+
+    __slots__ = ("_bound", "_dead_letters", "_headers", "_missing", "_policy", "_producer", "_topic", "_turn")
+
+    def __init__(
+        self,
+        producer: Producer,
+        topic: str | None,
+        *,
+        policy: str,
+        dead_letters: DeadLetters | None,
+        bound: float,
+        headers: Sequence[tuple[str, bytes]] = (),
+    ) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._policy = policy
+        self._dead_letters = dead_letters
+        self._bound = bound
+        self._headers = list(headers) or None
+        self._turn = asyncio.Lock()
+        # Topics that the cluster does not have: waiting for one a second time would take as long again.
+        self._missing: dict[str, MetadataTimeoutError] = {}
+
+    async def send(self, rows: Rows) -> Outcome:
+        """Send rows, and wait until each is acknowledged or refused.
+
+        Raises:
+            RowError: a row can never be sent, and `on.error` is `fail`.
+            WriteError: they were not all acknowledged in time.
+            ProducerError: as `Producer.send_arrow()` and its deliveries.
+        """
+        began_at = time.perf_counter()
+        dead: list[DeadRow] = []
+        try:
+            async with asyncio.timeout(self._bound):
+                left: Rows | None = rows
+                while left is not None:
+                    async with self._turn:
+                        accepted = await self._accept(left, dead)
+                    left = await self._settle(accepted, dead)
+                if dead and self._dead_letters is not None:
+                    await self._dead_letters.send(dead)
+        except TimeoutError as error:
+            if isinstance(error, ProducerError):
+                raise
+            raise WriteError(
+                f"{len(rows)} rows were not all acknowledged within delivery.timeout.ms ({self._bound:g} s): see "
+                "whether the brokers are up and keep pace, or raise option 'kafka.delivery.timeout.ms'",
+                unknown=len(rows),
+            ) from error
+        return self._outcome(rows, dead, time.perf_counter() - began_at)
+
+    async def flush(self) -> None:
+        """Send what lingers."""
+        await self._producer.flush(self._bound)
+
+    # -- accepting ---
+
+    async def _accept(self, rows: Rows, dead: list[DeadRow]) -> list[tuple[Rows, Deliveries]]:
+        """Hand rows to the producer, passing over those that it refuses."""
+        accepted: list[tuple[Rows, Deliveries]] = []
+        if self._missing:
+            rows = self._without_missing(rows, dead)
+        while len(rows):
+            try:
+                deliveries = await self._producer.send_arrow(
+                    self._topic,
+                    rows.batch,
+                    headers=None if rows.column("headers") is not None else self._headers,
+                )
+            except PartialSendError as error:
+                cause = error.__cause__
+                done = error.index
+                accepted.append((rows.part(0, done), error.deliveries))  # type: ignore[arg-type]
+                if not isinstance(cause, ProducerError):
+                    raise
+                self._refuse(rows, done, cause, dead)
+                rows = rows.part(done + 1)
+                if isinstance(cause, MetadataTimeoutError):
+                    self._missing[cause.topic] = cause
+                    rows = self._without_missing(rows, dead)
+            else:
+                accepted.append((rows, deliveries))
+                break
+        return accepted
+
+    def _without_missing(self, rows: Rows, dead: list[DeadRow]) -> Rows:
+        """The rows whose topics there are; the others are refused."""
+        topics = rows.column("topic")
+        if self._topic is not None or topics is None:
+            return rows
+        named = topics.to_pylist()
+        for place, topic in enumerate(named):
+            if topic in self._missing:
+                self._refuse(rows, place, self._missing[topic], dead)
+        return rows.take([place for place, topic in enumerate(named) if topic not in self._missing])
+
+    # -- acknowledgements ---
+
+    async def _settle(self, accepted: list[tuple[Rows, Deliveries]], dead: list[DeadRow]) -> Rows | None:
+        """Wait for acknowledgements; gives the rows that are to be sent again, which are of one Arrow batch."""
+        again: list[Rows] = []
+        for rows, deliveries in accepted:
+            failed = await deliveries.failed()
+            if not failed:
+                continue
+            blamed = {
+                error.topic_partition
+                for error in failed.values()
+                if isinstance(error, BrokerRejectedError) and error.record_index is not None
+            }
+            blameless: list[int] = []
+            for place, error in sorted(failed.items()):
+                if _is_blameless(error) and error.topic_partition in blamed:
+                    blameless.append(place)
+                else:
+                    self._refuse(rows, place, error, dead)
+            if blameless:
+                again.append(rows.take(blameless))
+        if not again:
+            return None
+        if len(again) == 1:
+            return again[0]
+        return Rows(
+            pa.concat_batches([rows.batch for rows in again]),
+            np.concatenate([rows.numbers for rows in again]),
+            0,
+            again[0].added_headers,
+            None
+            if again[0].stamps is None
+            else np.concatenate([rows.stamps for rows in again if rows.stamps is not None]),
+        )
+
+    def _refuse(self, rows: Rows, place: int, error: ProducerError, dead: list[DeadRow]) -> None:
+        """A row cannot be sent: as the policy says, if this is one for it.
+
+        Raises:
+            RowError: the policy is to fail.
+            ProducerError: it is not the row's fault.
+        """
+        if not _is_of_the_row(error, has_topic=self._topic is not None):
+            raise error
+        refused = rows.dead(place, error, self._topic)
+        if self._policy == "fail":
+            raise RowError(
+                f"row {refused.row} can never be sent: {error}. Change the query so that there is no such row, or "
+                "let such rows go elsewhere by option 'on.error' = 'dead_letter' or 'drop'",
+                row=refused.row,
+                topic=refused.topic,
+            ) from error
+        dead.append(refused)
+
+    def _outcome(self, rows: Rows, dead: list[DeadRow], seconds: float) -> Outcome:
+        outcome = Outcome(seconds=seconds, size=rows.size, refused=[row.row for row in dead])
+        if self._topic is not None:
+            outcome.topics[self._topic] = len(rows) - len(dead)
+        else:
+            for entry in pc.value_counts(rows.column("topic")).to_pylist():
+                if entry["values"] is not None:
+                    outcome.topics[entry["values"]] = entry["counts"]
+            for row in dead:
+                if row.topic is not None:
+                    outcome.topics[row.topic] -= 1
+        outcome.topics = +outcome.topics
+        for row in dead:
+            outcome.size -= len(row.key or b"") + len(row.value or b"")
+        return outcome
+
+
+def _is_blameless(error: DeliveryError) -> bool:
+    """Whether a record that is not in the log can go there when it is sent again."""
+    return (
+        isinstance(error, BrokerRejectedError)
+        and error.record_index is None
+        and error.retriable
+        and not error.possibly_written
+    )
+
+
+def _is_of_the_row(error: ProducerError, *, has_topic: bool) -> bool:
+    """Whether it is the row that can never be sent, and not the cluster or the network that fails."""
+    if isinstance(error, MetadataTimeoutError):
+        return not has_topic and error.code in _OF_THE_TOPIC
+    if isinstance(error, BrokerRejectedError):
+        return (
+            not isinstance(error, ProducerFatalError)
+            and not error.possibly_written
+            and error.code in _OF_THE_RECORD
+        )
+    return isinstance(error, InvalidRecordError) and not isinstance(error, ArrowColumnError)
+
+
+def _bytes(value: Any) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value

@@ -1,0 +1,294 @@
+"""One task of the sink: the rows of one partition of a DataFrame, from Spark's iterator to their acknowledgements.
+
+Called by `datasource` in a Python worker process, on its main thread. That thread reads Spark's iterator and
+prepares Arrow batches; the loop thread of `runtime` sends them.
+
+Invariants:
+
+1. When `write_task()` returns, every row is acknowledged or was refused by the user's policy, and so is the task's
+   closing mark: worker processes end without notice, so nothing may be left behind.
+2. When it raises, its producer is dropped with all that was under way; the next attempt starts afresh.
+3. No wait here is without a bound, except for Spark's iterator.
+4. At most `inflight.batches` Arrow batches are under way; while they are, nothing is taken from Spark.
+5. Row numbers count what Spark's iterator gave, refused rows too.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from aioproduce.config import ProducerConfig
+from aioproduce.spark.dead_letters import DeadLetters
+from aioproduce.spark.errors import ColumnError, RowError, SparkPipelineError, WriteError
+from aioproduce.spark.marks import closing_mark, publish
+from aioproduce.spark.order import sorted_rows
+from aioproduce.spark.pacing import Pacer
+from aioproduce.spark.report import TaskReport
+from aioproduce.spark.runtime import Runtime
+from aioproduce.spark.sending import Outcome, Rows, TaskSending
+from aioproduce.spark.stamping import HeaderMaker, stamps_of_column, stamps_of_rows
+
+if TYPE_CHECKING:
+    import concurrent.futures
+    from collections.abc import Iterable
+
+    from aioproduce.producer import Producer
+    from aioproduce.spark.ids import TaskIdentity
+    from aioproduce.spark.options import SinkOptions
+
+_ROLES: Final = ("key", "value", "headers", "topic", "partition", "timestamp")
+
+# How much longer than a call's own bound its answer may take before the loop is taken for stuck.
+_GRACE: Final = 15.0
+
+
+def write_task(
+    options: SinkOptions, columns: object, batches: Iterable[Any], identity: TaskIdentity
+) -> TaskReport:
+    """Write the rows of one task.
+
+    Args:
+        options: What the write was asked for.
+        columns: What the driver made of the schema; names are found in the batches themselves.
+        batches: `pyarrow.RecordBatch`es, as Spark hands them over.
+        identity: Which task this is.
+
+    Returns:
+        What was written; all of it is acknowledged.
+
+    Raises:
+        RowError: a row can never be sent, and `on.error` is `fail`.
+        WriteError: not all rows were acknowledged.
+        SparkPipelineError: as the errors' tree says.
+    """
+    del columns
+    runtime = Runtime.here()
+    try:
+        return _Task(options, identity, runtime).write(batches)
+    except BaseException:
+        runtime.drop(options.kafka)
+        raise
+
+
+@final
+class _Task:
+    """What one task needs while it writes."""
+
+    __slots__ = (
+        "_acks",
+        "_batches",
+        "_bound",
+        "_headers",
+        "_identity",
+        "_next_row",
+        "_options",
+        "_outcomes",
+        "_pacer",
+        "_producer",
+        "_producer_id",
+        "_run",
+        "_runtime",
+        "_sending",
+        "_under_way",
+    )
+
+    def __init__(self, options: SinkOptions, identity: TaskIdentity, runtime: Runtime) -> None:
+        self._options = options
+        self._identity = identity
+        self._runtime = runtime
+        self._bound = ProducerConfig.from_mapping(dict(options.kafka)).delivery_timeout
+        self._producer_id = b""
+        self._run = options.write_id or identity.query_id or ""
+        if options.stamp and options.id_column is None:
+            self._producer_id = identity.producer_id(options.write_id)
+        self._headers = HeaderMaker(options.headers)
+        self._pacer = Pacer(options.rate_limit_records, options.rate_limit_bytes)
+        self._producer = runtime.producer(options.kafka)
+        dead_letters = None
+        if options.on_error == "dead_letter":
+            assert options.dead_letter_topic is not None
+            dead_letters = DeadLetters(self._producer, options.dead_letter_topic, identity, self._run)
+        self._sending = TaskSending(
+            self._producer,
+            options.topic,
+            policy=options.on_error,
+            dead_letters=dead_letters,
+            bound=self._bound,
+            headers=options.headers,
+        )
+        self._next_row = 0
+        self._batches = 0
+        self._under_way: deque[concurrent.futures.Future[Outcome]] = deque()
+        self._outcomes = Outcome()
+        self._acks: list[float] = []
+
+    def write(self, batches: Iterable[Any]) -> TaskReport:
+        """As `write_task()`."""
+        began_at = time.perf_counter()
+        before = self._runtime.run(_counts(self._producer), _GRACE)
+        if self._options.row_order == "sort":
+            batches = sorted_rows(batches)
+        try:
+            for batch in batches:
+                if batch.num_rows:
+                    self._hand_over(batch)
+            self._finish()
+        except SparkPipelineError as error:
+            if isinstance(error, WriteError):
+                error.partition = self._identity.partition_id
+                error.acknowledged = self._outcomes.topics.total()
+            raise
+        except Exception as error:
+            raise WriteError(
+                f"{self._identity} failed: {error}",
+                partition=self._identity.partition_id,
+                acknowledged=self._outcomes.topics.total(),
+                unknown=self._next_row - self._outcomes.topics.total() - len(self._outcomes.refused),
+            ) from error
+        after = self._runtime.run(_counts(self._producer), _GRACE)
+        return self._report(
+            requests=after[0] - before[0],
+            retries=after[1] - before[1],
+            seconds=time.perf_counter() - began_at,
+        )
+
+    # -- rows ---
+
+    def _hand_over(self, batch: Any) -> None:
+        rows = self._prepared(batch)
+        self._pacer.wait(len(rows), rows.size)
+        while self._under_way and (
+            len(self._under_way) >= self._options.inflight_batches or self._under_way[0].done()
+        ):
+            self._take_outcome()
+        self._under_way.append(self._runtime.submit(self._sending.send(rows)))
+
+    def _take_outcome(self) -> None:
+        outcome = self._runtime.result(self._under_way[0], self._bound + _GRACE)
+        self._under_way.popleft()
+        self._acks.append(outcome.seconds)
+        self._outcomes.topics.update(outcome.topics)
+        self._outcomes.size += outcome.size
+        self._outcomes.refused += outcome.refused
+
+    def _finish(self) -> None:
+        if self._under_way:
+            self._runtime.run(self._sending.flush(), self._bound + _GRACE)
+        while self._under_way:
+            self._take_outcome()
+        if self._producer_id and self._next_row:
+            mark = closing_mark(
+                self._producer_id,
+                self._identity,
+                self._run,
+                next_row=self._next_row,
+                failed=self._outcomes.refused,
+                topics=self._outcomes.topics,
+                client_id=self._producer.config.client_id,
+            )
+            self._runtime.run(
+                publish(
+                    self._producer,
+                    self._options.marks_topic,
+                    mark,
+                    is_named=self._options.audit_topic is not None,
+                ),
+                self._bound + _GRACE,
+            )
+
+    def _prepared(self, batch: Any) -> Rows:
+        """An Arrow batch of Spark's as the rows that are sent."""
+        count = batch.num_rows
+        first = self._next_row
+        self._next_row += count
+        self._batches += 1
+        found = {name.lower(): batch.column(place) for place, name in enumerate(batch.schema.names)}
+        stamps = self._stamps(found, first, count)
+        columns = {role: found[role] for role in _ROLES if role in found}
+        if "value" not in columns:
+            raise ColumnError("there is no column 'value': name the payload so in the query", column="value")
+        if self._options.topic is not None:
+            columns.pop("topic", None)
+        own = columns.pop("headers", None)
+        if stamps is not None or own is not None:
+            columns["headers"] = self._headers.headers(own, stamps, count)
+        return Rows(
+            pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)),
+            np.arange(first, first + count),
+            _size(columns["value"]) + _size(columns.get("key")),
+            0 if stamps is None and own is None else len(self._options.headers) + (stamps is not None),
+            stamps,
+        )
+
+    def _stamps(self, found: dict[str, Any], first: int, count: int) -> np.ndarray[Any, Any] | None:
+        if not self._options.stamp:
+            return None
+        name = self._options.id_column
+        if name is None:
+            return stamps_of_rows(self._producer_id, first, count)
+        if name.lower() not in found:
+            raise ColumnError(
+                f"there is no column {name!r}, which option 'id.column' names: name another, or leave it out",
+                column=name,
+            )
+        ids = found[name.lower()]
+        if ids.null_count:
+            row = first + pc.index(ids.is_null(), True).as_py()
+            raise RowError(
+                f"row {row} has a null in column {name!r}, which option 'id.column' takes ids from: filter such "
+                "rows out, or give them ids",
+                row=row,
+                column=name,
+            )
+        return stamps_of_column(ids, self._options.write_id or self._options.topic or "")
+
+    # -- what was done ---
+
+    def _report(self, *, requests: int, retries: int, seconds: float) -> TaskReport:
+        refused = len(self._outcomes.refused)
+        is_dead_letter = self._options.on_error == "dead_letter"
+        acks = sorted(self._acks)
+        return TaskReport(
+            partition=self._identity.partition_id,
+            attempt=self._identity.attempt,
+            rows=self._outcomes.topics.total(),
+            bytes=self._outcomes.size,
+            batches=self._batches,
+            requests=requests,
+            retries=retries,
+            ack_p50_ms=_percentile(acks, 0.50) * 1000,
+            ack_p99_ms=_percentile(acks, 0.99) * 1000,
+            dead_letters=refused if is_dead_letter else 0,
+            dropped=0 if is_dead_letter else refused,
+            producer_id=self._producer_id.hex(),
+            next_row=self._next_row if self._producer_id else 0,
+            query_id=self._run,
+            batch_id=-1 if self._identity.batch_id is None else self._identity.batch_id,
+            seconds=seconds,
+            topics=dict(Counter(self._outcomes.topics)),
+        )
+
+
+async def _counts(producer: Producer) -> tuple[int, int]:
+    """Produce requests and records sent again, since the producer's start."""
+    metrics = producer.metrics()
+    return metrics.histogram("request-latency").count, int(metrics.value("record-retry-total"))
+
+
+def _size(column: Any) -> int:
+    """Bytes of a column of binary or string."""
+    if column is None or pa.types.is_null(column.type):
+        return 0
+    return int(pc.sum(pc.binary_length(column)).as_py() or 0)
+
+
+def _percentile(ordered: list[float], share: float) -> float:
+    """The least value that so large a share of all is not above; 0 of none."""
+    return ordered[max(math.ceil(len(ordered) * share) - 1, 0)] if ordered else 0.0
