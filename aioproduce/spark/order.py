@@ -60,7 +60,7 @@ def check_row_order(df: Any) -> None:
     operator = unstable_operator(plan_text(df))
     if operator is not None:
         raise RowOrderError(
-            f"the plan does not fix the order of rows within a partition: {operator.split('(')[0].strip()!r} has no "
+            f"the plan leaves the order of rows open: {operator.split('(')[0].strip()!r} has no "
             "sort above it, so a row's number may be another one when a task runs again, and a reader that drops "
             "duplicates would lose rows. Sort behind it by columns that tell rows apart "
             "(df.sortWithinPartitions(...)), or give option 'row.order' = 'sort', or take the ids from a column by "
