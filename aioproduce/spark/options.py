@@ -20,13 +20,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self, final
 
+from aioproduce.audit import DEFAULT_AUDIT_TOPIC, STAMP_HEADER
 from aioproduce.config import KEYS, ProducerConfig
 from aioproduce.config.keys import LONG_MAX, is_secret, shown
 from aioproduce.errors import ConfigError
 from aioproduce.spark.errors import OptionError
-
-DEFAULT_AUDIT_TOPIC: Final = "aioproduce.audit"
-STAMP_HEADER: Final = "ap.id"
 
 KAFKA_DEFAULTS: Final[Mapping[str, str]] = {
     "client.id": "aioproduce-spark",
@@ -193,8 +191,8 @@ OPTIONS: Final = (
         _text,
         None,
         "a column's name",
-        "Takes the number of a row's id from this column (`int` or `bigint`, no nulls, not below 0, no number "
-        "twice in a partition) instead of counting rows.",
+        "Takes each row's id from this column (`string`, `binary`, `bigint` or `int`; no nulls; no value twice in "
+        "what is written) instead of counting rows. Binary of 24 bytes is an id already, and is kept as it is.",
     ),
     Option(
         "row.order",
@@ -442,7 +440,7 @@ def _check_together(options: SinkOptions) -> None:
             )
     if options.id_column is not None and options.row_order == "sort":
         raise OptionError(
-            "option row.order=sort contradicts id.column, which numbers the rows itself: leave one of them out",
+            "option row.order=sort is of no use with id.column, which tells each row's id: leave one of them out",
             option="row.order",
         )
     if options.stamp and any(name == STAMP_HEADER for name, _ in options.headers):

@@ -1,0 +1,95 @@
+"""What the pipeline on Spark needs besides aioproduce: the extra `spark`, and a Java that Spark runs on.
+
+Called before anything of either is used, so that what is missing is told with its remedy and not by an import that
+fails somewhere. Imports none of it itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from aioproduce.errors import MissingExtraError
+from aioproduce.spark.errors import JavaError
+
+JAVA_NEEDED: Final = 17
+"""The least Java for Spark 4."""
+
+_NEEDED: Final[Mapping[str, tuple[int, ...]]] = {"pyspark": (4, 1), "pyarrow": (18,), "pandas": (2, 2)}
+_SPARK_ALONE: Final = ("pyspark-client", "pyspark-connect")  # the other distributions that bring `pyspark`
+_JAVA_VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
+_TIMEOUT: Final = 30.0  # seconds; a JVM says its version in a fraction of one
+
+
+def check_extra(what: str) -> None:
+    """See that the extra `spark` is installed, and new enough.
+
+    Args:
+        what: Who needs it, to begin the message with.
+
+    Raises:
+        MissingExtraError: a library of it is missing, or older than what is needed.
+    """
+    for name, least in _NEEDED.items():
+        found = _installed(name)
+        needed = f"{name}>={'.'.join(map(str, least))}"
+        if found is None:
+            raise MissingExtraError(what, extra="spark", name=needed)
+        if found < least:
+            raise MissingExtraError(
+                f"{what} found {name} {'.'.join(map(str, found))} and", extra="spark", name=needed
+            )
+
+
+def _installed(name: str) -> tuple[int, ...] | None:
+    for distribution in (name, *(_SPARK_ALONE if name == "pyspark" else ())):
+        try:
+            text = version(distribution)
+        except PackageNotFoundError:
+            continue
+        return tuple(int(digits) for digits in re.findall(r"\d+", text)[:2])
+    return None
+
+
+def check_java(environment: Mapping[str, str] | None = None) -> int:
+    """See that Spark will find a Java that it can run on, as Spark itself looks: `JAVA_HOME`, then the path.
+
+    Args:
+        environment: Of this process by default.
+
+    Returns:
+        Its version, e.g. 17.
+
+    Raises:
+        JavaError: there is none, it cannot be run, or it is too old.
+    """
+    environment = os.environ if environment is None else environment
+    home = environment.get("JAVA_HOME", "")
+    where = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH", ""))
+    remedy = f"install Java {JAVA_NEEDED} or later, e.g. a JRE of Temurin or of the system, and set JAVA_HOME to it"
+    if where is None or shutil.which(where) is None:
+        missing = f"JAVA_HOME is {home!r}, which has no bin/java" if home else "there is no java on the PATH"
+        raise JavaError(f"Spark needs Java, and {missing}: {remedy}", needed=JAVA_NEEDED)
+    try:
+        said = subprocess.run(  # what it says of itself goes to stderr
+            [where, "-version"], capture_output=True, text=True, timeout=_TIMEOUT, check=False
+        ).stderr
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaError(f"{where} cannot be run ({error}): {remedy}", needed=JAVA_NEEDED) from error
+    match = _JAVA_VERSION.search(said)
+    if match is None:
+        raise JavaError(f"{where} does not tell its version: {remedy}", needed=JAVA_NEEDED)
+    found = int(match[1])
+    if found < JAVA_NEEDED:
+        raise JavaError(
+            f"{where} is Java {found}, and Spark needs {JAVA_NEEDED}: {remedy}",
+            found=found,
+            needed=JAVA_NEEDED,
+        )
+    return found
