@@ -1,0 +1,50 @@
+"""Drop what was written twice, and only that: the same id is not enough.
+
+A replayed task or a retried write has the ids of the first attempt. Where its plan did not fix the order of rows
+the same id can be on another row, so that dropping by id would lose it: key and value must agree too.
+
+Invariants:
+
+1. Of rows with the same id and the same checksum one is kept: the first by topic, partition and offset where the
+   rows tell these.
+2. Rows of one id with other checksums are all kept, and `conflicts` tells them.
+3. Rows without a stamp are no duplicates of anything.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ID: Final = ("producer_id", "sequence")
+"""The columns that are the same in a record and its duplicates, beside `checksum`."""
+
+
+def drop_duplicates(rows: DataFrame) -> DataFrame:
+    """Keep one of the rows that share id and checksum, and all without a stamp.
+
+    Args:
+        rows: With `producer_id`, `sequence` and `checksum`, as the lake's tables have; `topic`, `partition` and
+            `offset` decide which one is kept.
+    """
+    order = [F.col(name) for name in ("topic", "partition", "offset") if name in rows.columns]
+    same = Window.partitionBy(*ID, "checksum").orderBy(*(order or [F.col("sequence")]))
+    stamped = rows.where(F.col("producer_id").isNotNull())
+    first = stamped.withColumn("_number", F.row_number().over(same)).where("_number = 1").drop("_number")
+    return first.unionByName(rows.where(F.col("producer_id").isNull()))
+
+
+def conflicts(rows: DataFrame) -> DataFrame:
+    """Ids that are on rows which differ: `producer_id`, `sequence`, and how many different `contents`.
+
+    Such ids are no ids. The sink refuses the plans that make them (`RowOrderError`).
+    """
+    stamped = rows.where(F.col("producer_id").isNotNull())
+    return (
+        stamped.groupBy(*ID).agg(F.count_distinct("checksum").alias("contents")).where(F.col("contents") > 1)
+    )

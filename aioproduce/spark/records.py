@@ -1,0 +1,164 @@
+"""From the rows of Spark's Kafka source to those of the lake: pure functions over DataFrames, without Kafka.
+
+Used by `landing` (`with_ids`, `with_table`, `with_partitions`) and by whoever reads a lake or a topic (`marks_of`,
+`split_quarantine`). The input has the schema of Spark's Kafka source with `includeHeaders`: key, value, topic,
+partition, offset, timestamp, timestampType, headers.
+
+Invariants:
+
+1. No row is dropped and none is made: what is bad gets a `reason`, and its columns stay.
+2. The same record gives the same columns, whenever and however often it is landed: nothing here asks for the time.
+3. A stamp is the last header of its name, as Kafka's `lastHeader` says; it is the last header of all unless someone
+   has added another behind it, so this is looked at first, and the others only where it is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from aioproduce.audit.stamp import PRODUCER_ID_SIZE, STAMP_HEADER, STAMP_SIZE
+from aioproduce.spark.layout import FILE_COLUMNS, PARTITION_COLUMNS, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_HEADER: Final = "_stamp_header"
+_FIRST: Final = "1970-01-01 00:00:00 UTC"
+_LAST: Final = "9999-12-31 23:59:59 UTC"
+
+MARK_SCHEMA: Final = (
+    "version int, kind string, producer_id string, next bigint, acknowledged bigint, failed array<array<bigint>>,"
+    " failed_more bigint, topics map<string,bigint>, at bigint, client_id string, run map<string,string>"
+)
+"""A mark's JSON (`aioproduce.audit.mark`) as SQL."""
+
+
+def with_ids(records: DataFrame) -> DataFrame:
+    """Add `producer_id`, `sequence`, `checksum` and `reason`.
+
+    The first two are null where a record has no stamp; where `reason` is not null they are what could be read.
+
+    Args:
+        records: Rows of Spark's Kafka source with headers.
+    """
+    found = records.withColumn(_HEADER, _stamp_header(F.col("headers")))
+    header, stamp = F.col(_HEADER), F.col(_HEADER)["value"]
+    is_whole = F.octet_length(stamp) == STAMP_SIZE
+    # conv() is unsigned, and what does not fit into a signed number becomes null.
+    number = F.conv(
+        F.hex(F.substring(stamp, PRODUCER_ID_SIZE + 1, STAMP_SIZE - PRODUCER_ID_SIZE)), 16, 10
+    ).try_cast("bigint")
+    told = found.withColumns(
+        {
+            "producer_id": F.when(is_whole, F.substring(stamp, 1, PRODUCER_ID_SIZE)),
+            "sequence": F.when(is_whole, number),
+            "checksum": checksum(),
+        }
+    )
+    reason = (
+        F.when(header.isNotNull() & F.col("sequence").isNull(), _stamp_reason(stamp))
+        .when(F.col("timestamp").isNull(), F.lit("the record has no timestamp"))
+        .when(~_is_in_time(), F.lit("the timestamp is not of the years 1970 to 9999"))
+    )
+    return told.withColumn("reason", reason).drop(_HEADER)
+
+
+def _stamp_header(headers: Column) -> Column:
+    last = F.get(headers, F.size(headers) - 1)
+    names = headers["key"]
+    # From the end, because a name may come twice and the last one counts.
+    place = F.array_position(F.reverse(names), STAMP_HEADER)
+    return (
+        F.when(headers.isNull() | (F.size(headers) == 0), None)
+        .when(last["key"] == STAMP_HEADER, last)
+        .when(F.array_contains(names, STAMP_HEADER), F.get(headers, F.size(headers) - place.cast("int")))
+    )
+
+
+def _is_in_time() -> Column:
+    first, last = (F.lit(moment).cast("timestamp") for moment in (_FIRST, _LAST))
+    return (F.col("timestamp") >= first) & (F.col("timestamp") <= last)
+
+
+def _stamp_reason(stamp: Column) -> Column:
+    size = F.octet_length(stamp).cast("string")
+    return (
+        F.when(stamp.isNull(), F.lit(f"the header {STAMP_HEADER} has no value"))
+        .when(
+            F.octet_length(stamp) != STAMP_SIZE,
+            F.concat(
+                F.lit(f"the header {STAMP_HEADER} has "),
+                size,
+                F.lit(f" bytes and not {STAMP_SIZE}: no stamp"),
+            ),
+        )
+        .otherwise(F.lit(f"the number in the header {STAMP_HEADER} is above 2**63 - 1"))
+    )
+
+
+def checksum() -> Column:
+    """Of key and value: what two rows of one id must share to be duplicates."""
+    return F.xxhash64("key", "value")
+
+
+def split_quarantine(records: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Part the rows of `with_ids` into good and bad ones."""
+    return records.where(F.col("reason").isNull()), records.where(F.col("reason").isNotNull())
+
+
+def with_table(records: DataFrame, audit_topic: str | None) -> DataFrame:
+    """Add `table`: where each row of `with_ids` belongs.
+
+    Args:
+        records: The rows.
+        audit_topic: The topic of the marks; `None` where there is none.
+    """
+    table = F.when(F.col("reason").isNotNull(), F.lit(Table.QUARANTINE.value))
+    if audit_topic is not None:
+        table = table.when(F.col("topic") == audit_topic, F.lit(Table.MARKS.value))
+    return records.withColumn("table", table.otherwise(F.lit(Table.DATA.value)))
+
+
+def with_partitions(records: DataFrame, batch: str) -> DataFrame:
+    """The lake's rows: the columns of its files, then those that become directories.
+
+    Args:
+        records: The rows of `with_table`.
+        batch: The value of the partition column `batch`.
+    """
+    moment = F.when(_is_in_time(), F.col("timestamp")).otherwise(F.lit(_FIRST).cast("timestamp"))
+    directories = {
+        "table": F.col("table"),
+        "topic": F.col("topic"),
+        "date": F.to_date(moment),
+        "hour": hour_name(F.hour(moment)),
+        "batch": F.lit(batch),
+    }
+    renamed = {"timestamp_type": F.col("timestampType")}
+    columns = [renamed.get(name, F.col(name)).alias(name) for name, _ in FILE_COLUMNS]
+    return records.select(*columns, *(directories[name].alias(name) for name in PARTITION_COLUMNS))
+
+
+def hour_name(hour: Column) -> Column:
+    """An hour as the directory's name has it, `07`."""
+    # A constant of 24 names: four times as fast as formatting a number.
+    return F.get(F.array(*(F.lit(f"{number:02d}") for number in range(24))), hour)
+
+
+def marks_of(records: DataFrame) -> DataFrame:
+    """What the marks among rows say: their fields, as in `MARK_SCHEMA`.
+
+    Where each was in its topic is in `mark_topic`, `mark_partition`, `mark_offset` and `mark_timestamp`. A row
+    whose value is no mark has nulls for all fields: `kind` tells.
+
+    Args:
+        records: Rows with `value`, `topic`, `partition`, `offset` and `timestamp`: of the lake's table of marks, or
+            of the audit topic itself.
+    """
+    mark = F.from_json(F.col("value").cast("string"), MARK_SCHEMA)
+    place = ("topic", "partition", "offset", "timestamp")
+    return records.select(*(F.col(name).alias(f"mark_{name}") for name in place), mark.alias("mark")).select(
+        *(f"mark_{name}" for name in place), "mark.*"
+    )
