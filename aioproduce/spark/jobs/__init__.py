@@ -1,0 +1,1 @@
+"""The jobs of `python -m aioproduce.spark <job>`: one module each, with `add_arguments()` and `run()`."""

@@ -1,0 +1,395 @@
+"""From partials and marks to a verdict: which blocks are suspicious, and what the exact pass on them means.
+
+Called by the `audit` job and its tests; no Spark, no I/O.
+
+1. A producer whose blocks all are as they must be costs no Python object: the work is vectorised over its blocks.
+2. A block of which the lake has no row at all needs no exact pass: all its numbers are missing.
+3. Numbers are looked for from 0 (or the lowest one, `Scope.is_from_first_seen`) up to the mark's `next`, and
+   beyond that up to the highest one in the lake.
+4. What is missing below `next` of a closed or an unmarked producer is lost, unless it is excused. Of an open
+   one only as much is lost as is proven: more is missing than was neither acknowledged nor failed. The rest
+   was in flight: undecided.
+5. Where a producer's mark tells of topics that are not audited, its numbers prove nothing: records are
+   counted instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from aioproduce.spark.jobs.audit_passes import (
+    BLOCK,
+    BLOCK_BITS,
+    Span,
+    Spans,
+    Unsigned,
+    as_unsigned,
+    codes_of,
+    fingerprints,
+    mixed,
+    unsigned,
+)
+from aioproduce.spark.jobs.audit_report import HOLES_OF_A_PRODUCER, AuditReport, ProducerFinding, Status
+from aioproduce.spark.jobs.ranges import (
+    NOTHING,
+    Ranges,
+    bounded,
+    count,
+    difference,
+    intersection,
+    union,
+    within,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+    from aioproduce.spark.jobs.marks import Expectation
+
+MAX = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is looked for.
+
+    Attributes:
+        topics: The topics that were audited.
+        is_limited: Whether these were named, so that marks may tell of others; if not, all topics of marks count.
+        is_from_first_seen: Numbers below the lowest one of a producer in the lake are not looked for.
+        limit: How many producers the report lists.
+    """
+
+    topics: frozenset[str]
+    is_limited: bool = False
+    is_from_first_seen: bool = False
+    limit: int = 100
+
+    def is_by_counts(self, expected: Expectation | None) -> bool:
+        """Whether only counts can be compared: some of the producer's records are outside of what is audited."""
+        return self.is_limited and expected is not None and not self.topics.issuperset(expected.topics)
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    """Of one producer: numbers from `low` up to `end` are looked for, of which the mark speaks up to `next`."""
+
+    low: int
+    next: int
+    end: int
+    excused: Ranges
+
+
+class Judge:
+    """Judges one lake.
+
+    Args:
+        partials: The merged outcome of the first pass.
+        expectations: What the marks say, by producer id.
+        scope: What is looked for.
+    """
+
+    def __init__(self, partials: pa.Table, expectations: Mapping[bytes, Expectation], scope: Scope) -> None:
+        self._expectations = expectations
+        self._scope = scope
+        stamped = partials.filter(partials["producer_id"].is_valid())
+        self._unstamped = int(np.asarray(partials["rows"]).sum() - np.asarray(stamped["rows"]).sum())
+        codes, self._names = _in_order(stamped)
+        self._blocks = unsigned(stamped["block"])
+        self._rows = np.asarray(stamped["rows"])
+        self._starts = (
+            np.flatnonzero(np.diff(codes, prepend=-1)) if len(codes) else np.empty(0, dtype=np.int64)
+        )
+        self._codes = codes
+        self._fingerprints = unsigned(stamped["fingerprint"])
+        if len(codes):
+            self._lowest = np.minimum.reduceat(unsigned(stamped["lowest"]), self._starts)
+            self._highest = np.maximum.reduceat(unsigned(stamped["highest"]), self._starts)
+            self._rows_of = np.add.reduceat(self._rows, self._starts)
+        else:
+            self._lowest = self._highest = np.empty(0, dtype=np.uint64)
+            self._rows_of = np.empty(0, dtype=np.int64)
+        self._is_plain = np.ones(len(self._names), dtype=bool)
+        self._is_unmarked = np.ones(len(self._names), dtype=bool)
+        self._is_suspect = self._suspicious()
+
+    # -- the first pass
+
+    def _bounds(self, number: int) -> _Bounds:
+        expected = self._expectations.get(self._names[number])
+        highest = int(self._highest[number])
+        low = int(self._lowest[number]) if self._scope.is_from_first_seen else 0
+        if expected is None:
+            return _Bounds(low, highest + 1, highest + 1, NOTHING)
+        low = min(low, expected.next)
+        return _Bounds(low, expected.next, max(expected.next, highest + 1), expected.excused)
+
+    def _suspicious(self) -> npt.NDArray[np.bool_]:
+        """Which of the blocks are not as they must be."""
+        if not len(self._codes):
+            return np.empty(0, dtype=bool)
+        low = self._lowest.copy() if self._scope.is_from_first_seen else np.zeros_like(self._lowest)
+        end = self._highest + np.uint64(1)
+        end[self._highest == MAX] = MAX  # one short, so that the block is suspected and looked at
+        excused: list[tuple[int, Ranges]] = []
+        by_counts = np.zeros(len(self._names), dtype=bool)
+        for number, name in enumerate(self._names):
+            expected = self._expectations.get(name)
+            if expected is None:
+                continue
+            self._is_unmarked[number] = False
+            is_as_told = expected.is_closed and not expected.excused and int(end[number]) <= expected.next
+            self._is_plain[number] = is_as_told
+            low[number] = min(int(low[number]), expected.next)
+            end[number] = max(int(end[number]), min(expected.next, MAX))
+            if expected.excused:
+                excused.append((number, expected.excused))
+            by_counts[number] = self._scope.is_by_counts(expected)
+        first = self._blocks << np.uint64(BLOCK_BITS)
+        begins = _clipped(low[self._codes], first)
+        ends = _clipped(end[self._codes], first)
+        wanted = ends - begins
+        prints = np.empty(len(first), dtype=np.uint64)
+        for block, at in _by_value(self._blocks):
+            known = fingerprints(block)
+            prints[at] = known[ends[at]] - known[begins[at]]
+        for number, ranges in excused:
+            self._excuse(number, ranges, int(low[number]), wanted, prints)
+        is_wrong: npt.NDArray[np.bool_] = (wanted != self._rows) | (prints != self._fingerprints)
+        is_wrong |= by_counts[self._codes]
+        self._is_plain[self._codes[is_wrong]] = False
+        blocks = (
+            ((end - np.uint64(1)) >> np.uint64(BLOCK_BITS)) - (low >> np.uint64(BLOCK_BITS)) + np.uint64(1)
+        )
+        self._is_plain &= blocks == np.diff(self._starts, append=len(self._codes)).astype(np.uint64)
+        return is_wrong
+
+    def _excuse(
+        self, number: int, ranges: Ranges, low: int, wanted: npt.NDArray[np.int64], prints: Unsigned
+    ) -> None:
+        """Take the numbers that may be absent off what the blocks of a producer must have."""
+        begin, end = self._slice(number)
+        for at in range(begin, end):
+            start = int(self._blocks[at]) << BLOCK_BITS
+            for first, last in within(ranges, max(start, low), start + BLOCK):
+                wanted[at] -= last - first + 1
+                prints[at : at + 1] -= np.add.reduce(mixed(np.arange(first, last + 1, dtype=np.uint64)))
+
+    def _slice(self, number: int) -> tuple[int, int]:
+        ends = self._starts[number + 1] if number + 1 < len(self._starts) else len(self._codes)
+        return int(self._starts[number]), int(ends)
+
+    def spans(self) -> Spans:
+        """What the exact pass is to look at."""
+        out: dict[bytes, dict[int, Span]] = {}
+        for at in np.flatnonzero(self._is_suspect).tolist():
+            number = int(self._codes[at])
+            name, block = self._names[number], int(self._blocks[at])
+            bounds = self._bounds(number)
+            start = block << BLOCK_BITS
+            if self._scope.is_by_counts(self._expectations.get(name)):
+                span = Span(start, start, start)
+            else:
+                excused = within(bounds.excused, start, start + BLOCK)
+                span = Span(bounds.low, bounds.next, bounds.end, excused)
+            out.setdefault(name, {})[block] = span
+        return out
+
+    # -- the verdict
+
+    def report(self, findings: pa.Table) -> AuditReport:
+        """The verdict.
+
+        Args:
+            findings: What the exact pass found of `spans()`.
+        """
+        exact: dict[bytes, list[dict[str, Any]]] = {}
+        for row in findings.to_pylist():
+            exact.setdefault(row["producer_id"], []).append(row)
+        out = AuditReport(
+            rows=int(self._rows.sum()) + self._unstamped,
+            unstamped=self._unstamped,
+            topics=tuple(sorted(self._scope.topics)),
+            suspects=findings.num_rows,
+        )
+        self._add_plain(out)
+        notable = []
+        for found in self._producers(exact):
+            _add(out, found)
+            if found.is_notable:
+                notable.append(found)
+        notable.sort(key=lambda found: (found.gravity, found.producer_id))
+        out.findings = tuple(notable[: self._scope.limit])
+        out.findings_more = len(notable) - len(out.findings)
+        told = {
+            topic for found in self._expectations.values() for topic, many in found.topics.items() if many
+        }
+        out.missing_topics = () if self._scope.is_limited else tuple(sorted(told - self._scope.topics))
+        return out
+
+    def _producers(self, exact: Mapping[bytes, list[dict[str, Any]]]) -> Iterator[ProducerFinding]:
+        """Those that are not plainly in order, and those of which there are only marks."""
+        for number in np.flatnonzero(~self._is_plain).tolist():
+            name, rows = self._names[number], int(self._rows_of[number])
+            expected = self._expectations.get(name)
+            found = ProducerFinding(name.hex(), _status(expected), rows=rows, numbers=rows)
+            found.lowest, found.highest = int(self._lowest[number]), int(self._highest[number])
+            self._judge(number, found, expected, exact.get(name, []))
+            yield found
+        present = set(self._names)
+        for name, expected in self._expectations.items():
+            if name not in present:
+                yield _absent(name, expected, self._scope)
+
+    def _add_plain(self, out: AuditReport) -> None:
+        """Add the producers of which every block is as it must be, and nothing is to be told."""
+        many = int(self._is_plain.sum())
+        unmarked = int((self._is_plain & self._is_unmarked).sum())
+        out.producers += many
+        out.unmarked += unmarked
+        out.closed += many - unmarked
+        out.numbers += int(self._rows_of[self._is_plain].sum())
+
+    def _judge(
+        self, number: int, found: ProducerFinding, expected: Expectation | None, exact: list[dict[str, Any]]
+    ) -> None:
+        for row in exact:
+            found.duplicates += row["duplicates"]
+            found.reread += row["reread"]
+            found.conflicts += row["conflicts"]
+            found.conflicting += tuple(map(as_unsigned, row["conflicting"]))
+        found.conflicting = tuple(sorted(found.conflicting)[:HOLES_OF_A_PRODUCER])
+        found.numbers = found.rows - found.duplicates - found.conflicts
+        _tell(found, expected)
+        if expected is not None and self._scope.is_by_counts(expected):
+            _count_only(found, expected, self._scope)
+            return
+        bounds = self._bounds(number)
+        begin, end = self._slice(number)
+        blocks = self._blocks[begin:end]
+        gone = difference(_of(bounds.low, bounds.end), _block_ranges(blocks))
+        holes = difference(gone, bounds.excused)
+        below = _of(bounds.low, bounds.next)
+        missing = count(intersection(gone, below)) + sum(row["missing"] for row in exact)
+        lost = count(intersection(holes, below)) + sum(row["lost"] for row in exact)
+        loose = count(holes) - count(intersection(holes, below)) + sum(row["loose"] for row in exact)
+        if bounds.excused:
+            clean = _block_ranges(blocks[~self._is_suspect[begin:end]])
+            missing += count(intersection(intersection(bounds.excused, below), clean))
+        listed = union(
+            holes,
+            (
+                (as_unsigned(hole["first"]), as_unsigned(hole["last"]))
+                for row in exact
+                for hole in row["holes"]
+            ),
+        )
+        found.holes = bounded(listed, HOLES_OF_A_PRODUCER)
+        found.holes_more = lost + loose - count(found.holes)
+        found.excused = missing - lost
+        if expected is None:
+            found.lost = lost
+            return
+        if expected.is_closed:
+            found.lost = max(0, lost - expected.excused_more)
+            found.beyond = (
+                int(self._highest[number]) + 1 - expected.next - loose if bounds.end > expected.next else 0
+            )
+        else:
+            found.lost = max(0, lost - _in_flight(expected))
+        found.undecided = lost - found.lost + loose
+
+
+def _in_order(stamped: pa.Table) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+    """The ids of a sorted table as codes that ascend from 0."""
+    codes, names = codes_of(stamped["producer_id"])
+    return codes, [name for name in names if name is not None]
+
+
+def _clipped(numbers: Unsigned, first: Unsigned) -> npt.NDArray[np.int64]:
+    """The numbers relative to the first of their block, from 0 to 65,536."""
+    relative = np.where(numbers > first, numbers - first, np.uint64(0))
+    return np.minimum(relative, np.uint64(BLOCK)).astype(np.int64)
+
+
+def _by_value(values: Unsigned) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    """Each value, and where it is."""
+    order = np.argsort(values, kind="stable")
+    starts = np.flatnonzero(np.diff(values[order], prepend=values[order[0]] + np.uint64(1)))
+    for begin, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield int(values[order[begin]]), order[begin:end]
+
+
+def _block_ranges(blocks: Unsigned) -> Ranges:
+    """All numbers of these blocks, which are sorted."""
+    if not len(blocks):
+        return NOTHING
+    ends = np.flatnonzero(np.diff(blocks) != 1)
+    firsts, lasts = blocks[np.concatenate(([0], ends + 1))], blocks[np.concatenate((ends, [len(blocks) - 1]))]
+    return tuple(
+        (first << BLOCK_BITS, (last + 1 << BLOCK_BITS) - 1)
+        for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True)
+    )
+
+
+def _of(low: int, end: int) -> Ranges:
+    return ((low, end - 1),) if low < end else NOTHING
+
+
+def _status(expected: Expectation | None) -> Status:
+    if expected is None:
+        return Status.UNMARKED
+    return Status.CLOSED if expected.is_closed else Status.OPEN
+
+
+def _tell(found: ProducerFinding, expected: Expectation | None) -> None:
+    if expected is not None:
+        found.next, found.client_id, found.run = expected.next, expected.client_id, dict(expected.run)
+
+
+def _in_flight(expected: Expectation) -> int:
+    """How many numbers were neither acknowledged nor listed as failed when the producer was last heard of."""
+    return max(0, expected.next - expected.acknowledged - count(expected.excused))
+
+
+def _absent(name: bytes, expected: Expectation, scope: Scope) -> ProducerFinding:
+    """A producer of which the lake has nothing but marks."""
+    found = ProducerFinding(name.hex(), _status(expected))
+    _tell(found, expected)
+    if scope.is_by_counts(expected):
+        _count_only(found, expected, scope)
+    elif scope.is_from_first_seen:
+        # Its records may have been in the days that are deleted: nothing of it was seen, so nothing is missed.
+        return found
+    else:
+        holes = difference(_of(0, expected.next), expected.excused)
+        missing = count(holes)
+        found.excused = expected.next - missing
+        unknown = expected.excused_more if expected.is_closed else _in_flight(expected)
+        found.lost = max(0, missing - unknown)
+        found.undecided = missing - found.lost
+        found.holes = bounded(holes, HOLES_OF_A_PRODUCER)
+        found.holes_more = missing - count(found.holes)
+    if found.lost:
+        found.status = Status.VANISHED
+    return found
+
+
+def _count_only(found: ProducerFinding, expected: Expectation, scope: Scope) -> None:
+    acknowledged = sum(many for topic, many in expected.topics.items() if topic in scope.topics)
+    found.is_by_counts = True
+    found.lost = max(0, acknowledged - found.numbers)
+
+
+def _add(out: AuditReport, found: ProducerFinding) -> None:
+    out.producers += 1
+    name = found.status.value
+    setattr(out, name, getattr(out, name) + 1)
+    for name in ("numbers", "duplicates", "reread", "conflicts", "lost", "undecided", "excused", "beyond"):
+        setattr(out, name, getattr(out, name) + getattr(found, name))

@@ -1,0 +1,297 @@
+"""Runs the audit's passes over the files of a lake: in Spark's workers, or in this process.
+
+Called by the `audit` job, its benchmark and its tests. The workers read Parquet themselves, by pyarrow: of
+each file two columns, the id as the dictionary that it is on disk (`SparkPasses`). Where the lake is on a
+file system that only Spark can read, its reader does it (`FramePasses`); `benchmarks/spark_audit.py` compares them.
+
+1. No pass shuffles but the exact one, and that only the rows of blocks that the first pass suspects.
+2. A file larger than `SPLIT_BYTES` is read by several tasks, each some of its row groups.
+3. A file that cannot be read fails the audit, with its name: an audit that passes over a file proves nothing.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from aioproduce.spark.errors import LayoutError
+from aioproduce.spark.jobs.audit_passes import (
+    BLOCK_BITS,
+    FINDINGS,
+    FINDINGS_FOR_SPARK,
+    PARTIALS,
+    PARTIALS_FOR_SPARK,
+    READ_EXACTLY,
+    READ_FIRST,
+    SUSPECTS,
+    SUSPECTS_FOR_SPARK,
+    Spans,
+    finding_of,
+    findings_of,
+    merged,
+    partials_of,
+    suspects_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+SPLIT_BYTES = 64 << 20
+TASKS_PER_SLOT = 4
+"""Tasks for each one that runs at a time: the slowest file holds up a quarter of a slot's work, not all of it."""
+ROWS_AT_ONCE = 4_000_000
+"""Row groups are read together up to here: a file of many small ones costs one call, a large one bounded memory."""
+
+
+BATCHES_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file of the lake.
+
+    Attributes:
+        path: Where it is, for every worker.
+        topic: The topic of its records.
+        size: In bytes.
+    """
+
+    path: str
+    topic: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A share of a file: every `parts`-th row group of it, from `part` on."""
+
+    file: DataFile
+    part: int = 0
+    parts: int = 1
+
+
+class Passes(Protocol):
+    """Where the passes run."""
+
+    def first(self, files: Sequence[DataFile]) -> pa.Table:
+        """The partials of all these files, merged."""
+        ...
+
+    def exact(self, files: Sequence[DataFile], spans: Spans) -> pa.Table:
+        """The findings on these blocks, whose schema is `FINDINGS`."""
+        ...
+
+
+def units_of(files: Iterable[DataFile]) -> list[Unit]:
+    """The files in shares of at most `SPLIT_BYTES`."""
+    return [
+        Unit(file, part, parts)
+        for file in files
+        for parts in [max(1, -(-file.size // SPLIT_BYTES))]
+        for part in range(parts)
+    ]
+
+
+def packed(units: Iterable[Unit], tasks: int) -> list[list[Unit]]:
+    """The units dealt out to at most so many tasks of about the same size, the largest first."""
+    heap: list[tuple[int, int]] = [(0, number) for number in range(tasks)]
+    out: list[list[Unit]] = [[] for _ in range(tasks)]
+    # Each file costs something however small it is: about as much as 64 KiB.
+    for unit in sorted(units, key=lambda unit: (-(unit.file.size // unit.parts), unit.file.path, unit.part)):
+        size, number = heapq.heappop(heap)
+        out[number].append(unit)
+        heapq.heappush(heap, (size + unit.file.size // unit.parts + 65536, number))
+    return [some for some in out if some]
+
+
+def read_first(unit: Unit) -> pa.Table:
+    """The first pass over a share of a file."""
+    parts = [partials_of(rows["producer_id"], rows["sequence"]) for rows in _row_groups(unit, READ_FIRST)]
+    return merged(pa.concat_tables(parts)) if parts else PARTIALS.empty_table()
+
+
+def read_exactly(unit: Unit, spans: Spans) -> pa.Table:
+    """The rows of a share of a file that the exact pass asks for."""
+    blocks = [block for of_id in spans.values() for block in of_id]
+    if not blocks:
+        return SUSPECTS.empty_table()
+    between = (min(blocks) << BLOCK_BITS, (max(blocks) + 1 << BLOCK_BITS) - 1)
+    parts = [suspects_of(rows, unit.file.topic, spans) for rows in _row_groups(unit, READ_EXACTLY, between)]
+    return pa.concat_tables(parts) if parts else SUSPECTS.empty_table()
+
+
+def _row_groups(
+    unit: Unit, columns: tuple[str, ...], between: tuple[int, int] | None = None
+) -> Iterator[pa.Table]:
+    try:
+        with pq.ParquetFile(unit.file.path, read_dictionary=["producer_id"]) as file:
+            _check_columns(unit.file, file.schema_arrow, columns)
+            chosen = [
+                number
+                for number in range(unit.part, file.num_row_groups, unit.parts)
+                if between is None or _may_have(file.metadata.row_group(number), between)
+            ]
+            together: list[int] = []
+            rows = 0
+            for number in chosen:
+                size = file.metadata.row_group(number).num_rows
+                if together and rows + size > ROWS_AT_ONCE:
+                    yield file.read_row_groups(together, columns=list(columns), use_threads=False)
+                    together, rows = [], 0
+                together.append(number)
+                rows += size
+            if together:
+                yield file.read_row_groups(together, columns=list(columns), use_threads=False)
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, FileNotFoundError):
+            raise
+        raise LayoutError(
+            f"{unit.file.path} cannot be read as Parquet ({error}): no record that it had is audited. Restore "
+            "it, or move it away to audit what is left",
+            path=unit.file.path,
+        ) from error
+
+
+def _check_columns(file: DataFile, found: pa.Schema, columns: tuple[str, ...]) -> None:
+    for name in columns:
+        index = found.get_field_index(name)
+        if index < 0:
+            raise LayoutError(
+                f"{file.path} has no column {name!r}: it is not a file that land wrote", path=file.path
+            )
+        kind = found.field(index).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        is_right = (
+            pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+            if name == "producer_id"
+            else kind == SUSPECTS.field(name).type
+        )
+        if not is_right:
+            raise LayoutError(
+                f"{file.path} has {name!r} as {kind}: it is not a file that land wrote", path=file.path
+            )
+
+
+def _may_have(group: pq.RowGroupMetaData, between: tuple[int, int]) -> bool:
+    """Whether a row group can have a number between these, both included; its statistics are signed."""
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema == "sequence":
+            known = column.statistics
+            if known is None or not known.has_min_max or known.min < 0:
+                return True
+            return bool(known.min <= between[1] and known.max >= between[0])
+    return True
+
+
+class LocalPasses:
+    """The passes in this process."""
+
+    def first(self, files: Sequence[DataFile]) -> pa.Table:
+        """See `Passes`."""
+        parts = [read_first(unit) for unit in units_of(files)]
+        return merged(pa.concat_tables(parts)) if parts else PARTIALS.empty_table()
+
+    def exact(self, files: Sequence[DataFile], spans: Spans) -> pa.Table:
+        """See `Passes`."""
+        parts = [read_exactly(unit, spans) for unit in units_of(files)]
+        return findings_of(pa.concat_tables(parts), spans) if parts else FINDINGS.empty_table()
+
+
+class SparkPasses:
+    """The passes in Spark's workers.
+
+    Args:
+        spark: A session whose workers can import aioproduce and see the lake under the same paths.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def _tasks(self, files: Sequence[DataFile]) -> list[list[Unit]]:
+        slots = self._spark.sparkContext.defaultParallelism
+        return packed(units_of(files), slots * TASKS_PER_SLOT)
+
+    def first(self, files: Sequence[DataFile]) -> pa.Table:
+        """See `Passes`."""
+        tasks = self._tasks(files)
+        if not tasks:
+            return PARTIALS.empty_table()
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            units = [
+                unit for batch in batches for number in batch.column(0).to_pylist() for unit in tasks[number]
+            ]
+            if units:
+                yield from merged(pa.concat_tables([read_first(unit) for unit in units])).to_batches()
+
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        return merged(numbers.mapInArrow(read, PARTIALS_FOR_SPARK).toArrow().cast(PARTIALS))
+
+    def exact(self, files: Sequence[DataFile], spans: Spans) -> pa.Table:
+        """See `Passes`."""
+        tasks = self._tasks(files)
+        if not tasks or not spans:
+            return FINDINGS.empty_table()
+
+        def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    for unit in tasks[number]:
+                        yield from read_exactly(unit, spans).to_batches()
+
+        numbers = self._spark.range(0, len(tasks), 1, len(tasks))
+        return _judged(numbers.mapInArrow(read, SUSPECTS_FOR_SPARK), spans)
+
+
+class FramePasses:
+    """The passes over what Spark reads.
+
+    Args:
+        rows: The lake's rows, with at least the columns `READ_EXACTLY` and `topic`.
+    """
+
+    def __init__(self, rows: DataFrame) -> None:
+        self._rows = rows
+
+    def first(self, files: Sequence[DataFile]) -> pa.Table:  # noqa: ARG002
+        """See `Passes`; the files are those that Spark found."""
+
+        def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            parts = [PARTIALS.empty_table()]
+            for batch in batches:
+                parts.append(partials_of(batch.column(0), batch.column(1)))
+                if len(parts) > BATCHES_AT_ONCE:
+                    parts = [merged(pa.concat_tables(parts))]
+            yield from merged(pa.concat_tables(parts)).to_batches()
+
+        found = self._rows.select(*READ_FIRST).mapInArrow(look, PARTIALS_FOR_SPARK)
+        return merged(found.toArrow().cast(PARTIALS))
+
+    def exact(self, files: Sequence[DataFile], spans: Spans) -> pa.Table:  # noqa: ARG002
+        """See `Passes`."""
+        if not spans:
+            return FINDINGS.empty_table()
+
+        def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                yield from suspects_of(pa.Table.from_batches([batch]), None, spans).to_batches()
+
+        rows = self._rows.select(*READ_EXACTLY, "topic")
+        return _judged(rows.mapInArrow(look, SUSPECTS_FOR_SPARK), spans)
+
+
+def _judged(suspects: DataFrame, spans: Spans) -> pa.Table:
+    def judge(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
+        producer_id, block = (part.as_py() for part in key)
+        found = finding_of(rows.cast(SUSPECTS), producer_id, block, spans[producer_id][block])
+        return pa.Table.from_pylist([found], schema=FINDINGS)
+
+    found = suspects.groupBy("producer_id", "block").applyInArrow(judge, FINDINGS_FOR_SPARK)
+    return found.toArrow().cast(FINDINGS)

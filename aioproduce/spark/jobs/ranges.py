@@ -1,0 +1,105 @@
+"""Sets of whole numbers as sorted, separate, inclusive ranges: what marks excuse, what is missing from a lake.
+
+Called by the audit's passes, its report, the marks and the alert. Plain Python, no Spark.
+
+1. A `Ranges` is sorted, its ranges neither overlap nor touch, and in each `first <= last`: two equal sets
+   are equal tuples.
+2. Nothing here walks the numbers themselves: a hole of 2**60 costs as much as one of 1.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+Range: TypeAlias = tuple[int, int]
+Ranges: TypeAlias = tuple[Range, ...]
+
+NOTHING: Ranges = ()
+
+
+def union(*several: Iterable[Range]) -> Ranges:
+    """All numbers that are in one of these, in whatever order they come; ranges with `first > last` are empty."""
+    out: list[Range] = []
+    for first, last in sorted(found for ranges in several for found in ranges):
+        if first > last:
+            continue
+        if out and first <= out[-1][1] + 1:
+            if last > out[-1][1]:
+                out[-1] = (out[-1][0], last)
+        else:
+            out.append((first, last))
+    return tuple(out)
+
+
+def intersection(left: Ranges, right: Ranges) -> Ranges:
+    """The numbers that are in both."""
+    out: list[Range] = []
+    at_left = at_right = 0
+    while at_left < len(left) and at_right < len(right):
+        first = max(left[at_left][0], right[at_right][0])
+        last = min(left[at_left][1], right[at_right][1])
+        if first <= last:
+            out.append((first, last))
+        if left[at_left][1] < right[at_right][1]:
+            at_left += 1
+        else:
+            at_right += 1
+    return tuple(out)
+
+
+def difference(left: Ranges, right: Ranges) -> Ranges:
+    """The numbers of `left` that are not in `right`."""
+    out: list[Range] = []
+    at = 0
+    for first, last in left:
+        while at < len(right) and right[at][1] < first:
+            at += 1
+        begin, index = first, at
+        while index < len(right) and right[index][0] <= last:
+            if begin < right[index][0]:
+                out.append((begin, right[index][0] - 1))
+            begin = max(begin, right[index][1] + 1)
+            index += 1
+        if begin <= last:
+            out.append((begin, last))
+    return tuple(out)
+
+
+def within(ranges: Ranges, first: int, end: int) -> Ranges:
+    """Those from `first` up to, not including, `end`."""
+    return intersection(ranges, ((first, end - 1),)) if first < end else NOTHING
+
+
+def count(ranges: Iterable[Range]) -> int:
+    """How many numbers these are."""
+    return sum(last - first + 1 for first, last in ranges)
+
+
+def contains(ranges: Ranges, number: int) -> bool:
+    """Whether the number is one of these."""
+    low, high = 0, len(ranges)
+    while low < high:
+        middle = (low + high) // 2
+        if ranges[middle][1] < number:
+            low = middle + 1
+        else:
+            high = middle
+    return low < len(ranges) and ranges[low][0] <= number
+
+
+def bounded(ranges: Iterable[Range], most: int) -> Ranges:
+    """The first ones: at most `most` ranges."""
+    out: list[Range] = []
+    for found in ranges:
+        if len(out) == most:
+            break
+        out.append(found)
+    return tuple(out)
+
+
+def shown(ranges: Iterable[Range]) -> str:
+    """For people: `7, 9-12`."""
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in ranges)
