@@ -1,5 +1,4 @@
-"""What the audit computes over rows: a first look that is cheap and cannot be fooled, and an exact one for
-what it suspects.
+"""What the audit computes over rows: a first pass that is cheap and not to be fooled, an exact one where need is.
 
 Called by `audit_lake` in Spark's Python workers, and by the tests without a JVM. numpy and pyarrow only.
 
@@ -123,8 +122,7 @@ Spans: TypeAlias = "Mapping[bytes, Mapping[int, Span]]"
 
 
 def mixed(numbers: Unsigned) -> Unsigned:
-    """Each number as 64 bits that look like chance, none twice: the last step of SplitMix64 (Steele, Lea,
-    Flood, 2014)."""
+    """Each number as 64 bits that look like chance, none twice: the last step of SplitMix64."""
     out = numbers + np.uint64(0x9E3779B97F4A7C15)
     out ^= out >> np.uint64(30)
     out *= np.uint64(0xBF58476D1CE4E5B9)
