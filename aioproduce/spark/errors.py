@@ -13,6 +13,10 @@
         ├── ConnectorMissingError            Spark's own Kafka connector is not among its jars
         ├── CheckpointError                  a checkpoint is missing, or is of another query
         ├── LayoutError                      a directory is not the lake that it should be
+        │   ├── ManifestError                what says how far a compaction got is damaged, or at odds with the lake
+        │   └── LakeChangingError            the lake changed each time that it was listed
+        ├── CompactRunningError              another compact works on this table
+        ├── CompactCheckError                a compacted file is not what it was made of; the lake is as it was
         └── StampHeaderError (ValueError)    a stamp's header is not one
 
 What the sink raises reaches a user as the text of Spark's own exception, below a traceback. So the first line of
@@ -170,6 +174,44 @@ class LayoutError(SparkPipelineError):
     def __init__(self, message: str, *, path: str | None = None) -> None:
         super().__init__(message)
         self.path = path
+
+
+class ManifestError(LayoutError):
+    """What says how far a compaction got is damaged, of another version, or at odds with what is in the lake."""
+
+
+class LakeChangingError(LayoutError):
+    """Each time that the lake was listed, a compaction was done in between."""
+
+
+class CompactRunningError(SparkPipelineError):
+    """Another process compacts this table.
+
+    Attributes:
+        path: The lock's file.
+        owner: What the other says of itself: host, process id and since when, as JSON; may be empty.
+    """
+
+    def __init__(self, message: str, *, path: str, owner: str = "") -> None:
+        super().__init__(message)
+        self.path = path
+        self.owner = owner
+
+
+class CompactCheckError(SparkPipelineError):
+    """A compacted file, read back, is not what it was made of. It is thrown away, its sources stay.
+
+    Attributes:
+        hour: The hour's directory.
+        expected: Rows, and checksums of ids and sizes, of the sources.
+        found: The same of the compacted file.
+    """
+
+    def __init__(self, message: str, *, hour: str, expected: str = "", found: str = "") -> None:
+        super().__init__(message)
+        self.hour = hour
+        self.expected = expected
+        self.found = found
 
 
 class StampHeaderError(SparkPipelineError, ValueError):

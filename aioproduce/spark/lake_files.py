@@ -1,0 +1,116 @@
+"""What compact does to the file system, one method for each effect, and the lock that lets one compact do it.
+
+`compaction` calls it. Tests put another one in its place that dies before or after an effect.
+
+Invariants:
+
+1. Each effect is atomic (a rename) or may be repeated after it was cut short (removing a tree).
+2. What was written is on the disk before anything relies on it: files and directories are synced, so that a power
+   cut is no worse than a kill.
+3. The lock is the kernel's (`flock`): it ends with the process, however that ends. The file stays, meaning nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from aioproduce.spark.errors import CompactRunningError, LayoutError
+
+if TYPE_CHECKING:
+    import io
+
+
+class LakeFiles:
+    """The effects of a compaction on a local file system."""
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory and its parents; no error where it is."""
+        path.mkdir(parents=True, exist_ok=True)
+
+    def replace_file(self, path: Path, content: bytes) -> None:
+        """Replace a small file as a whole."""
+        beside = path.with_name(path.name + ".new")
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        self.sync_directory(path.parent)
+
+    def move_directory(self, path: Path, to: Path) -> None:
+        """Move a directory to where there is none, within one file system; not yet synced."""
+        path.rename(to)
+
+    def remove_tree(self, path: Path) -> None:
+        """Remove a directory with all that is in it; no error where there is none."""
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
+
+    def sync_file(self, path: Path) -> None:
+        """Have a file's content on the disk."""
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_directory(self, path: Path) -> None:
+        """Have a directory's entries on the disk."""
+        self.sync_file(path)
+
+
+class CompactLock:
+    """Held while a compact works on a table.
+
+    Args:
+        path: The lock's file; its directory is there.
+
+    Raises:
+        CompactRunningError: On entry, where another process has it.
+        LayoutError: On entry, where the file system knows no locks.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: io.TextIOWrapper | None = None
+
+    def __enter__(self) -> Self:
+        file = self._path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip()
+            file.close()
+            raise CompactRunningError(
+                f"another compact works on {self._path.parent} ({owner or 'it has not said which'}): let it end. "
+                "Its lock ends with its process, also when that is killed; there is nothing to remove by hand",
+                path=str(self._path),
+                owner=owner,
+            ) from None
+        except OSError as error:
+            file.close()
+            raise LayoutError(
+                f"{self._path}: no lock can be had there ({error.strerror}): compact needs flock",
+                path=str(self._path),
+            ) from error
+        owner = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": int(time.time())})
+        file.truncate(0)
+        file.write(owner)
+        file.flush()
+        self._file = file
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.truncate(0)
+            self._file.close()
+            self._file = None
