@@ -1,0 +1,246 @@
+"""The sink as Spark sees it: `format("aioproduce")`, batch and streaming, in SQL and through Spark Connect.
+
+Spark makes an `AioproduceDataSource` in a process of its own beside the driver and asks it for a writer: options,
+columns and topics are checked there, before any row moves. The writer is pickled; each task calls its `write()` in
+a worker process (`task`), and a driver-side process again its `commit()` or `abort()`.
+
+Invariants:
+
+1. What can be refused without looking at a row is refused when the writer is made.
+2. A writer holds options and columns, no producer and nothing else that is alive: it travels.
+3. A data source that has travelled asks no cluster: Spark makes the writer whose `commit()` it calls from one, when
+   the rows are acknowledged already.
+4. Each way of delivery is a pair of writer classes of its own, chosen by `_WRITERS`; none asks which one it is.
+5. `commit()` and `abort()` fail nothing: the records are in the topic, and Spark would send all of them again.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from aioproduce.config import ProducerConfig
+from aioproduce.spark.columns import SinkColumns
+from aioproduce.spark.errors import ColumnError, OptionError, SparkPipelineError
+from aioproduce.spark.options import SinkOptions
+from aioproduce.spark.report import TaskReport, summarize, tell
+from aioproduce.spark.requirements import check_extra
+from aioproduce.spark.topics import check_topics
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+NAME: Final = "aioproduce"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("aioproduce")` known to a session, where Spark does not find it by itself.
+
+    Spark looks for packages named `pyspark_*` once, at the first use of a data source in Python, on the path of the
+    driver. This is for a session that began before aioproduce was installed, or with another path.
+
+    Args:
+        spark: The session; of Spark Connect too.
+
+    Raises:
+        MissingExtraError: the extra `spark` is not installed.
+
+    Example:
+        >>> aioproduce.spark.register(spark)
+        >>> df.write.format("aioproduce").mode("append").options(**options).save()
+    """
+    check_extra("aioproduce.spark")
+    spark.dataSource.register(AioproduceDataSource)
+
+
+@final
+class AioproduceDataSource(DataSource):
+    """`format("aioproduce")`: writes to Kafka."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(dict(options))
+        check_extra("the sink of Spark")
+        self._has_travelled = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _travelled, (dict(self.options),)
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format()` takes."""
+        return NAME
+
+    def schema(self) -> NoReturn:
+        """Asked for only where none was given: by `spark.read`, and by SQL without a list of columns."""
+        raise ColumnError(
+            "aioproduce writes, and has no columns of its own: read with format('kafka'); in SQL list the columns, "
+            "as in CREATE TEMPORARY VIEW sink (key STRING, value STRING) USING aioproduce OPTIONS (...)"
+        )
+
+    def reader(self, schema: StructType) -> NoReturn:  # noqa: ARG002
+        """Refused: this is a sink."""
+        raise SparkPipelineError("aioproduce is a sink: read with format('kafka'), Spark's own Kafka source")
+
+    def streamReader(self, schema: StructType) -> NoReturn:
+        """Refused: this is a sink."""
+        self.reader(schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """The writer of a batch write.
+
+        Raises:
+            SparkPipelineError: it cannot be done as asked; the message says what to do.
+        """
+        if overwrite:
+            raise OptionError(
+                "mode('overwrite') is refused: a topic cannot be overwritten, only appended to. Use .mode('append')"
+            )
+        options, columns = self._checked(schema)
+        return _WRITERS[options.delivery].batch(options, columns)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        """The writer of a micro-batch.
+
+        Under the output mode `complete`, which Spark calls overwriting, all rows are appended each time, as Spark's
+        own Kafka sink does.
+
+        Raises:
+            SparkPipelineError: it cannot be done as asked; the message says what to do.
+        """
+        del overwrite
+        options, columns = self._checked(schema)
+        if options.write_id is not None:
+            raise OptionError(
+                f"option write.id={options.write_id!r} is for batch writes: a streaming query has an id of its "
+                "own, which its checkpoint keeps. Leave it out",
+                option="write.id",
+            )
+        return _WRITERS[options.delivery].stream(options, columns)
+
+    def _checked(self, schema: StructType) -> tuple[SinkOptions, SinkColumns]:
+        options = SinkOptions.parse(self.options)
+        columns = SinkColumns.of(schema, options)
+        if not self._has_travelled:
+            _check_metrics_path(options.metrics_path)
+            check_topics(
+                ProducerConfig.from_mapping(options.producer_settings),
+                _topics_of(options),
+                options.topic_timeout_ms / 1000,
+            )
+        return options, columns
+
+
+def _travelled(options: Mapping[str, str]) -> AioproduceDataSource:
+    """Unpickle a data source."""
+    source = AioproduceDataSource(options)
+    source._has_travelled = True
+    return source
+
+
+def _topics_of(options: SinkOptions) -> list[str]:
+    """The topics that are known before any row is. The default audit topic may be missing: `task` says so."""
+    marks = options.audit_topic if options.stamp else None
+    return [topic for topic in (options.topic, options.dead_letter_topic, marks) if topic is not None]
+
+
+def _check_metrics_path(path: str | None) -> None:
+    if path is None:
+        return
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        problem = f"there is no directory {folder} on the driver"
+    elif os.path.isdir(path):
+        problem = "it is a directory"
+    elif not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        problem = "the driver may not write there"
+    else:
+        return
+    raise OptionError(
+        f"option metrics.path={path!r} cannot be written, {problem}: name a file on the driver's machine",
+        option="metrics.path",
+    )
+
+
+class _AtLeastOnce:
+    """A write of which each record arrives at least once, and bears the id of its original if it comes again.
+
+    Attributes:
+        options: What was asked for.
+        columns: Where the columns are.
+        fresh_id: Names the write where neither Spark nor the option `write.id` does.
+    """
+
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+        self.options = options
+        self.columns = columns
+        self.fresh_id = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
+        """Write one task's rows; all of them are acknowledged when it returns.
+
+        Raises:
+            SparkPipelineError: a row cannot be sent, or was not acknowledged.
+        """
+        from pyspark import TaskContext
+
+        from aioproduce.spark.ids import TaskIdentity
+        from aioproduce.spark.task import write_task
+
+        identity = TaskIdentity.of_context(TaskContext.get())
+        if identity.query_id is None:
+            # A batch write, and not one of `foreachBatch`, which has its query's id.
+            identity = replace(identity, query_id=self.fresh_id)
+        return write_task(self.options, self.columns, iterator, identity)
+
+
+@final
+class AtLeastOnceWriter(_AtLeastOnce, DataSourceArrowWriter):
+    """Of a batch write."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Tell what was written."""
+        tell(summarize(messages, is_aborted=False), self.options.metrics_path)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Tell what was acknowledged of a write that failed: it is in the topic."""
+        tell(summarize(messages, is_aborted=True), self.options.metrics_path)
+
+
+@final
+class AtLeastOnceStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
+    """Of a micro-batch."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Tell what was written."""
+        tell(summarize(messages, is_aborted=False, batch_id=batchId), self.options.metrics_path)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Tell what was acknowledged of a micro-batch that failed: it is in the topic, and comes again."""
+        tell(summarize(messages, is_aborted=True, batch_id=batchId), self.options.metrics_path)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Writers:
+    """The two writers of one way of delivery: of a batch, and of a micro-batch."""
+
+    batch: type[AtLeastOnceWriter]
+    stream: type[AtLeastOnceStreamWriter]
+
+
+_WRITERS: Final[Mapping[str, _Writers]] = {
+    "at_least_once": _Writers(AtLeastOnceWriter, AtLeastOnceStreamWriter)
+}
+"""By the option `delivery`."""
