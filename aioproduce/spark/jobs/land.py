@@ -1,0 +1,393 @@
+"""`python -m aioproduce.spark land`: topics of Kafka into a lake of Parquet files.
+
+What is written where: `aioproduce.spark.layout`; how a batch is written: `landing`; where it begins: `starting`.
+
+Invariants:
+
+1. Everything that can be refused is, before the query starts: topics, checkpoint, lake, offsets.
+2. Killed at any moment and run again: every offset is in the lake once. Spark plans a batch before it runs and
+   commits it afterwards; in between it is done again, and replaces itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from pyspark.sql import functions as F
+
+from aioproduce.audit import DEFAULT_AUDIT_TOPIC
+from aioproduce.spark.checkpoint import read_checkpoint
+from aioproduce.spark.errors import OptionError, TopicError
+from aioproduce.spark.files import files_of, is_local, join, local_path
+from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
+from aioproduce.spark.jobs.running import ExitCode, pairs_of
+from aioproduce.spark.lake import (
+    CheckpointNote,
+    lake_id,
+    landers_of,
+    read_note,
+    remove_incomplete,
+    write_note,
+)
+from aioproduce.spark.landing import SETTINGS as LANDING_SETTINGS
+from aioproduce.spark.landing import Landing
+from aioproduce.spark.layout import STATE_DIRECTORY, Table, read_table
+from aioproduce.spark.starting import Found, Start, check_checkpoint, starting_offsets
+from aioproduce.spark.topic_partitions import TopicPartitions
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+HELP: Final = """Land topics of Kafka in a lake: Parquet files by topic, date and hour (UTC).
+
+Records keep their headers and ids; what is bad goes to the quarantine, with the reason; the marks of the audit
+topic go to a table of their own. Run again it goes on where it was, whatever ended it."""
+
+SETTINGS: Final[dict[str, str]] = dict(LANDING_SETTINGS)
+NEEDS_CONNECTOR: Final = True
+
+_POLL: Final = 1  # second; Spark's own call takes whole ones
+_CODECS: Final = ("zstd", "snappy", "lz4_raw", "gzip", "none")
+
+_FETCH: Final = {
+    # Records by the ten thousand, not by 500, and as much from each broker as a batch of that takes.
+    "kafka.max.poll.records": "10000",
+    "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
+    "kafka.fetch.max.bytes": str(64 * 1024 * 1024),
+    "kafka.receive.buffer.bytes": str(1024 * 1024),
+}
+"""Spark's Kafka source, where the user says nothing else."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LandSummary:
+    """What a run landed.
+
+    Attributes:
+        query_id: The query's.
+        rows: Rows taken from Kafka, of all tables.
+        batches: Micro-batches with rows.
+        quarantined: Rows that went to the quarantine.
+        marks: Rows that went to the table of marks.
+        seconds: From the start of the query to its end.
+        lake: Where.
+        removed: Directories of a query that is gone, which had been left half done.
+    """
+
+    query_id: str
+    rows: int
+    batches: int
+    quarantined: int
+    marks: int
+    seconds: float
+    lake: str
+    removed: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """Landed is landed; bad rows are in the quarantine and no failure."""
+        return ExitCode.DONE
+
+    def lines(self) -> list[str]:
+        """For people."""
+        rate = self.rows / self.seconds if self.seconds else 0.0
+        lines = [
+            f"landed {self.rows:,} rows in {self.batches} batches and {self.seconds:.1f} s ({rate:,.0f} rows/s)"
+            f" in {self.lake}"
+        ]
+        if self.quarantined:
+            lines.append(f"of these in quarantine: {self.quarantined:,} (column `reason` tells why)")
+        if self.marks:
+            lines.append(f"marks of producers: {self.marks:,}")
+        if self.removed:
+            lines.append(f"removed {self.removed} directories that a query which is gone had left half done")
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "job": "land",
+            "query_id": self.query_id,
+            "rows": self.rows,
+            "batches": self.batches,
+            "quarantined": self.quarantined,
+            "marks": self.marks,
+            "seconds": round(self.seconds, 3),
+            "lake": self.lake,
+            "removed": self.removed,
+        }
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the job takes."""
+    what = parser.add_argument_group("from where to where")
+    what.add_argument(
+        "--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="brokers of the cluster"
+    )
+    what.add_argument(
+        "--lake", required=True, metavar="DIR", help="the lake: a local directory, hdfs://, s3a://, ..."
+    )
+    topics = what.add_mutually_exclusive_group(required=True)
+    topics.add_argument("--topics", metavar="T,...", help="topics to land")
+    topics.add_argument(
+        "--topic-pattern", metavar="REGEX", help="topics to land, also those that are made later"
+    )
+    what.add_argument(
+        "--audit-topic",
+        metavar="T",
+        help=f"the topic of the producers' marks; `none` for none (default: {DEFAULT_AUDIT_TOPIC}, if it is there)",
+    )
+    what.add_argument("--checkpoint", metavar="DIR", help="how far it is (default: <lake>/_land/checkpoint)")
+    what.add_argument(
+        "--starting-offsets",
+        default=Start.LAKE.value,
+        metavar="WHERE",
+        help="where a new checkpoint begins: lake (the default: after what the lake holds), earliest, latest, JSON",
+    )
+    how = parser.add_argument_group("how")
+    how.add_argument("--continuous", action="store_true", help="go on for ever; else end when all is landed")
+    how.add_argument(
+        "--trigger", default="10 seconds", help="how often, with --continuous (default: 10 seconds)"
+    )
+    how.add_argument(
+        "--max-offsets",
+        type=int,
+        default=5_000_000,
+        help="offsets in a micro-batch at most (default: 5,000,000)",
+    )
+    how.add_argument(
+        "--min-partitions", type=int, help="tasks of a batch at least (default: the cores that Spark has)"
+    )
+    how.add_argument(
+        "--compression", default="zstd", help="zstd, snappy, lz4_raw, gzip or none (default: zstd)"
+    )
+    how.add_argument(
+        "--zstd-level", type=int, default=1, help="1 to 22 (default: 1; compaction can do better)"
+    )
+    how.add_argument(
+        "--allow-data-loss",
+        action="store_true",
+        help="go on where offsets are gone from Kafka before they were landed, instead of failing",
+    )
+    how.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Kafka's consumer, e.g. security.protocol=SSL; may be repeated",
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A landing that may begin.
+
+    Attributes:
+        lake: Its directory, complete.
+        checkpoint: The query's, complete.
+        plan: What is landed, as the checkpoint will say it.
+        source: The options of Spark's Kafka source.
+        first_batch: The first that this run commits.
+        removed: Directories of a query that is gone, which had been left half done.
+    """
+
+    lake: str
+    checkpoint: str
+    plan: CheckpointNote
+    source: dict[str, str]
+    first_batch: int
+    removed: int
+
+
+def run(args: argparse.Namespace, spark: SparkSession) -> LandSummary:
+    """Land until all that is there is landed, or for ever."""
+    prepared = prepare(args, spark)
+    records = spark.readStream.format("kafka").options(**prepared.source).load()
+    parquet = {"parquet.compression.codec.zstd.level": str(args.zstd_level)}
+    landing = Landing(
+        prepared.lake, prepared.checkpoint, prepared.plan.audit_topic, args.compression, parquet
+    )
+    writer = records.writeStream.foreachBatch(landing.write).option("checkpointLocation", prepared.checkpoint)
+    writer = (
+        writer.trigger(processingTime=args.trigger) if args.continuous else writer.trigger(availableNow=True)
+    )
+    started_at = time.monotonic()
+    totals = _follow(writer.start(), is_quiet=args.quiet or args.json)
+    seconds = time.monotonic() - started_at
+    state = read_checkpoint(prepared.checkpoint, spark)
+    assert state is not None
+    written = (spark, prepared.lake, state.query_id, prepared.first_batch)
+    return LandSummary(
+        query_id=state.query_id,
+        rows=totals.rows,
+        batches=totals.batches,
+        quarantined=_count(Table.QUARANTINE, *written),
+        marks=_count(Table.MARKS, *written),
+        seconds=seconds,
+        lake=prepared.lake,
+        removed=prepared.removed,
+    )
+
+
+def prepare(args: argparse.Namespace, spark: SparkSession) -> Prepared:
+    """Check everything, and say in lake and checkpoint what is about to begin.
+
+    Raises:
+        OptionError: an argument is out of range.
+        TopicError: a topic is missing, or the cluster does not answer.
+        CheckpointError: the checkpoint is not for this, or offsets would be landed twice.
+        LayoutError: the lake is not one.
+    """
+    _check(args)
+    kafka = {f"kafka.{key}": value for key, value in pairs_of(args.kafka, "--kafka").items()}
+    kafka = {**_FETCH, **kafka, "kafka.bootstrap.servers": args.bootstrap_servers}
+    lake = complete(args.lake)
+    checkpoint = complete(args.checkpoint or join(lake, STATE_DIRECTORY, "checkpoint"))
+    cluster = _ask(args, spark, kafka)
+    audit_topic = _audit_topic(args.audit_topic, cluster)
+    files = files_of(lake, spark)
+    plan = CheckpointNote(
+        lake=lake_id(lake, files),
+        topics=(args.topic_pattern,) if args.topic_pattern else _names(args.topics),
+        is_pattern=bool(args.topic_pattern),
+        audit_topic=audit_topic,
+    )
+    found = _find(lake, checkpoint, spark)
+    check_checkpoint(found, plan, checkpoint)
+    starting = starting_offsets(found, args.starting_offsets, cluster.partitions, checkpoint)
+    removed = 0
+    if found.checkpoint is None:
+        gone = {each.query_id: each.batch for each in found.landers if each.query_id not in found.alive}
+        removed = len(remove_incomplete(lake, gone, files)) if gone else 0
+    write_note(checkpoint, plan, files_of(checkpoint, spark))
+    source = {
+        **kafka,
+        "includeHeaders": "true",
+        "startingOffsets": starting,
+        "maxOffsetsPerTrigger": str(args.max_offsets),
+        "minPartitions": str(args.min_partitions or spark.sparkContext.defaultParallelism),
+        "failOnDataLoss": str(not args.allow_data_loss).lower(),
+    }
+    if plan.is_pattern:
+        audit = "" if audit_topic is None else f"|{re.escape(audit_topic)}"
+        source["subscribePattern"] = f"(?:{args.topic_pattern}){audit}"
+    else:
+        source["subscribe"] = ",".join(cluster.partitions)
+    first = 0 if found.checkpoint is None else found.checkpoint.committed + 1
+    return Prepared(lake, checkpoint, plan, source, first, removed)
+
+
+def complete(path: str) -> str:
+    """A local path from the root on, because a checkpoint is found again from elsewhere; others as they are."""
+    return str(local_path(path).absolute()) if is_local(path) else path.rstrip("/")
+
+
+def _check(args: argparse.Namespace) -> None:
+    bounds = {
+        "--max-offsets": (args.max_offsets, 1, None),
+        "--min-partitions": (args.min_partitions, 1, None),
+        "--zstd-level": (args.zstd_level, 1, 22),
+    }
+    for option, (value, least, most) in bounds.items():
+        if value is not None and (value < least or (most is not None and value > most)):
+            reach = f"from {least}" + (f" to {most}" if most is not None else " on")
+            raise OptionError(f"{option} is {value}, and goes {reach}", option=option)
+    if args.compression not in _CODECS:
+        raise OptionError(
+            f"--compression is {args.compression!r}, and takes {', '.join(_CODECS)}", option="--compression"
+        )
+
+
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(sorted({name.strip() for name in text.split(",")} - {""}))
+    if not names:
+        raise OptionError("--topics names no topic", option="--topics")
+    return names
+
+
+def _ask(args: argparse.Namespace, spark: SparkSession, kafka: dict[str, str]) -> TopicPartitions:
+    """The topics that are there of those that are wanted.
+
+    Raises:
+        TopicError: one is missing, or a pattern matches none.
+    """
+    names = () if args.topic_pattern else _names(args.topics)
+    wanted = [*names] if args.audit_topic == "none" else [*names, args.audit_topic or DEFAULT_AUDIT_TOPIC]
+    cluster = TopicPartitions.ask(spark, kafka, wanted, args.topic_pattern)
+    if missing := [name for name in names if name not in cluster.partitions]:
+        raise TopicError(
+            f"there is no topic {', '.join(missing)}: create it, or correct --topics; nothing was landed",
+            topic=missing[0],
+            is_missing=True,
+        )
+    if args.topic_pattern and not set(cluster.partitions) - set(wanted):
+        raise TopicError(
+            f"no topic matches --topic-pattern {args.topic_pattern}: correct it, or create one; nothing was landed",
+            is_missing=True,
+        )
+    return cluster
+
+
+def _audit_topic(named: str | None, cluster: TopicPartitions) -> str | None:
+    """The topic of the marks. By default it may be missing: not every cluster has audited producers."""
+    if named == "none":
+        return None
+    topic = named or DEFAULT_AUDIT_TOPIC
+    if topic in cluster.partitions:
+        return topic
+    if named is None:
+        return None
+    raise TopicError(
+        f"there is no audit topic {named!r}: create it, correct --audit-topic, or say `--audit-topic none`",
+        topic=named,
+        is_missing=True,
+    )
+
+
+def _find(lake: str, checkpoint: str, spark: SparkSession) -> Found:
+    landers = landers_of(lake, files_of(lake, spark))
+    alive = set()
+    for lander in landers:
+        state = read_checkpoint(lander.checkpoint, spark)
+        if state is not None and state.query_id == lander.query_id:
+            alive.add(lander.query_id)
+    return Found(
+        checkpoint=read_checkpoint(checkpoint, spark),
+        note=read_note(checkpoint, files_of(checkpoint, spark)),
+        landers=landers,
+        alive=alive,
+    )
+
+
+def _follow(query: StreamingQuery, *, is_quiet: bool) -> StreamTotals:
+    """Wait for the end of a query, and show how far it is."""
+    totals = StreamTotals()
+    try:
+        with ProgressLine("land", is_quiet=is_quiet) as line:
+            has_ended = False
+            while not has_ended:
+                has_ended = bool(query.awaitTermination(_POLL))
+                for progress in query.recentProgress:
+                    totals.take(json.loads(progress.json))
+                if totals.batch >= 0:
+                    line.show(totals.line())
+    finally:
+        query.stop()
+    return totals
+
+
+def _count(table: Table, spark: SparkSession, lake: str, query_id: str, first: int) -> int:
+    """The rows of a table that this run wrote; Spark reads no more than the footers of the files."""
+    batch = F.col("batch")
+    number = F.substring_index(batch, "-", -1).cast("int")
+    rows = read_table(spark, lake, table)
+    return rows.where(batch.startswith(f"{query_id}-")).where(number >= first).count()

@@ -1,0 +1,104 @@
+"""The line that tells how far a stream is, on standard error, rewritten where that is a terminal.
+
+Invariants:
+
+1. Where standard error is no terminal there is a line every half a minute and nothing to rewrite.
+2. It tells what Spark's progress says; it asks Kafka nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import TextIO
+
+_EVERY: Final = 30.0
+
+
+@final
+class ProgressLine:
+    """A line that is written over; use as a context manager.
+
+    Args:
+        title: What it begins with.
+        is_quiet: Write nothing at all.
+        stream: Standard error by default.
+    """
+
+    __slots__ = ("_is_quiet", "_is_terminal", "_next_at", "_stream", "_title", "_width")
+
+    def __init__(self, title: str, *, is_quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._title = title
+        self._is_quiet = is_quiet
+        self._is_terminal = self._stream.isatty()
+        self._next_at = time.monotonic() + _EVERY
+        self._width = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._width:
+            self._write("\n")
+
+    def show(self, text: str) -> None:
+        """Show how far it is now."""
+        if self._is_quiet:
+            return
+        line = f"{self._title}: {text}"
+        if self._is_terminal:
+            self._write("\r" + line.ljust(self._width))
+            self._width = len(line)
+        elif time.monotonic() >= self._next_at:
+            self._next_at = time.monotonic() + _EVERY
+            self._write(line + "\n")
+
+    def _write(self, text: str) -> None:
+        self._stream.write(text)
+        self._stream.flush()
+
+
+@final
+class StreamTotals:
+    """What the progress of a query's batches adds up to.
+
+    Attributes:
+        rows: Rows taken from the sources.
+        batches: Batches that had any.
+        behind: Offsets that the last batch had left, as Spark knew them; `None` where no source told.
+        batch: The last batch's number; -1 before the first.
+    """
+
+    __slots__ = ("_rate", "batch", "batches", "behind", "rows")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.batches = 0
+        self.batch = -1
+        self.behind: int | None = None
+        self._rate = 0.0
+
+    def take(self, progress: Mapping[str, Any]) -> None:
+        """Add a batch's progress, as `StreamingQueryProgress.json` tells it; one that is known adds nothing."""
+        if progress["batchId"] <= self.batch:
+            return
+        self.batch = int(progress["batchId"])
+        rows = int(progress.get("numInputRows", 0))
+        self.rows += rows
+        self.batches += rows > 0
+        self._rate = float(progress.get("processedRowsPerSecond", 0.0) or 0.0)
+        told = [
+            source.get("metrics", {}).get("maxOffsetsBehindLatest") for source in progress.get("sources", ())
+        ]
+        left = [int(float(each)) for each in told if each is not None]
+        self.behind = sum(left) if left else None
+
+    def line(self) -> str:
+        """For `ProgressLine`."""
+        left = "" if self.behind is None else f", at most {self.behind:,} behind in a partition"
+        return f"batch {self.batch}, {self.rows:,} rows, {self._rate:,.0f} rows/s{left}"

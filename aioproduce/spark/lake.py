@@ -1,0 +1,208 @@
+"""What a lake knows about the queries that land into it, beside its data.
+
+    <lake>/_land/lake.json               the lake's own id: a checkpoint says which lake it is for
+    <lake>/_land/queries/<query id>.json how far a query has come: its last complete batch, and where that ends
+    <checkpoint>/aioproduce-land.json    which lake this checkpoint is for, and what it lands
+
+Written by `landing` after each batch and before Spark commits it. So a lake can say by itself which offsets it
+holds, and a lost checkpoint loses nothing: a new one goes on from there (`starting`).
+
+Invariants:
+
+1. A batch whose number is at most its query's `batch` here is complete: all its directories are in place.
+2. A batch with a higher number is complete or not: the query that it belongs to does it again. Without that query
+   it is removed (`remove_incomplete`).
+3. One small file per query, replaced: nothing grows with the number of batches.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce.spark.checkpoint import format_offsets, parse_offsets
+from aioproduce.spark.errors import LayoutError
+from aioproduce.spark.files import join
+from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from aioproduce.spark.files import Files
+
+VERSION: Final = 1
+"""Of these files; what is newer is refused."""
+
+NOTE_NAME: Final = "aioproduce-land.json"
+
+Offsets = dict[str, dict[int, int]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lander:
+    """A query that lands into a lake.
+
+    Attributes:
+        query_id: Its id.
+        checkpoint: Where its checkpoint was, an absolute path.
+        batch: Its last complete micro-batch; -1 before the first.
+        offsets: Where that ends, by topic and partition.
+    """
+
+    query_id: str
+    checkpoint: str
+    batch: int
+    offsets: Offsets
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CheckpointNote:
+    """What a checkpoint of `land` says about itself.
+
+    Attributes:
+        lake: The id of the lake.
+        topics: What is landed: names in order, or one pattern.
+        is_pattern: Whether it is one.
+        audit_topic: Whose records are marks, or `None`.
+    """
+
+    lake: str
+    topics: tuple[str, ...]
+    is_pattern: bool
+    audit_topic: str | None
+
+
+def lake_id(lake: str, files: Files) -> str:
+    """A lake's id; a lake without one, a new one, is given it.
+
+    Raises:
+        LayoutError: the file that tells it is not one of ours.
+    """
+    path = join(lake, STATE_DIRECTORY, "lake.json")
+    read = _read(path, files)
+    if read is None:
+        read = {"version": VERSION, "id": uuid.uuid4().hex}
+        files.replace(path, json.dumps(read))
+    return str(read["id"])
+
+
+def landers_of(lake: str, files: Files) -> list[Lander]:
+    """The queries that ever landed into a lake.
+
+    Raises:
+        LayoutError: what is written about one cannot be read.
+    """
+    folder = join(lake, STATE_DIRECTORY, "queries")
+    found = []
+    for name in files.names(folder):
+        if name.startswith(".") or not name.endswith(".json"):
+            continue
+        path = join(folder, name)
+        read = _read(path, files)
+        if read is not None:
+            offsets = parse_offsets(json.dumps(read["offsets"]), path)
+            found.append(Lander(read["query_id"], read["checkpoint"], int(read["batch"]), offsets))
+    return found
+
+
+def write_lander(lake: str, lander: Lander, files: Files) -> None:
+    """Say how far a query has come."""
+    told = {
+        "version": VERSION,
+        "query_id": lander.query_id,
+        "checkpoint": lander.checkpoint,
+        "batch": lander.batch,
+        "offsets": json.loads(format_offsets(lander.offsets)),
+    }
+    path = join(lake, STATE_DIRECTORY, "queries", f"{lander.query_id}.json")
+    files.replace(path, json.dumps(told, separators=(",", ":")))
+
+
+def held_offsets(landers: list[Lander]) -> Offsets:
+    """The next offset of each partition that a lake has not: the highest that any query came to."""
+    held: Offsets = {}
+    for lander in landers:
+        for topic, partitions in lander.offsets.items():
+            mine = held.setdefault(topic, {})
+            for number, offset in partitions.items():
+                mine[number] = max(offset, mine.get(number, 0))
+    return held
+
+
+def read_note(checkpoint: str, files: Files) -> CheckpointNote | None:
+    """What a checkpoint says about itself; `None` where it was not made by `land`, or not at all.
+
+    Raises:
+        LayoutError: it cannot be read.
+    """
+    read = _read(join(checkpoint, NOTE_NAME), files)
+    if read is None:
+        return None
+    return CheckpointNote(read["lake"], tuple(read["topics"]), bool(read["is_pattern"]), read["audit_topic"])
+
+
+def write_note(checkpoint: str, note: CheckpointNote, files: Files) -> None:
+    """Say in a checkpoint what it is for."""
+    told = {
+        "version": VERSION,
+        "lake": note.lake,
+        "topics": list(note.topics),
+        "is_pattern": note.is_pattern,
+        "audit_topic": note.audit_topic,
+    }
+    files.replace(join(checkpoint, NOTE_NAME), json.dumps(told))
+
+
+def remove_incomplete(lake: str, complete: Mapping[str, int], files: Files) -> list[str]:
+    """Remove what queries that are gone have left half done: batches above their last complete one.
+
+    Args:
+        lake: The lake.
+        complete: The last complete batch of each such query, by its id.
+        files: Its file system.
+
+    Returns:
+        The directories that were removed, relative to the lake.
+    """
+    removed = []
+    for path, name in _batch_directories(lake, files):
+        landed = LandedBatch.parse(name)
+        if landed is not None and landed.number > complete.get(landed.query_id, landed.number):
+            files.delete(join(lake, path))
+            removed.append(path)
+    return removed
+
+
+def _batch_directories(lake: str, files: Files) -> Iterator[tuple[str, str]]:
+    """Each directory `batch=...` of a lake, relative to it, and the batch's name."""
+    levels = ("table=", "topic=", "date=", "hour=", "batch=")
+    paths = [""]
+    for level in levels:
+        paths = [
+            f"{path}/{name}" if path else name
+            for path in paths
+            for name in files.names(join(lake, path))
+            if name.startswith(level)
+        ]
+    for path in paths:
+        yield path, path.rpartition("/batch=")[2]
+
+
+def _read(path: str, files: Files) -> dict[str, Any] | None:
+    text = files.read(path)
+    if text is None:
+        return None
+    try:
+        read: dict[str, Any] = json.loads(text)
+        version = int(read["version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise LayoutError(
+            f"{path} is not what aioproduce wrote: restore it, or ask who changed it", path=path
+        ) from error
+    if version > VERSION:
+        raise LayoutError(f"{path} is of a newer aioproduce (version {version}): update this one", path=path)
+    return read

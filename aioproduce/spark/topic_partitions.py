@@ -1,0 +1,84 @@
+"""Which topics a cluster has, and their partitions: asked by a job before it reads, by the connector's own client.
+
+That client, because it takes the same settings (`kafka.security.protocol` and so on) as the reading that follows.
+
+Invariants:
+
+1. Asking creates nothing.
+2. A cluster that does not answer is an error within the time-out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self, final
+
+from py4j.protocol import Py4JJavaError
+
+from aioproduce.spark.errors import TopicError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark.sql import SparkSession
+
+_TIMEOUT_MS: Final = 30_000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TopicPartitions:
+    """The topics of a cluster that a job may read.
+
+    Attributes:
+        partitions: The numbers of each topic's partitions.
+    """
+
+    partitions: Mapping[str, Sequence[int]]
+
+    @classmethod
+    def ask(
+        cls, spark: SparkSession, kafka: Mapping[str, str], topics: Sequence[str], pattern: str | None = None
+    ) -> Self:
+        """Ask for some topics, and for those that a pattern matches; what is not there is not in the answer.
+
+        Args:
+            spark: A session with the connector.
+            kafka: The options of the source: `kafka.` and the consumer's settings.
+            topics: Names.
+            pattern: A regular expression of Java's, for whole names.
+
+        Raises:
+            TopicError: the cluster did not answer.
+        """
+        jvm: Any = spark.sparkContext._jvm
+        settings = jvm.java.util.Properties()
+        for key, value in kafka.items():
+            settings.setProperty(key.removeprefix("kafka."), value)
+        settings.setProperty("default.api.timeout.ms", str(_TIMEOUT_MS))
+        settings.setProperty("request.timeout.ms", str(_TIMEOUT_MS // 2))
+        try:
+            client = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
+            try:
+                there = set(client.listTopics().names().get())
+                chosen = {topic for topic in topics if topic in there}
+                if pattern is not None:
+                    matches = jvm.java.util.regex.Pattern.matches
+                    chosen |= {topic for topic in there if matches(pattern, topic)}
+                told = client.describeTopics(jvm.java.util.HashSet(sorted(chosen))).allTopicNames().get()
+                return cls(
+                    {
+                        topic: tuple(each.partition() for each in told[topic].partitions())
+                        for topic in sorted(chosen)
+                    }
+                )
+            finally:
+                client.close()
+        except Py4JJavaError as error:
+            cause = error.java_exception
+            said = (cause.getCause() or cause).toString()
+            servers = kafka["kafka.bootstrap.servers"]
+            raise TopicError(
+                f"the brokers {servers} did not tell which topics there are ({said}): check --bootstrap-servers and"
+                " the settings of --kafka from this machine"
+            ) from error
