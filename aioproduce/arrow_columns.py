@@ -69,6 +69,36 @@ class Columns:
         return len(self.values)
 
 
+@final
+class ReadyRows:
+    """Arrow data that is converted beforehand, in another thread say, and taken by `send_arrow()` as it is.
+
+    Args:
+        batch: A `pyarrow.RecordBatch` with the usual names.
+        has_topic: Whether the topic is given when it is sent.
+        encoded: The headers of all rows as `record_batch.encode_headers()` writes them, each row's as wide as the
+            others': how wide, and the rows one behind the other. The batch has no column of headers then.
+
+    Raises:
+        ArrowColumnError: a column is missing, or cannot be sent.
+        MissingExtraError: pyarrow is missing.
+    """
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, batch: Any, *, has_topic: bool, encoded: tuple[int, Any] | None = None) -> None:
+        self.pieces = list(arrow_pieces(batch, {}, has_topic=has_topic))
+        if encoded is None:
+            return
+        width, rows = encoded
+        view = memoryview(rows).cast("B")
+        start = 0
+        for columns, _ in self.pieces:
+            stop = start + len(columns)
+            columns.headers = HeaderColumn.of_encoded(stop - start, width, view[start * width : stop * width])
+            start = stop
+
+
 def arrow_pieces(
     data: object, names: Mapping[str, str], *, has_topic: bool
 ) -> Iterator[tuple[Columns, list[TopicRun] | None]]:

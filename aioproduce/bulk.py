@@ -24,7 +24,7 @@ from aioproduce._native.columns import ByteColumn
 from aioproduce._native.record_batch import encode_headers
 from aioproduce._native.record_span import span_of_batch
 from aioproduce._native.topic_appender import NO_PARTITION
-from aioproduce.arrow_columns import Columns, arrow_pieces
+from aioproduce.arrow_columns import Columns, ReadyRows, arrow_pieces
 from aioproduce.batch_builder import BatchBuilder, BatchPartitions
 from aioproduce.core.record_input import RecordInput, check_topic, header_list, serialize, timestamp_ms
 from aioproduce.deliveries import Deliveries
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import BatchResult, DeliveryCallback, DeliveryFuture
     from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.arrow_columns import TopicRun
     from aioproduce.interceptors import Interceptors
     from aioproduce.producer_life import ProducerLife
     from aioproduce.records import Header, Headers
@@ -340,7 +341,11 @@ class Bulk:
     ) -> Deliveries:
         """As `Producer.send_arrow()`."""
         self._life.check_callable()
-        pieces = arrow_pieces(data, names or {}, has_topic=topic is not None)
+        pieces: Iterable[tuple[Columns, list[TopicRun] | None]]
+        if isinstance(data, ReadyRows):
+            pieces = data.pieces
+        else:
+            pieces = arrow_pieces(data, names or {}, has_topic=topic is not None)
         deliveries = Deliveries()
         try:
             defaults = Defaults(

@@ -30,6 +30,21 @@ def _read_nullable(view: memoryview, position: int) -> tuple[bytes | None, int]:
     return bytes(view[position : position + size]), position + size
 
 
+def _read_headers(view: memoryview, position: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    count, position = _read_varint(view, position)
+    headers = []
+    for _ in range(count):
+        name, position = _read_nullable(view, position)
+        value, position = _read_nullable(view, position)
+        headers.append(((name or b"").decode(), value))
+    return headers, position
+
+
+def decode_headers(encoded: bytes) -> list[tuple[str, bytes | None]]:
+    """Headers as a record has them, their count first."""
+    return _read_headers(memoryview(encoded), 0)[0]
+
+
 def read_record(view: memoryview, position: int, base_timestamp: int) -> tuple[Record, int]:
     """The record at a position, and where the next one begins."""
     _, position = _read_varint(view, position)
@@ -37,12 +52,7 @@ def read_record(view: memoryview, position: int, base_timestamp: int) -> tuple[R
     _, position = _read_varint(view, position)
     key, position = _read_nullable(view, position)
     value, position = _read_nullable(view, position)
-    count, position = _read_varint(view, position)
-    headers = []
-    for _ in range(count):
-        name, position = _read_nullable(view, position)
-        header_value, position = _read_nullable(view, position)
-        headers.append(((name or b"").decode(), header_value))
+    headers, position = _read_headers(view, position)
     # Modulo 2**64 like the delta.
     timestamp = (base_timestamp + delta + 2**63) % 2**64 - 2**63
     return (timestamp, key, value, tuple(headers)), position

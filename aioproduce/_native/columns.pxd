@@ -37,4 +37,7 @@ cdef class HeaderColumn:
     cdef bytearray _room
     cdef unsigned char* _at
     cdef Py_ssize_t _size
+    cdef Py_ssize_t _width
+    cdef unsigned char* _encoded
     cdef int locate(self, Py_ssize_t index) except? -1
+    cdef int _encode(self, Py_ssize_t index) except? -1

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aioproduce._native._record_reading import decode_headers
+
 if TYPE_CHECKING:
     from aioproduce._native import _cython_shadow as cython
     from aioproduce._native.record_writer import part_size, put_part, put_unsigned, unsigned_size
@@ -365,6 +367,7 @@ class HeaderColumn:
 
     __slots__ = (
         "_at",
+        "_encoded",
         "_has_validity",
         "_kept",
         "_length",
@@ -375,6 +378,7 @@ class HeaderColumn:
         "_size",
         "_validity",
         "_values",
+        "_width",
     )
 
     _kept: list[memoryview]
@@ -388,6 +392,9 @@ class HeaderColumn:
     _room: bytearray
     _at: cython.p_uchar
     _size: cython.Py_ssize_t
+    # Where all rows' headers are encoded already: how wide a row is, and the rows.
+    _width: cython.Py_ssize_t
+    _encoded: cython.p_uchar
 
     def __init__(
         self, length: int, row: int, validity: object, offsets: object, names: ByteColumn, values: ByteColumn
@@ -401,6 +408,7 @@ class HeaderColumn:
         self._values = values
         self._room = bytearray()
         self._size = 0
+        self._width = 0
         self._has_validity = False
         if not cython.compiled:
             self._at = self._room
@@ -414,6 +422,33 @@ class HeaderColumn:
             self._kept.append(view)
             self._offsets = _ints_at(view)
 
+    @staticmethod
+    def of_encoded(length: int, width: int, data: object) -> HeaderColumn:
+        """Headers that are encoded already, and as wide in each row: a stamp, say.
+
+        Args:
+            length: How many rows.
+            width: Bytes of each row's headers, as `record_batch.encode_headers()` writes them.
+            data: The rows, one behind the other.
+
+        Raises:
+            ValueError: a row has no bytes, or the buffer is too short for so many rows.
+        """
+        column = HeaderColumn(0, 0, None, b"", ByteColumn(), ByteColumn())
+        column._set_encoded(length, width, data)
+        return column
+
+    def _set_encoded(self, length: int, width: int, data: object) -> None:
+        if length < 0 or width <= 0:
+            raise ValueError(
+                f"{length} rows of headers of {width} bytes each: they are encoded, so of some bytes"
+            )
+        view = _view_of(data, 1, length * width)
+        self._kept.append(view)
+        self._encoded = _bytes_at(view)
+        self._length = length
+        self._width = width
+
     def __len__(self) -> int:
         return self._length
 
@@ -426,6 +461,12 @@ class HeaderColumn:
         """
         if not 0 <= index < self._length:
             raise IndexError(f"row {index} of {self._length}")
+        if self._width:
+            if cython.compiled:
+                row: cython.p_uchar = cython.address(self._encoded[index * self._width])
+                return decode_headers(bytes(row[: self._width]))
+            else:
+                return decode_headers(bytes(self._encoded[index * self._width : (index + 1) * self._width]))
         if self._has_validity and not _is_set(self._validity, self._row + index):
             return None
         begin: int = self._offsets[self._row + index]
@@ -443,7 +484,19 @@ class HeaderColumn:
     @cython.cfunc
     @cython.exceptval(-1)
     def locate(self, index: cython.Py_ssize_t) -> cython.int:
-        """Encode a row's headers: they are `_size` bytes from `_at` on, or 0 where there are none."""
+        """A row's headers, encoded: they are `_size` bytes from `_at` on, or 0 where there are none."""
+        if self._width:
+            self._size = self._width
+            if cython.compiled:
+                self._at = cython.address(self._encoded[index * self._width])
+            else:
+                self._at = self._encoded[index * self._width : (index + 1) * self._width]
+            return FOUND
+        return self._encode(index)
+
+    @cython.cfunc
+    @cython.exceptval(-1)
+    def _encode(self, index: cython.Py_ssize_t) -> cython.int:
         begin: cython.Py_ssize_t
         end: cython.Py_ssize_t
         each: cython.Py_ssize_t

@@ -51,7 +51,7 @@ class Runtime:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._loop = asyncio.new_event_loop()
+        self._loop = _new_loop()
         self._producers: dict[ProducerKey, Producer] = {}
         self._pending: WeakSet[concurrent.futures.Future[Any]] = WeakSet()
         self._has_ended = False
@@ -161,6 +161,15 @@ class Runtime:
             self._loop.close()
         if Runtime._here is self:
             Runtime._here = None
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """The loop of uvloop where that is installed: asyncio's own copies what a socket does not take at once."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 async def _started(key: ProducerKey) -> Producer:

@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aioproduce.arrow_columns import ReadyRows
 from aioproduce.errors import (
     ArrowColumnError,
     BrokerRejectedError,
@@ -62,8 +63,10 @@ class Rows:
             `partition`, `timestamp`.
         numbers: The number of each row within the task.
         size: Bytes of keys and values.
-        added_headers: How many of each row's headers, its last ones, are the sink's.
+        added_headers: How many of each row's headers in `batch`, its last ones, are the sink's.
         stamps: Each row's stamp, or None.
+        encoded: Each row's headers as a record has them, where `batch` has none.
+        ready: What is sent, where it was made beforehand.
     """
 
     batch: Any
@@ -71,30 +74,57 @@ class Rows:
     size: int = 0
     added_headers: int = 0
     stamps: np.ndarray[Any, Any] | None = None
+    encoded: np.ndarray[Any, Any] | None = None
+    ready: ReadyRows | None = None
 
     def __len__(self) -> int:
         return len(self.numbers)
 
+    def make_ready(self, *, has_topic: bool) -> ReadyRows:
+        """What `send_arrow()` takes; made once."""
+        if self.ready is None:
+            encoded = None if self.encoded is None else (self.encoded.shape[1], self.encoded)
+            self.ready = ReadyRows(self.batch, has_topic=has_topic, encoded=encoded)
+        return self.ready
+
     def part(self, start: int, stop: int | None = None) -> Rows:
         """Some of them that follow each other."""
         end = len(self) if stop is None else stop
-        return Rows(
-            self.batch.slice(start, end - start),
-            self.numbers[start:end],
-            0,
-            self.added_headers,
-            None if self.stamps is None else self.stamps[start:end],
-        )
+        return self._some(self.batch.slice(start, end - start), slice(start, end))
 
     def take(self, places: Sequence[int]) -> Rows:
         """Some of them, by their places."""
         at = np.array(places, dtype=np.int64)
+        return self._some(self.batch.take(pa.array(at)), at)
+
+    def _some(self, batch: Any, at: slice | np.ndarray[Any, Any]) -> Rows:
         return Rows(
-            self.batch.take(pa.array(at)),
+            batch,
             self.numbers[at],
-            0,
-            self.added_headers,
-            None if self.stamps is None else self.stamps[at],
+            added_headers=self.added_headers,
+            stamps=None if self.stamps is None else self.stamps[at],
+            encoded=None if self.encoded is None else self.encoded[at],
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Rows]) -> Rows:
+        """Rows of one Arrow batch, put together again."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+
+        def of(name: str) -> np.ndarray[Any, Any] | None:
+            arrays = [array for part in parts if (array := getattr(part, name)) is not None]
+            return np.concatenate(arrays) if arrays else None
+
+        numbers = of("numbers")
+        assert numbers is not None
+        return Rows(
+            pa.concat_batches([part.batch for part in parts]),
+            numbers,
+            added_headers=first.added_headers,
+            stamps=of("stamps"),
+            encoded=of("encoded"),
         )
 
     def column(self, name: str) -> Any:
@@ -153,7 +183,7 @@ class TaskSending:
         policy: `fail`, `dead_letter` or `drop`: what becomes of a row that can never be sent.
         dead_letters: Where they go under `dead_letter`.
         bound: Seconds that a `send()` may take.
-        headers: Of all rows, where there is no column `headers`.
+        headers: Of all rows that bring none.
     """
 
     __slots__ = ("_bound", "_dead_letters", "_headers", "_missing", "_policy", "_producer", "_topic", "_turn")
@@ -222,8 +252,8 @@ class TaskSending:
             try:
                 deliveries = await self._producer.send_arrow(
                     self._topic,
-                    rows.batch,
-                    headers=None if rows.column("headers") is not None else self._headers,
+                    rows.make_ready(has_topic=self._topic is not None),
+                    headers=self._headers,
                 )
             except PartialSendError as error:
                 cause = error.__cause__
@@ -274,19 +304,7 @@ class TaskSending:
                     self._refuse(rows, place, error, dead)
             if blameless:
                 again.append(rows.take(blameless))
-        if not again:
-            return None
-        if len(again) == 1:
-            return again[0]
-        return Rows(
-            pa.concat_batches([rows.batch for rows in again]),
-            np.concatenate([rows.numbers for rows in again]),
-            0,
-            again[0].added_headers,
-            None
-            if again[0].stamps is None
-            else np.concatenate([rows.stamps for rows in again if rows.stamps is not None]),
-        )
+        return Rows.joined(again) if again else None
 
     def _refuse(self, rows: Rows, place: int, error: ProducerError, dead: list[DeadRow]) -> None:
         """A row cannot be sent: as the policy says, if this is one for it.

@@ -1,12 +1,13 @@
 """The headers of an Arrow batch: the stamp of each row, the static ones, and those of the DataFrame.
 
-Called by `task` in the thread that reads Spark's iterator, once an Arrow batch. What comes out is one Arrow array,
-which `send_arrow()` reads at native speed; numpy writes the stamps, so no row costs an object.
+Called by `task` in the thread that reads Spark's iterator, once an Arrow batch. Where the DataFrame has no headers
+of its own, all rows' are as wide, and are encoded here as a record has them: numpy writes the numbers, and what
+appends the rows copies the rest. With headers of its own they are one Arrow array.
 
 Invariants:
 
 1. A stamp is `aioproduce.audit.stamp.pack_stamp(producer_id, row)` for each row, byte for byte.
-2. What does not depend on the rows (names, offsets) is made once for the largest Arrow batch so far, and sliced.
+2. No row costs an object, but for those with headers of their own or with ids from a column.
 3. A row that has a header `ap.id` of its own is refused: two stamps would make its id a matter of taste.
 """
 
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aioproduce._native.record_batch import encode_headers
 from aioproduce.audit.stamp import STAMP_HEADER, STAMP_SIZE
 from aioproduce.spark.errors import StampHeaderError
 from aioproduce.spark.ids import TASK_ID_SIZE, record_id
@@ -26,16 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SEQUENCE_TYPE: Final = np.dtype(">u8")
-_NAME: Final = STAMP_HEADER.encode()
-
-
-def stamps_of_rows(producer_id: bytes, first_row: int, count: int) -> np.ndarray[Any, Any]:
-    """The stamps of rows that follow each other: an array of `count` times 24 bytes."""
-    stamps = np.empty((count, STAMP_SIZE), dtype=np.uint8)
-    stamps[:, :TASK_ID_SIZE] = np.frombuffer(producer_id, dtype=np.uint8)
-    numbers = np.arange(first_row, first_row + count, dtype=_SEQUENCE_TYPE)
-    stamps[:, TASK_ID_SIZE:] = numbers.view(np.uint8).reshape(count, STAMP_SIZE - TASK_ID_SIZE)
-    return stamps
 
 
 def stamps_of_column(ids: Any, scope: str) -> np.ndarray[Any, Any]:
@@ -72,62 +64,90 @@ class HeaderMaker:
         static: Headers of every row, before its stamp.
     """
 
-    __slots__ = ("_capacity", "_name_offsets", "_names", "_row_offsets", "_static", "_value_offsets")
+    __slots__ = ("_static",)
 
     def __init__(self, static: Sequence[tuple[str, bytes]] = ()) -> None:
-        self._static = [(name.encode(), value) for name, value in static]
-        self._capacity = 0
+        self._static = list(static)
 
-    def headers(self, own: Any, stamps: np.ndarray[Any, Any] | None, count: int) -> Any:
-        """The headers of some rows.
+    @property
+    def has_static(self) -> bool:
+        """Whether rows get headers even without a stamp."""
+        return bool(self._static)
+
+    def numbered(self, producer_id: bytes, first_row: int, count: int) -> np.ndarray[Any, Any]:
+        """The headers of rows that follow each other, encoded: a row's stamp is its last 24 bytes.
 
         Args:
-            own: The DataFrame's, an Arrow list of structs of key and value; or None.
-            stamps: As `stamps_of_rows()`, or None for none.
+            producer_id: 16 bytes.
+            first_row: The number of the first.
             count: How many rows.
 
         Returns:
-            An Arrow array of lists of structs; None where no row has a header.
+            As many rows of bytes, all of a width.
+        """
+        row = self._encoded(producer_id + bytes(_SEQUENCE_TYPE.itemsize))
+        width = len(row)
+        content = bytearray(row * count)
+        sequences: np.ndarray[Any, Any] = np.ndarray(
+            count,
+            dtype=_SEQUENCE_TYPE,
+            buffer=content,
+            offset=width - _SEQUENCE_TYPE.itemsize,
+            strides=(width,),
+        )
+        sequences[:] = np.arange(first_row, first_row + count, dtype=np.uint64)
+        return np.frombuffer(content, dtype=np.uint8).reshape(count, width)
+
+    def stamped(self, stamps: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The headers of rows with these stamps, as `numbered()`."""
+        row = self._encoded(bytes(STAMP_SIZE))
+        content = np.frombuffer(bytearray(row * len(stamps)), dtype=np.uint8).reshape(len(stamps), len(row))
+        content[:, -STAMP_SIZE:] = stamps
+        return content
+
+    def _encoded(self, stamp: bytes) -> bytes:
+        return encode_headers([*self._static, (STAMP_HEADER, stamp)])
+
+    def joined(self, own: Any, stamps: np.ndarray[Any, Any] | None) -> Any:
+        """The DataFrame's own headers with the static ones and the stamps behind them.
+
+        Args:
+            own: An Arrow list of structs of key and value.
+            stamps: A row of 24 bytes for each, or None for none.
+
+        Returns:
+            An Arrow array of lists of structs.
 
         Raises:
             StampHeaderError: a row has a header `ap.id` of its own, and gets a stamp.
         """
-        if stamps is None and not self._static:
-            return own
-        added = self._added(stamps, count)
-        if own is None:
-            return added
         if stamps is not None:
             _check_names(own)
-        return _joined_lists(own, added)
+        elif not self._static:
+            return own
+        return _joined_lists(own, self._added(stamps, len(own)))
 
     def _added(self, stamps: np.ndarray[Any, Any] | None, count: int) -> Any:
-        names = [name for name, _ in self._static]
+        names = [name.encode() for name, _ in self._static]
         sizes = [len(value) for _, value in self._static]
-        if stamps is not None:
-            names.append(_NAME)
-            sizes.append(STAMP_SIZE)
-        if count > self._capacity:
-            self._grow(count, names, sizes)
         constant = b"".join(value for _, value in self._static)
-        content = stamps
-        if constant or stamps is None:
-            content = np.empty((count, sum(sizes)), dtype=np.uint8)
-            content[:, : len(constant)] = np.frombuffer(constant, dtype=np.uint8)
-            if stamps is not None:
-                content[:, len(constant) :] = stamps
+        content = np.frombuffer(bytearray(constant * count), dtype=np.uint8).reshape(count, len(constant))
+        if stamps is not None:
+            names.append(STAMP_HEADER.encode())
+            sizes.append(STAMP_SIZE)
+            content = np.hstack([content, stamps])
         each = len(names) * count
-        keys = pa.Array.from_buffers(pa.string(), each, [None, self._name_offsets, self._names])
-        values = pa.Array.from_buffers(pa.binary(), each, [None, self._value_offsets, pa.py_buffer(content)])
+        keys = pa.Array.from_buffers(
+            pa.string(),
+            each,
+            [None, _offsets([len(name) for name in names], count), pa.py_buffer(b"".join(names) * count)],
+        )
+        values = pa.Array.from_buffers(
+            pa.binary(), each, [None, _offsets(sizes, count), pa.py_buffer(np.ascontiguousarray(content))]
+        )
         pairs = pa.StructArray.from_arrays([keys, values], names=["key", "value"])
-        return pa.Array.from_buffers(pa.list_(pairs.type), count, [None, self._row_offsets], children=[pairs])
-
-    def _grow(self, count: int, names: list[bytes], sizes: list[int]) -> None:
-        self._capacity = count
-        self._names = pa.py_buffer(b"".join(names) * count)
-        self._name_offsets = _offsets([len(name) for name in names], count)
-        self._value_offsets = _offsets(sizes, count)
-        self._row_offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(len(names)))
+        starts = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(len(names)))
+        return pa.Array.from_buffers(pa.list_(pairs.type), count, [None, starts], children=[pairs])
 
 
 def _offsets(sizes: list[int], count: int) -> Any:
@@ -137,10 +157,8 @@ def _offsets(sizes: list[int], count: int) -> Any:
 
 
 def _check_names(own: Any) -> None:
-    pairs = own.flatten()
-    names = pairs.field(0)
-    found = pc.index(names, pa.scalar(STAMP_HEADER, names.type)).as_py()
-    if found >= 0:
+    names = own.flatten().field("key")
+    if pc.index(names, pa.scalar(STAMP_HEADER, names.type)).as_py() >= 0:
         raise StampHeaderError(
             f"column 'headers' holds a header {STAMP_HEADER!r}, and the sink adds one of its own: take it out of "
             "the column, or keep it with option 'stamp' = 'off', or give the ids by option 'id.column'"

@@ -24,22 +24,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from aioproduce.audit.stamp import STAMP_SIZE
 from aioproduce.config import ProducerConfig
 from aioproduce.spark.dead_letters import DeadLetters
-from aioproduce.spark.errors import ColumnError, RowError, SparkPipelineError, WriteError
+from aioproduce.spark.errors import RowError, SparkPipelineError, WriteError
 from aioproduce.spark.marks import closing_mark, publish
 from aioproduce.spark.order import sorted_rows
 from aioproduce.spark.pacing import Pacer
 from aioproduce.spark.report import TaskReport
 from aioproduce.spark.runtime import Runtime
 from aioproduce.spark.sending import Outcome, Rows, TaskSending
-from aioproduce.spark.stamping import HeaderMaker, stamps_of_column, stamps_of_rows
+from aioproduce.spark.stamping import HeaderMaker, stamps_of_column
 
 if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Iterable
 
     from aioproduce.producer import Producer
+    from aioproduce.spark.columns import SinkColumns
     from aioproduce.spark.ids import TaskIdentity
     from aioproduce.spark.options import SinkOptions
 
@@ -50,13 +52,13 @@ _GRACE: Final = 15.0
 
 
 def write_task(
-    options: SinkOptions, columns: object, batches: Iterable[Any], identity: TaskIdentity
+    options: SinkOptions, columns: SinkColumns, batches: Iterable[Any], identity: TaskIdentity
 ) -> TaskReport:
     """Write the rows of one task.
 
     Args:
         options: What the write was asked for.
-        columns: What the driver made of the schema; names are found in the batches themselves.
+        columns: Which column of the batches is what.
         batches: `pyarrow.RecordBatch`es, as Spark hands them over.
         identity: Which task this is.
 
@@ -68,10 +70,9 @@ def write_task(
         WriteError: not all rows were acknowledged.
         SparkPipelineError: as the errors' tree says.
     """
-    del columns
     runtime = Runtime.here()
     try:
-        return _Task(options, identity, runtime).write(batches)
+        return _Task(options, columns, identity, runtime).write(batches)
     except BaseException:
         runtime.drop(options.kafka)
         raise
@@ -85,6 +86,7 @@ class _Task:
         "_acks",
         "_batches",
         "_bound",
+        "_columns",
         "_headers",
         "_identity",
         "_next_row",
@@ -99,8 +101,11 @@ class _Task:
         "_under_way",
     )
 
-    def __init__(self, options: SinkOptions, identity: TaskIdentity, runtime: Runtime) -> None:
+    def __init__(
+        self, options: SinkOptions, columns: SinkColumns, identity: TaskIdentity, runtime: Runtime
+    ) -> None:
         self._options = options
+        self._columns = columns
         self._identity = identity
         self._runtime = runtime
         self._bound = ProducerConfig.from_mapping(dict(options.kafka)).delivery_timeout
@@ -209,38 +214,51 @@ class _Task:
         first = self._next_row
         self._next_row += count
         self._batches += 1
-        found = {name.lower(): batch.column(place) for place, name in enumerate(batch.schema.names)}
-        stamps = self._stamps(found, first, count)
-        columns = {role: found[role] for role in _ROLES if role in found}
-        if "value" not in columns:
-            raise ColumnError("there is no column 'value': name the payload so in the query", column="value")
-        if self._options.topic is not None:
-            columns.pop("topic", None)
-        own = columns.pop("headers", None)
-        if stamps is not None or own is not None:
-            columns["headers"] = self._headers.headers(own, stamps, count)
-        return Rows(
-            pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns)),
+        columns = {
+            role: batch.column(place)
+            for role in _ROLES
+            if (place := getattr(self._columns, role)) is not None
+        }
+        rows = Rows(
+            None,
             np.arange(first, first + count),
             _size(columns["value"]) + _size(columns.get("key")),
-            0 if stamps is None and own is None else len(self._options.headers) + (stamps is not None),
-            stamps,
         )
+        ids = None if self._columns.id is None else batch.column(self._columns.id)
+        self._put_headers(rows, columns, ids, count)
+        rows.batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        rows.make_ready(has_topic=self._options.topic is not None)
+        return rows
 
-    def _stamps(self, found: dict[str, Any], first: int, count: int) -> np.ndarray[Any, Any] | None:
+    def _put_headers(self, rows: Rows, columns: dict[str, Any], ids: Any, count: int) -> None:
+        """Stamps and static headers: encoded, or behind those of the DataFrame."""
+        own = columns.get("headers")
+        first = int(rows.numbers[0])
         if not self._options.stamp:
-            return None
-        name = self._options.id_column
-        if name is None:
-            return stamps_of_rows(self._producer_id, first, count)
-        if name.lower() not in found:
-            raise ColumnError(
-                f"there is no column {name!r}, which option 'id.column' names: name another, or leave it out",
-                column=name,
+            if own is not None:
+                columns["headers"] = self._headers.joined(own, None)
+                rows.added_headers = len(self._options.headers)
+            return
+        if own is None:
+            rows.encoded = (
+                self._headers.numbered(self._producer_id, first, count)
+                if ids is None
+                else self._headers.stamped(self._stamps_of_column(ids, first))
             )
-        ids = found[name.lower()]
+            rows.stamps = rows.encoded[:, -STAMP_SIZE:]
+            return
+        rows.stamps = (
+            HeaderMaker().numbered(self._producer_id, first, count)[:, -STAMP_SIZE:]
+            if ids is None
+            else self._stamps_of_column(ids, first)
+        )
+        columns["headers"] = self._headers.joined(own, rows.stamps)
+        rows.added_headers = len(self._options.headers) + 1
+
+    def _stamps_of_column(self, ids: Any, first: int) -> np.ndarray[Any, Any]:
         if ids.null_count:
             row = first + pc.index(ids.is_null(), True).as_py()
+            name = self._options.id_column
             raise RowError(
                 f"row {row} has a null in column {name!r}, which option 'id.column' takes ids from: filter such "
                 "rows out, or give them ids",

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from aioproduce.spark.columns import SinkColumns
 from aioproduce.spark.ids import TaskIdentity
 from aioproduce.spark.options import SinkOptions
 from aioproduce.spark.runtime import Runtime
@@ -49,7 +51,13 @@ def rows(count: int, batch_size: int = 100, **columns: Any) -> list[pa.RecordBat
 
 
 def write(options: SinkOptions, batches: Iterable[Any], task: TaskIdentity | None = None) -> TaskReport:
-    return write_task(options, None, iter(batches), task or identity())
+    held = list(batches)
+    return write_task(options, columns_of(held[0].schema, options), iter(held), task or identity())
+
+
+def columns_of(schema: Any, options: SinkOptions) -> SinkColumns:
+    """What the driver makes of the schema."""
+    return SinkColumns.of(from_arrow_schema(schema), options)
 
 
 def by_value(found: ClusterThread, topic: str = "t") -> dict[bytes | None, dict[str, bytes | None]]:

@@ -312,6 +312,32 @@ def test_header_offsets_that_point_outside_and_null_names(build: str) -> None:
         assert len(append(batches, batches.of_list([b"v"]), partition=0, headers=headers)) == 0
 
 
+def test_headers_that_are_encoded_already(build: str) -> None:
+    batches = OpenBatches(build)
+    batches.open(0)
+    rows = [[("ap.id", b"%024d" % row), ("n", None), ("é", b"")] for row in range(5)]
+    # By hand, from the format: the count, then each name and value behind its length, all as zigzag varints.
+    encoded = b"".join(b"\x06\x0aap.id\x30%024d\x02n\x01\x04\xc3\xa9\x00" % row for row in range(5))
+    headers = batches.columns.HeaderColumn.of_encoded(5, len(encoded) // 5, encoded)
+    assert [headers.at(row) for row in range(5)] == rows
+    assert len(headers) == 5
+    span = append(batches, batches.of_list(list(VALUES)), partition=0, headers=headers, start=1)
+    assert len(span) == 4
+    assert batches.records()[0] == [(7, None, VALUES[row], tuple(rows[row])) for row in range(1, 5)]
+    with pytest.raises(IndexError):
+        headers.at(5)
+
+
+def test_encoded_headers_of_no_bytes_or_in_too_little_memory(build: str) -> None:
+    columns = OpenBatches(build).columns
+    for length, width in ((2, 0), (2, -1), (-1, 8)):
+        with pytest.raises(ValueError, match="of some bytes"):
+            columns.HeaderColumn.of_encoded(length, width, bytes(80))
+    with pytest.raises(ValueError, match="too short"):
+        columns.HeaderColumn.of_encoded(2, 8, bytes(15))
+    assert len(columns.HeaderColumn.of_encoded(0, 8, b"")) == 0
+
+
 @pytest.mark.parametrize("part", ["validity", "offsets"])
 def test_a_buffer_that_is_too_short(build: str, part: str) -> None:
     columns = OpenBatches(build).columns
