@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 JOBS: Final = {
     "land": "Kafka -> lake: Parquet by topic, date and hour",
+    "audit": "what is lost, duplicated or in conflict in a lake",
 }
 """Each is the module of that name in `aioproduce.spark.jobs`."""
 

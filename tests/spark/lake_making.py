@@ -60,7 +60,9 @@ def write_files(
         for row in rows:
             by_topic.setdefault(row.topic, []).append(row)
         for topic, some in by_topic.items():
-            place = folder / "data" / f"topic={topic}" / "date=2026-01-31" / "hour=07" / f"batch=q-{number}"
+            place = (
+                folder / "table=data" / f"topic={topic}" / "date=2026-01-31" / "hour=07" / f"batch=q-{number}"
+            )
             place.mkdir(parents=True, exist_ok=True)
             path = place / "part-00000.zstd.parquet"
             pq.write_table(table_of(some), path, compression="zstd", row_group_size=row_group_size)

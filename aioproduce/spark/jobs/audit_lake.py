@@ -130,8 +130,9 @@ def _row_groups(
     unit: Unit, columns: tuple[str, ...], between: tuple[int, int] | None = None
 ) -> Iterator[pa.Table]:
     try:
-        with pq.ParquetFile(unit.file.path, read_dictionary=["producer_id"]) as file:
-            _check_columns(unit.file, file.schema_arrow, columns)
+        metadata = pq.read_metadata(unit.file.path)
+        _check_columns(unit.file, metadata.schema.to_arrow_schema(), columns)
+        with pq.ParquetFile(unit.file.path, metadata=metadata, read_dictionary=["producer_id"]) as file:
             chosen = [
                 number
                 for number in range(unit.part, file.num_row_groups, unit.parts)

@@ -134,6 +134,7 @@ class AuditReport:
     Attributes:
         rows: All rows, those without a stamp among them.
         unstamped: Rows without an id: nothing can be said of them.
+        quarantined: Rows in the quarantine: they are there, so they are not lost.
         producers: Producer ids in the lake or in marks.
         closed: Those with a closing mark.
         open: Those whose last mark is a heartbeat.
@@ -157,6 +158,7 @@ class AuditReport:
 
     rows: int = 0
     unstamped: int = 0
+    quarantined: int = 0
     producers: int = 0
     closed: int = 0
     open: int = 0
@@ -200,7 +202,7 @@ class AuditReport:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for machines."""
-        out = {"verdict": self.verdict, "exit_code": int(self.exit_code), **asdict(self)}
+        out = {"job": "audit", "verdict": self.verdict, "exit_code": int(self.exit_code), **asdict(self)}
         out["rows_per_second"] = round(self.rows / self.seconds) if self.seconds else None
         out["seconds"] = round(self.seconds, 3)
         return out
@@ -221,6 +223,8 @@ class AuditReport:
                 f"CONFLICTS: {self.conflicts:,} rows have the id of another row and another checksum. Two writers "
                 "use one id, or row numbers were no stable ids. Do not drop duplicates by id alone: that loses data"
             )
+        if self.quarantined:
+            out.append(f"{self.quarantined:,} of the rows are in the quarantine: there, and to be looked at")
         if self.excused:
             out.append(
                 f"{self.excused:,} numbers are missing because their records failed, as their callers were told"

@@ -97,13 +97,17 @@ def _unacknowledged(found: Expectation, end: int) -> Ranges:
 class MarkFold:
     """Takes the values of the audit topic's records one by one.
 
+    Args:
+        until: Marks made later than this, in milliseconds since the epoch, are passed over; None: none is.
+
     Attributes:
         expectations: What they say so far, by producer id.
         marks: How many there were.
         unreadable: How many values were no marks.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, until: int | None = None) -> None:
+        self._until = until
         self.expectations: dict[bytes, Expectation] = {}
         self.marks = 0
         self.unreadable = 0
@@ -114,6 +118,8 @@ class MarkFold:
             found = expectation_of(Mark.from_json(value))
         except MarkError:
             self.unreadable += 1
+            return
+        if self._until is not None and found.at > self._until:
             return
         self.marks += 1
         before = self.expectations.get(found.producer_id)

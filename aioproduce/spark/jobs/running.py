@@ -152,7 +152,9 @@ def run_job(name: str, job: Job, args: argparse.Namespace) -> int:
             summary = job.run(args, spark)
     except (Exception, JobInterrupted) as error:
         if ending.number is None:
-            return _tell(error, with_traceback=args.traceback)
+            # A job whose exit codes say what it found has another one for that it could not look.
+            failed = getattr(job, "FAILED_EXIT_CODE", ExitCode.FAILED)
+            return _tell(error, failed, with_traceback=args.traceback)
     if ending.number is not None:
         name_of_signal = signal.Signals(ending.number).name
         print(f"ended by {name_of_signal}; the next run goes on from here", file=sys.stderr)
@@ -162,11 +164,11 @@ def run_job(name: str, job: Job, args: argparse.Namespace) -> int:
     return int(summary.exit_code)
 
 
-def _tell(error: BaseException, *, with_traceback: bool) -> int:
+def _tell(error: BaseException, failed: int, *, with_traceback: bool) -> int:
     if with_traceback or not is_told(error):
         raise error
     print(f"error: {message_of(error)}", file=sys.stderr)
-    return ExitCode.BAD_INPUT if isinstance(error, ValueError) else ExitCode.FAILED
+    return ExitCode.BAD_INPUT if isinstance(error, ValueError) else int(failed)
 
 
 def is_told(error: BaseException) -> bool:
