@@ -9,6 +9,8 @@ Called by the Producer. An interceptor is any object with
 
 What one raises is logged; the record goes on as it was.
 
+One that has `begin_audit` (`aioproduce.audit.Auditor`) is none of these: the producer itself does its work, in C.
+
 Invariants:
 
 1. Each record that an interceptor saw has one outcome: acknowledged, failed, or never queued. Refused and cancelled
@@ -23,10 +25,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
+from aioproduce.errors import ConfigError
 from aioproduce.records import ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from aioproduce.core.record_audit import RecordAuditor
 
 _log = logging.getLogger("aioproduce")
 
@@ -62,6 +67,32 @@ class Interceptors:
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
         """Tell each what became of a record that none of them saw before."""
         _tell(self._on_acknowledgement, metadata, error)
+
+
+def make_interceptors(given: Sequence[Any]) -> Interceptors | None:
+    """Those that are to be called, or None where there are none.
+
+    Raises:
+        ConfigError: as `auditor_of()`.
+    """
+    auditor = auditor_of(given)
+    called = [each for each in given if each is not auditor]
+    return Interceptors(called) if called else None
+
+
+def auditor_of(given: Sequence[Any]) -> RecordAuditor | None:
+    """The one that numbers records, if there is one.
+
+    Raises:
+        ConfigError: there are several: a record has one number.
+    """
+    auditors = [each for each in given if hasattr(each, "begin_audit")]
+    if len(auditors) > 1:
+        raise ConfigError(
+            f"interceptors holds {len(auditors)} Auditors, and a record has one number: give one",
+            key="interceptors",
+        )
+    return auditors[0] if auditors else None
 
 
 def tell_refused(record: ProducerRecord, on_outcome: OnOutcome, error: BaseException) -> None:

@@ -27,7 +27,7 @@ from aioproduce.bulk_calls import BulkCalls
 from aioproduce.config import ProducerConfig, dotted_keys, load_properties
 from aioproduce.core.record_input import RecordInput, check_topic
 from aioproduce.errors import FlushTimeoutError
-from aioproduce.interceptors import Interceptors, tell_refused
+from aioproduce.interceptors import make_interceptors, tell_refused
 from aioproduce.producer_life import ProducerLife, ProducerState
 from aioproduce.records import ClusterInfo, PartitionInfo, ProducerRecord, RecordMetadata
 
@@ -80,7 +80,7 @@ class Producer(SendPath, BulkCalls):
     ) -> None:
         super().__init__()
         self.config = _config(bootstrap_servers, settings)
-        self._interceptors = Interceptors(self.config.interceptors) if self.config.interceptors else None
+        self._interceptors = make_interceptors(self.config.interceptors)
         self._input = RecordInput(self.config)
         self._life = ProducerLife(self.config, self._is_open)
         self._bulk = Bulk(

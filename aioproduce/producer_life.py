@@ -38,6 +38,7 @@ from aioproduce.errors import (
     SenderDiedError,
     WrongEventLoopError,
 )
+from aioproduce.interceptors import auditor_of
 from aioproduce.metrics import GAUGES, MetricsSnapshot, ProducerMetrics, snapshot
 from aioproduce.telemetry_payload import TelemetryPayload
 from aioproduce.version import VERSION
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.compression import Codec
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.record_audit import MarkSource
     from aioproduce.drivers.base import Driver
 
 _log = logging.getLogger("aioproduce")
@@ -158,6 +160,7 @@ class ProducerLife:
             metrics=self.metrics,
             now=driver.now(),
             telemetry=self._telemetry(),
+            audit=self._audit(),
         )
         self.admission = Admission(self.config, driver, self.sender, self.check_running, self.metrics)
         self._read_gauges()
@@ -230,6 +233,11 @@ class ProducerLife:
             return None
         rack = self.config.client_rack
         return TelemetryPayload(self.read_metrics, self._started_at_ms, {"client_rack": rack} if rack else {})
+
+    def _audit(self) -> tuple[MarkSource, Callable[[], int]] | None:
+        """Who makes this start's marks, where records are numbered."""
+        auditor = auditor_of(self.config.interceptors)
+        return None if auditor is None else (auditor.begin_audit(self.config.client_id), self.wall_ms)
 
     def _make_codec(self) -> Codec | None:
         config = self.config

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from aioproduce._native import _cython_shadow as cython
     from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
     from aioproduce._native.key_hash import _HASHES_NULL, partition_at
+    from aioproduce._native.record_numbers import RecordNumbers
     from aioproduce._native.record_span import RecordSpan, int_room, long_room
     from aioproduce._native.record_writer import write_record
     from aioproduce._native.topic_appender import TopicAppender
@@ -40,12 +41,14 @@ else:
     if cython.compiled:
         from cython.cimports.aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
         from cython.cimports.aioproduce._native.key_hash import _HASHES_NULL, partition_at
+        from cython.cimports.aioproduce._native.record_numbers import RecordNumbers
         from cython.cimports.aioproduce._native.record_span import RecordSpan, int_room, long_room
         from cython.cimports.aioproduce._native.record_writer import write_record
         from cython.cimports.aioproduce._native.topic_appender import TopicAppender
     else:
         from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
         from aioproduce._native.key_hash import _HASHES_NULL, partition_at
+        from aioproduce._native.record_numbers import RecordNumbers
         from aioproduce._native.record_span import RecordSpan, int_room, long_room
         from aioproduce._native.record_writer import write_record
         from aioproduce._native.topic_appender import TopicAppender
@@ -187,8 +190,10 @@ class BulkAppender:
         "_headers_size",
         "_is_in_line",
         "_is_keyless",
+        "_is_numbered",
         "_key_at",
         "_key_size",
+        "_numbers",
         "_open_count",
         "_partition",
         "_partition_count",
@@ -211,6 +216,8 @@ class BulkAppender:
     _partition_count: cython.Py_ssize_t
     _open_count: cython.Py_ssize_t
     _is_in_line: cython.bint
+    _is_numbered: cython.bint
+    _numbers: RecordNumbers | None
     # The row at hand.
     _is_keyless: cython.bint
     _key_at: cython.p_uchar
@@ -226,6 +233,8 @@ class BulkAppender:
         self._cursors = []
         self._touched = []
         self._span = None
+        self._is_numbered = False
+        self._numbers = None
 
     def append(
         self,
@@ -321,9 +330,8 @@ class BulkAppender:
         places: cython.p_int = int_room(span._places)
         indices: cython.p_int = int_room(span._indices)
         times: cython.p_longlong = long_room(span._timestamps)
-        self._key_size = _NULL
-        self._key_at = self._headers_at = _bytes_of(self._headers)
-        self._headers_size = len(self._headers)
+        has_headers: cython.bint = headers is not None
+        self._begin(has_headers)
         for row in range(start, stop):
             self._timestamp = span._timestamp
             if values.locate(row) != _FOUND or not self._read(keys, headers, timestamps, row):
@@ -337,15 +345,7 @@ class BulkAppender:
                 if cursor is None:
                     break
             before = cursor._position
-            if not cursor.append(
-                self._timestamp,
-                self._key_at,
-                self._key_size,
-                values._at,
-                values._size,
-                self._headers_at,
-                self._headers_size,
-            ):
+            if not self._put(cursor, values, has_headers):
                 break
             if self._is_keyless:
                 if self._is_in_line:
@@ -387,6 +387,49 @@ class BulkAppender:
         if timestamps is not None and not timestamps.is_null(row):
             self._timestamp = timestamps._values[timestamps._row + row]
             return self._timestamp >= 0
+        return True
+
+    @cython.cfunc
+    def _begin(self, has_headers: cython.bint) -> None:
+        """What holds for rows without a key, and for all where there is no column of headers."""
+        self._key_size = _NULL
+        self._key_at = self._headers_at = _bytes_of(self._headers)
+        self._headers_size = len(self._headers)
+        self._is_numbered = self._appender._is_numbered
+        self._numbers = self._appender._numbers
+        if self._is_numbered and not has_headers:
+            self._take_headers()
+
+    @cython.cfunc
+    def _take_headers(self) -> None:
+        """Put the header with a record's number behind those of the row at hand, or of all rows."""
+        numbers: RecordNumbers | None = self._numbers
+        assert numbers is not None
+        numbers.take_headers(self._headers_at, self._headers_size)
+        self._headers_at = numbers._at
+        self._headers_size = numbers._size
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(-1)
+    def _put(self, cursor: _Cursor, values: ByteColumn, has_headers: cython.bint) -> cython.bint:
+        """Append the row at hand, if it fits."""
+        if self._is_numbered:
+            if has_headers:
+                self._take_headers()
+            self._numbers.put_next()  # type: ignore[union-attr]
+        if not cursor.append(
+            self._timestamp,
+            self._key_at,
+            self._key_size,
+            values._at,
+            values._size,
+            self._headers_at,
+            self._headers_size,
+        ):
+            return False
+        if self._is_numbered:
+            self._numbers._next += 1  # type: ignore[union-attr]
         return True
 
     @cython.cfunc

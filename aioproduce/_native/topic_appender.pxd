@@ -2,6 +2,7 @@
 
 cimport cython
 from aioproduce._native.delivery cimport DeliveryFuture
+from aioproduce._native.record_numbers cimport RecordNumbers
 
 
 @cython.final
@@ -15,6 +16,8 @@ cdef class TopicAppender:
     cdef Py_ssize_t _sticky
     cdef long long _sticky_bytes
     cdef long long _sticky_left
+    cdef RecordNumbers _numbers
+    cdef bint _is_numbered
 
     cdef Py_ssize_t next_keyless(self) noexcept
     cdef void count_keyless(self, Py_ssize_t size) noexcept

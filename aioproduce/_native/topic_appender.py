@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from aioproduce._native.delivery import BatchResult, make_delivery
 from aioproduce._native.key_hash import HASHES, NO_HASH, partition_of
 from aioproduce._native.record_batch import RecordBatchBuffer
+from aioproduce._native.record_numbers import RecordNumbers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +48,9 @@ if cython.compiled:
     )
     from cython.cimports.aioproduce._native.record_batch import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
         RecordBatchBuffer,
+    )
+    from cython.cimports.aioproduce._native.record_numbers import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
+        RecordNumbers,
     )
 else:
     from aioproduce._native.key_hash import _HASHES_NULL
@@ -75,9 +79,11 @@ class TopicAppender:
 
     __slots__ = (
         "_buffers",
+        "_is_numbered",
         "_key_rule",
         "_line",
         "_line_at",
+        "_numbers",
         "_partition_count",
         "_results",
         "_sticky",
@@ -94,6 +100,8 @@ class TopicAppender:
     _sticky: cython.Py_ssize_t
     _sticky_bytes: cython.longlong
     _sticky_left: cython.longlong
+    _numbers: RecordNumbers | None
+    _is_numbered: cython.bint
 
     def __init__(self, key_rule: int) -> None:
         self._buffers = []
@@ -105,6 +113,13 @@ class TopicAppender:
         self._sticky = NO_PARTITION
         self._sticky_bytes = 0
         self._sticky_left = 0
+        self._numbers = None
+        self._is_numbered = False
+
+    def set_numbers(self, numbers: RecordNumbers) -> None:
+        """The topic's records are numbered; called before the first of them."""
+        self._numbers = numbers
+        self._is_numbered = True
 
     def set_partition_count(self, count: int) -> None:
         """The topic has so many partitions; keys are hashed to them."""
@@ -222,7 +237,11 @@ class TopicAppender:
             return None
         if is_keyless:
             before = _written(buffer)
-        index: cython.Py_ssize_t = buffer.try_append(timestamp, key, value, headers)
+        index: cython.Py_ssize_t
+        if self._is_numbered:
+            index = self._numbers.append(buffer, timestamp, key, value, headers)  # type: ignore[union-attr]
+        else:
+            index = buffer.try_append(timestamp, key, value, headers)
         if index < 0:
             return None
         if is_keyless:

@@ -1,15 +1,18 @@
 """What makes loss and duplicates provable: an id and a number in each record, and marks that tell the last.
 
-`stamp` and `mark` are the formats, for writers and readers; `docs/audit.md` has them byte by byte.
+`Auditor` is what one gives a producer. `stamp` and `mark` are the formats, for writers and readers; `docs/audit.md`
+has them byte by byte.
 """
 
 from __future__ import annotations
 
+from aioproduce.audit.auditor import Auditor
 from aioproduce.audit.errors import MarkError, StampError
 from aioproduce.audit.mark import DEFAULT_AUDIT_TOPIC, Mark
 from aioproduce.audit.stamp import STAMP_HEADER, STAMP_SIZE, Stamp, pack_stamp, unpack_stamp
 
 __all__ = [
+    "Auditor",
     "DEFAULT_AUDIT_TOPIC",
     "Mark",
     "MarkError",

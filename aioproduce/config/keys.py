@@ -356,7 +356,7 @@ class Interceptors(Kind):
         """What each must have."""
         return (
             "a list of objects that have on_send(record), on_acknowledgement(metadata, error) or both, or "
-            "intercept(record)"
+            "intercept(record), or an Auditor"
         )
 
     def parse(self, name: str, value: object) -> tuple[object, ...]:
@@ -367,7 +367,8 @@ class Interceptors(Kind):
             if isinstance(item, type):
                 raise self.refuse(name, value, f"holds the class {item.__name__} where an instance belongs")
             methods = [
-                getattr(item, method, None) for method in ("on_send", "on_acknowledgement", "intercept")
+                getattr(item, method, None)
+                for method in ("on_send", "on_acknowledgement", "intercept", "begin_audit")
             ]
             if not any(callable(method) for method in methods):
                 raise self.refuse(name, value, f"holds a {type(item).__name__} without any of these methods")

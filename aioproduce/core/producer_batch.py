@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.compression import Codec
     from aioproduce.core.effects import Buffer
+    from aioproduce.core.record_audit import RecordAudit
     from aioproduce.records import Header, TopicPartition
 
 NO_SEQUENCE: Final = -1
@@ -121,6 +122,7 @@ class ProducerBatch:
         buffers: What goes on the wire, once sealed.
         size: Bytes of `buffers`, once sealed; `records.size` tells what was written so far.
         sequence_has_been_reset: Whether its sequence was rewritten since it was last sent.
+        audit: Where its records have their numbers from, and its outcome is told; `None` where they have none.
     """
 
     __slots__ = (
@@ -130,6 +132,7 @@ class ProducerBatch:
         "_origin",
         "_sealed_as",
         "attempts",
+        "audit",
         "base_sequence",
         "batch_id",
         "buffers",
@@ -188,6 +191,7 @@ class ProducerBatch:
         self.producer = NO_PRODUCER_ID
         self.base_sequence = NO_SEQUENCE
         self.sequence_has_been_reset = False
+        self.audit: RecordAudit | None = None
         self.topic_id: uuid.UUID | None = None
         self.buffers: Sequence[Buffer] = ()
         self.size = RECORD_BATCH_OVERHEAD
@@ -240,7 +244,10 @@ class ProducerBatch:
         """
         if not self.is_open:
             return None
-        index = self.records.try_append(timestamp, key, value, headers)
+        if self.audit is None:
+            index = self.records.try_append(timestamp, key, value, headers)
+        else:
+            index = self.audit.numbers.append(self.records, timestamp, key, value, headers)
         if index < 0:
             return None
         return make_delivery(
@@ -314,6 +321,8 @@ class ProducerBatch:
         """Acknowledged: settle the futures and give the memory back."""
         self._settle(BatchState.DONE)
         try:
+            if self.audit is not None:
+                self.audit.batch_succeeded(self.topic, self.record_count)
             self.result.succeed(base_offset, log_append_time, log_start_offset)
         finally:
             self._release()
@@ -324,7 +333,7 @@ class ProducerBatch:
         self._settle(BatchState.ABANDONED if in_use else BatchState.DONE)
         self.is_open = False
         try:
-            self.result.fail(error, self.record_count, record_errors)
+            self._fail(error, record_errors)
         finally:
             if not in_use:
                 self._release()
@@ -335,9 +344,14 @@ class ProducerBatch:
         """Settle the futures with the error that the broker answered, and give the memory back."""
         self._settle(BatchState.DONE)
         try:
-            self.result.fail(error, self.record_count, record_errors)
+            self._fail(error, record_errors)
         finally:
             self._release()
+
+    def _fail(self, error: BaseException, record_errors: dict[int, BaseException] | None) -> None:
+        if self.audit is not None:
+            self.audit.batch_failed(self.records)
+        self.result.fail(error, self.record_count, record_errors)
 
     def release_abandoned(self) -> None:
         """Nobody uses an abandoned batch's bytes any more: answered, connection gone, or compressed in vain."""
@@ -373,6 +387,7 @@ class ProducerBatch:
                 deadline=self.deadline,
             )
             part._origin = self.origin
+            part.audit = self.audit
             # The answer was definite and splitting is no retry, so the attempt does not count against `retries`.
             part.attempts = self.attempts - 1
             part.closed_at, part.first_sent_at = self.closed_at, self.first_sent_at

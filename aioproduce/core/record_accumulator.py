@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, final
 
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, record_size_upper_bound
+from aioproduce._native.record_numbers import STAMP_ROOM
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.core.incomplete_batches import IncompleteBatches
 from aioproduce.core.producer_batch import BatchState, ProducerBatch
@@ -31,10 +32,12 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import BatchResult, DeliveryFuture
     from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.core.audit_marks import OwnMemory
     from aioproduce.core.batch_compression import BatchCompression
     from aioproduce.core.buffer_pool import BufferLease, BufferPool
     from aioproduce.core.cluster_metadata import ClusterMetadata, TopicView
     from aioproduce.core.partitioning import Partitioning
+    from aioproduce.core.record_audit import RecordAudit
     from aioproduce.core.retry import ExponentialBackoff
     from aioproduce.core.transaction_manager import TransactionManager
     from aioproduce.records import Header, TopicPartition
@@ -56,9 +59,13 @@ class RecordAccumulator:
         max_request_size: Bytes of one request at most, except for a single larger batch.
         backoff: The delay before a retry.
         partitioning: Where records without a partition go.
+        audit: Where records have their numbers from; `None` where they have none.
+        audit_topic: The topic whose records have none even so.
     """
 
     __slots__ = (
+        "_audit",
+        "_audit_topic",
         "_backoff",
         "_batch_size",
         "_compression",
@@ -69,6 +76,7 @@ class RecordAccumulator:
         "_measure_each",
         "_metadata",
         "_next_batch_id",
+        "_overhead",
         "_partitioning",
         "_runtime",
         "_topics",
@@ -91,7 +99,12 @@ class RecordAccumulator:
         max_request_size: int,
         backoff: ExponentialBackoff,
         partitioning: Partitioning,
+        audit: RecordAudit | None = None,
+        audit_topic: str | None = None,
     ) -> None:
+        self._audit = audit
+        self._audit_topic = audit_topic
+        self._overhead = RECORD_BATCH_OVERHEAD + (0 if audit is None else STAMP_ROOM)
         self._metadata = metadata
         self._transactions = transactions
         self._runtime = runtime
@@ -120,7 +133,7 @@ class RecordAccumulator:
         Raises:
             RecordTooLargeError: the record exceeds `max.request.size`.
         """
-        record = RECORD_BATCH_OVERHEAD + record_size_upper_bound(key, value, headers)
+        record = self._overhead + record_size_upper_bound(key, value, headers)
         if record > self._max_request_size:
             raise RecordTooLargeError(
                 f"the record takes up to {record} bytes, more than max.request.size={self._max_request_size}: "
@@ -205,6 +218,7 @@ class RecordAccumulator:
                     target = queues.keyless.choose(topic, can_switch=True)
             queue = queues.queue(target, self._metadata)
             batch = self._new_batch(queue, lease, now)
+            batch.audit = queues.audit
             delivery = batch.try_append(timestamp, key, value, headers)
         except BaseException:
             if not lease.is_released:
@@ -243,7 +257,7 @@ class RecordAccumulator:
         lease.release()
         return delivery
 
-    def _new_batch(self, queue: PartitionQueue, lease: BufferLease, now: float) -> ProducerBatch:
+    def _new_batch(self, queue: PartitionQueue, lease: BufferLease | OwnMemory, now: float) -> ProducerBatch:
         return ProducerBatch(
             queue.topic_partition,
             lease,
@@ -265,7 +279,12 @@ class RecordAccumulator:
         self.readiness.tail_changed(queue, now)
 
     def append_batch(
-        self, lease: BufferLease, topic: TopicView, partition: int, records: RecordBatchBuffer, now: float
+        self,
+        lease: BufferLease | OwnMemory,
+        topic: TopicView,
+        partition: int,
+        records: RecordBatchBuffer,
+        now: float,
     ) -> BatchResult:
         """Queue a batch that was made elsewhere, behind what was appended before; nothing is added to it.
 
@@ -284,7 +303,8 @@ class RecordAccumulator:
         return batch.result
 
     def _add_topic(self, topic: TopicView) -> TopicQueues:
-        queues = self._topics[topic.name] = TopicQueues(topic.name, self._partitioning)
+        audit = None if topic.name == self._audit_topic else self._audit
+        queues = self._topics[topic.name] = TopicQueues(topic.name, self._partitioning, audit)
         self.topic_changed(topic.name)
         return queues
 

@@ -25,6 +25,7 @@ from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, final
 
+from aioproduce.core.audit_marks import AuditMarks
 from aioproduce.core.batch_compression import BatchCompression
 from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.core.broker_connection import LossCause
@@ -36,6 +37,7 @@ from aioproduce.core.produce_completion import ProduceCompletion
 from aioproduce.core.produce_requests import ProduceRequests
 from aioproduce.core.producer_id_requests import ProducerIdRequests
 from aioproduce.core.record_accumulator import RecordAccumulator
+from aioproduce.core.record_audit import RecordAudit
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.core.telemetry import Telemetry
 from aioproduce.core.transaction_manager import TransactionManager
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from aioproduce.core.in_flight_request import Completed
     from aioproduce.core.parts import Random
     from aioproduce.core.producer_batch import ProducerBatch
+    from aioproduce.core.record_audit import MarkSource
     from aioproduce.core.telemetry import PayloadSource
     from aioproduce.errors import DeliveryError
     from aioproduce.metrics import ProducerMetrics
@@ -95,6 +98,7 @@ class Sender:
         metrics: What happens is recorded there.
         now: The current instant.
         telemetry: What the cluster is pushed, if it asks for metrics; `None` where it shall not be.
+        audit: Makes the marks of an audited producer, and the clock that they tell; `None` for one that is not.
     """
 
     __slots__ = (
@@ -103,6 +107,7 @@ class Sender:
         "_compression",
         "_flushes",
         "_has_work",
+        "_marks",
         "_metrics",
         "_produce_requests",
         "_producer_id_requests",
@@ -127,6 +132,7 @@ class Sender:
         metrics: ProducerMetrics,
         now: float,
         telemetry: PayloadSource | None = None,
+        audit: tuple[MarkSource, Callable[[], int]] | None = None,
     ) -> None:
         self._metrics = metrics
         retry = ExponentialBackoff(config.retry_backoff, config.retry_backoff_max, random=random.random)
@@ -135,6 +141,8 @@ class Sender:
         self.transactions = TransactionManager() if config.enable_idempotence else None
         self._compression = None if codec is None else BatchCompression(codec)
         self.partitioning = make_partitioning(config, self.metadata, random.randrange)
+        source = None if audit is None else audit[0]
+        record_audit = None if source is None else RecordAudit(source.producer_id)
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             metadata=self.metadata,
@@ -147,6 +155,8 @@ class Sender:
             max_request_size=config.max_request_size,
             backoff=retry,
             partitioning=self.partitioning,
+            audit=record_audit,
+            audit_topic=None if source is None else source.topic,
         )
         self.connections = make_broker_connections(config, random, metrics)
         self._completion = ProduceCompletion(
@@ -167,15 +177,36 @@ class Sender:
             config, self.metadata, self.accumulator, self.connections, self._bounded_log
         )
         self._producer_id_requests = self._make_producer_id_requests(config, retry)
-        self.telemetry = (
-            None
-            if telemetry is None
-            else Telemetry(
-                config, telemetry, self.metadata, self.connections, random.random, self._bounded_log
-            )
-        )
+        self.telemetry = None if telemetry is None else self._make_telemetry(config, telemetry, random)
+        self._marks: AuditMarks | None = None
+        if audit is not None and record_audit is not None:
+            self._marks = self._make_marks(*audit, record_audit, config, now)
         self._flushes: deque[tuple[int, Callable[[], None]]] = deque()
         self._has_work = True
+
+    def _make_telemetry(self, config: ProducerConfig, source: PayloadSource, random: Random) -> Telemetry:
+        return Telemetry(config, source, self.metadata, self.connections, random.random, self._bounded_log)
+
+    def _make_marks(
+        self,
+        source: MarkSource,
+        wall_ms: Callable[[], int],
+        audit: RecordAudit,
+        config: ProducerConfig,
+        now: float,
+    ) -> AuditMarks:
+        audit.watch(lambda: self.accumulator.incomplete)
+        source.begin(audit)
+        return AuditMarks(
+            source,
+            audit,
+            wall_ms=wall_ms,
+            metadata=self.metadata,
+            requests=self.metadata_requests,
+            accumulator=self.accumulator,
+            now=now,
+            most=config.max_request_size,
+        )
 
     def _make_producer_id_requests(
         self, config: ProducerConfig, retry: ExponentialBackoff
@@ -246,6 +277,8 @@ class Sender:
         self.accumulator.readiness.begin_close(now)
         if self.telemetry is not None:
             self.telemetry.begin_close(now)
+        if self._marks is not None:
+            self._marks.begin_close(now)
         self._has_work = True
 
     def abort(self, now: float, make_error: Callable[[ProducerBatch], DeliveryError] | None = None) -> None:
@@ -400,6 +433,7 @@ class Sender:
             self.metadata_requests.timer_at,
             None if requests is None else requests.timer_at,
             None if telemetry is None else telemetry.timer_at,
+            None if self._marks is None else self._marks.timer_at,
         ):
             if at is not None and (first is None or at < first):
                 first = at
@@ -426,6 +460,8 @@ class Sender:
         if self.transactions is not None:
             for topic_partition in self.transactions.settle_sequences():
                 self.accumulator.unblock(topic_partition, now)
+        if self._marks is not None and self._marks.timer_at <= now:
+            self._marks.advance(now)
         self.metadata_requests.advance(now, _Request.METADATA)
         if self._producer_id_requests is not None:
             self._producer_id_requests.advance(now, _Request.INIT_PRODUCER_ID)
@@ -444,9 +480,20 @@ class Sender:
         if (
             self._state is SenderState.CLOSING
             and not self.accumulator.has_incomplete
+            and (self._marks is None or self._finish_marks(self._marks, now))
             and (telemetry is None or telemetry.finish(now, _Request.TELEMETRY))
         ):
             self._finish_close(now)
+
+    def _finish_marks(self, marks: AuditMarks, now: float) -> bool:
+        """All records are settled: send the last mark; says whether that is over."""
+        if marks.finish(now):
+            return True
+        # This step has passed both already: the mark may be queued, or its topic be asked for, only now.
+        self.metadata_requests.advance(now, _Request.METADATA)
+        if self.transactions is None or self.transactions.is_ready:
+            self._produce_requests.send_ready(now)
+        return False
 
     def _finish_close(self, now: float) -> None:
         self._state = SenderState.CLOSED

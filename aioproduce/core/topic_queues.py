@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioproduce.core.cluster_metadata import ClusterMetadata, TopicView
     from aioproduce.core.partitioning import Partitioning
     from aioproduce.core.producer_batch import ProducerBatch
+    from aioproduce.core.record_audit import RecordAudit
 
 NO_LEADER: Final = -1
 
@@ -116,14 +117,18 @@ class TopicQueues:
 
     Attributes:
         keyless: Where those go of which the key says nothing.
+        audit: Where the topic's records have their numbers from; `None` where they have none.
     """
 
-    __slots__ = ("_key_rule", "_name", "appender", "keyless", "partitions")
+    __slots__ = ("_key_rule", "_name", "appender", "audit", "keyless", "partitions")
 
-    def __init__(self, name: str, partitioning: Partitioning) -> None:
+    def __init__(self, name: str, partitioning: Partitioning, audit: RecordAudit | None = None) -> None:
         self._name = name
         self._key_rule = partitioning.key_rule
         self.appender = partitioning.make_appender()
+        self.audit = audit
+        if audit is not None:
+            self.appender.set_numbers(audit.numbers)
         self.partitions: dict[int, PartitionQueue] = {}
         self.keyless = partitioning.make_choice(self.appender, self.partitions)
 

@@ -1,0 +1,71 @@
+"""What an audited producer knows of its records: numbers, outcomes, and the runs of those that failed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aioproduce._native.record_batch import RecordBatchBuffer
+from aioproduce.core.record_audit import NumberRuns, RecordAudit
+
+
+@given(st.lists(st.lists(st.integers(0, 60), unique=True), max_size=8), st.integers(0, 70))
+def test_runs_are_the_set_of_what_was_added(batches: list[list[int]], bound: int) -> None:
+    runs = NumberRuns()
+    added: set[int] = set()
+    for batch in batches:
+        for number in batch:
+            if number not in added:
+                added.add(number)
+                runs.add(number, number)
+    found = runs.below(bound)
+    assert {n for first, last in found for n in range(first, last + 1)} == {n for n in added if n < bound}
+    # Apart, and ascending.
+    edges = [edge for first, last in found for edge in (first, last + 1)]
+    assert edges == sorted(set(edges))
+
+
+@given(st.permutations(range(0, 40, 2)), st.integers(1, 20))
+def test_of_too_many_runs_the_lowest_are_kept_and_the_rest_counted(order: list[int], most: int) -> None:
+    runs = NumberRuns(most)
+    for number in order:
+        runs.add(number, number)
+    assert runs.below(100) == [(number, number) for number in range(0, 40, 2)][:most]
+    assert runs.dropped == 20 - most
+
+
+def test_an_account_tells_what_was_acknowledged_and_what_failed() -> None:
+    audit = RecordAudit(bytes(16))
+    batches = [RecordBatchBuffer(bytearray(2000)) for _ in range(2)]
+    for number in range(20):
+        assert audit.numbers.append(batches[number % 2], 1, None, b"v", None) == number // 2
+    audit.batch_failed(batches[1])
+    audit.batch_succeeded("t", 10)
+    account = audit.account(1000)
+    assert (account.next, account.acknowledged, account.topics) == (20, 10, {"t": 10})
+    assert account.failed == tuple((number, number) for number in range(1, 20, 2))
+    assert account.failed_more == 0
+    assert (audit.given, audit.failed) == (20, 10)
+    # A mark has room for some.
+    account = audit.account(3)
+    assert (account.failed, account.failed_more) == (((1, 1), (3, 3), (5, 5)), 7)
+
+
+def test_neighbours_that_fail_become_one_run() -> None:
+    audit = RecordAudit(bytes(16))
+    batches = [RecordBatchBuffer(bytearray(3000)) for _ in range(3)]
+    for number in range(30):
+        audit.numbers.append(batches[number % 3], 1, None, b"v", None)
+    for batch in (batches[2], batches[0], batches[1]):
+        audit.batch_failed(batch)
+    assert audit.account(1000).failed == ((0, 29),)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_nothing_is_settled_before_it_is(count: int) -> None:
+    audit = RecordAudit(bytes(16))
+    batch = RecordBatchBuffer(bytearray(1000))
+    for _ in range(count):
+        audit.numbers.append(batch, 1, None, b"v", None)
+    assert audit.settled_below == count
