@@ -12,6 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -38,16 +39,18 @@ def check_extra(what: str) -> None:
     """
     for name, least in _NEEDED.items():
         found = _installed(name)
-        needed = f"{name}>={'.'.join(map(str, least))}"
         if found is None:
-            raise MissingExtraError(what, extra="spark", name=needed)
+            raise MissingExtraError(what, extra="spark", name=name)
         if found < least:
+            needed = f"{name}>={'.'.join(map(str, least))}"
             raise MissingExtraError(
                 f"{what} found {name} {'.'.join(map(str, found))} and", extra="spark", name=needed
             )
 
 
 def _installed(name: str) -> tuple[int, ...] | None:
+    if find_spec(name) is None:
+        return None
     for distribution in (name, *(_SPARK_ALONE if name == "pyspark" else ())):
         try:
             text = version(distribution)

@@ -51,6 +51,9 @@ ASKED_BY_IMPORT = [
         "import asyncio, aioproduce.dashboard; from aioproduce import Producer;"
         " asyncio.run(aioproduce.dashboard.serve(Producer('localhost:1'), port=0).__aenter__())",
     ),
+    ("spark", "pyspark", "from aioproduce.spark import register"),
+    ("spark", "pyarrow", "from aioproduce.spark import register"),
+    ("spark", "pandas", "from aioproduce.spark import register"),
 ]
 # Extra, library, and a program that says it on stderr or stdout and not by an exception of ours.
 TOLD = [
