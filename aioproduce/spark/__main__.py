@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 JOBS: Final = {
     "land": "Kafka -> lake: Parquet by topic, date and hour",
     "audit": "what is lost, duplicated or in conflict in a lake",
+    "compact": "lake: the small files of an hour become one",
 }
 """Each is the module of that name in `aioproduce.spark.jobs`."""
 

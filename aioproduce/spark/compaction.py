@@ -77,11 +77,11 @@ class SafeBatches:
 
     Attributes:
         below: By query id, the number from which on batches may still be written: those below it are safe.
-        retired: Queries that never run again, by word of whoever runs compact: all their batches are safe.
+        gone: Queries that landed here and whose checkpoint is not where it was.
     """
 
     below: Mapping[str, int]
-    retired: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
 
     def why_not(self, name: str) -> str | None:
         """Why this directory must be left alone, in few words; `None`: it is safe."""
@@ -90,12 +90,12 @@ class SafeBatches:
         landed = _landed(name)
         if landed is None:
             return "no batch of land"
-        if landed.query_id in self.retired:
-            return None
+        if landed.query_id in self.gone:
+            return "of a query whose checkpoint is gone (see --retired)"
         if landed.query_id not in self.below:
-            return "of a query whose checkpoint was not given"
+            return "of a query that this lake does not know (see --checkpoint)"
         if landed.number >= self.below[landed.query_id]:
-            return "not committed, or the last that is and may be written again"
+            return "not committed yet, or the last that is"
         return None
 
 
@@ -265,6 +265,8 @@ class Compactor:
             ManifestError: A result's footer does not say what it replaced.
         """
         self._outcome = Outcome()
+        if not self._store.root.is_dir():
+            return self._outcome
         with self._lock():
             numbers = [0]
             for hour in list(self._store.hours()):

@@ -179,15 +179,23 @@ def read_table(spark: SparkSession, lake: str, table: Table) -> DataFrame:
     """A table of the lake; without rows where nothing was landed into it yet.
 
     The schema is given, so no file is opened to find it, and no topic becomes a number because it looks like one.
+    Of a local lake these are the files that count now, whatever a compaction is at; one that ends before they are
+    read takes some away, and the read fails (`store.read_consistently` reads again).
 
     Args:
         spark: The session.
         lake: The lake's directory, as Spark takes it.
         table: Which.
     """
-    from aioproduce.spark.files import files_of
+    # These modules import the names above.
+    from aioproduce.spark.files import files_of, is_local
+    from aioproduce.spark.store import Store
 
     path = table_path(lake, table)
-    if not files_of(path, spark).exists(path):
+    if is_local(path):
+        paths = Store(lake, table).snapshot().files
+    else:
+        paths = [path] if files_of(path, spark).exists(path) else []
+    if not paths:
         return spark.createDataFrame([], table_schema())
-    return spark.read.schema(table_schema()).parquet(path)
+    return spark.read.schema(table_schema()).option("basePath", path).parquet(*paths)

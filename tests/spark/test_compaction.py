@@ -68,7 +68,7 @@ class TestOneRun:
             assert len(names) == 2
         assert outcome.hours == {HOUR, LATER_HOUR}
         assert (outcome.compactions, outcome.files_before, outcome.rows) == (2, 4, 20)
-        assert outcome.left == {"not committed, or the last that is and may be written again": 2}
+        assert outcome.left == {"not committed yet, or the last that is": 2}
         assert outcome.failed == {}
         assert [path.name for path in lake.store.work.iterdir() if path.is_dir()] == []
 
@@ -155,12 +155,12 @@ class TestWhatIsLeftAlone:
         assert safe.why_not(f"batch={QUERY}-6") is None
         assert safe.why_not("batch=compact-0123456789abcdef") is None
         for name in (f"batch={QUERY}-7", f"batch={QUERY}-8"):
-            assert "may be written again" in str(safe.why_not(name))
-        assert "checkpoint was not given" in str(safe.why_not(f"batch={OTHER_QUERY}-0"))
+            assert "not committed yet" in str(safe.why_not(name))
+        assert "does not know" in str(safe.why_not(f"batch={OTHER_QUERY}-0"))
         for name in (f"batch={QUERY}", f"batch={QUERY}-x", "batch=7", f"batch={QUERY}-1.bak", "batch="):
             assert safe.why_not(name) == "no batch of land"
-        retired = SafeBatches({}, frozenset({OTHER_QUERY}))
-        assert retired.why_not(f"batch={OTHER_QUERY}-99") is None
+        gone = SafeBatches({}, frozenset({OTHER_QUERY}))
+        assert "--retired" in str(gone.why_not(f"batch={OTHER_QUERY}-0"))
 
     def test_other_peoples_files(self, lake: Lake) -> None:
         first, second, third = lake.land()[0], lake.land()[0], lake.land()[0]
@@ -562,7 +562,7 @@ class TestTwoAtOnce:
         landed(lake)
         lake.store.work.mkdir(parents=True)
         program = (
-            "import sys, time, pathlib\n"
+            "import sys, pathlib\n"
             "from aioproduce.spark.lake_files import CompactLock\n"
             "lock = CompactLock(pathlib.Path(sys.argv[1]))\n"
             "lock.__enter__()\n"

@@ -12,12 +12,13 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
 import threading
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol, Self, final
+from typing import TYPE_CHECKING, Any, Protocol, Self, cast, final
 
 from aioproduce.errors import ProducerError
 from aioproduce.spark.errors import OptionError
@@ -136,20 +137,20 @@ def run_job(name: str, job: Job, args: argparse.Namespace) -> int:
 
     ending = Ending()
     try:
-        with (
-            ending,
-            job_session(
-                name,
-                job.SETTINGS,
-                master=args.master,
-                own=pairs_of(args.conf, "--conf"),
-                jars=args.jars,
-                packages=args.packages,
-                needs_connector=job.NEEDS_CONNECTOR,
-            ) as spark,
-        ):
-            ending.session = spark
-            summary = job.run(args, spark)
+        with ending, contextlib.ExitStack() as stack:
+            # `compact` says that it needs none: no JVM is started for it.
+            if getattr(job, "NEEDS_SPARK", True):
+                session = job_session(
+                    name,
+                    job.SETTINGS,
+                    master=args.master,
+                    own=pairs_of(args.conf, "--conf"),
+                    jars=args.jars,
+                    packages=args.packages,
+                    needs_connector=job.NEEDS_CONNECTOR,
+                )
+                ending.session = stack.enter_context(session)
+            summary = job.run(args, cast("SparkSession", ending.session))
     except (Exception, JobInterrupted) as error:
         if ending.number is None:
             # A job whose exit codes say what it found has another one for that it could not look.
