@@ -4,6 +4,8 @@
 #   make test    what CI runs: format, lint, import floors, types, tests with the interpreted and the compiled hot path
 #   make test-spark  the tests of the pipeline on Spark and of the audit alone
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
+#   make lake    services and files to a lake and its audit, by real brokers and Spark, killed in between (Java, Maven);
+#                the report: build/lake/report.html; options: make lake LAKE='--quick'
 #   make bench   the benchmarks: tables, build/benchmarks.json and .svg; options: make bench BENCH='--quick'
 #   make soak    10,000 simulated lives of a producer, with a table; options: make soak SOAK='--seeds 1000 --first 50000'
 #   make fuzz    everything that reads foreign bytes, a minute each; options: make fuzz FUZZ='--seconds 600 sender'
@@ -26,7 +28,7 @@ PARALLEL := -n 2 --dist loadgroup
 CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
-.PHONY: test test-spark demo bench budget soak fuzz native wheel lint types unit-interpreted unit clean
+.PHONY: test test-spark demo lake bench budget soak fuzz native wheel lint types unit-interpreted unit clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
 .NOTPARALLEL:
@@ -40,6 +42,9 @@ test-spark: $(NATIVE)
 
 demo: $(NATIVE)
 	$(PY) examples/demo.py
+
+lake: $(NATIVE)
+	$(PY) -m examples.lake $(LAKE)
 
 bench: $(NATIVE) $(BENCHED)
 	mkdir -p build

@@ -1,0 +1,212 @@
+"""Services and files -> aioproduce -> Kafka -> land -> compact -> audit, while most of it is killed.
+
+    make lake                              # or: python -m examples.lake [--quick]
+
+Starts three real Kafka brokers, two services, a Spark job that reads log files, and the landing of it all as
+Parquet; kills a service, a Python worker, a broker and the landing's Spark driver with SIGKILL; then compacts
+the lake and audits it. The report is an HTML file with plots that opens offline. The exit code is 0 only if
+nothing is lost and nothing is in the lake twice, by the audit and by a second count with other software.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import signal
+import sys
+import time
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, NoReturn
+
+from rich.console import Console
+from rich.table import Table
+
+from examples.lake import jobs, report, verify
+from examples.lake.crew import Crew, CrewError
+from examples.lake.story import Plan, Story, room_for
+from examples.lake.watch import Watch
+from tests.kafka_cluster import KafkaCluster, KafkaClusterError
+from tests.kafka_install import KafkaUnavailableError, find_or_install, find_or_install_connector
+from tests.kafka_tools import KafkaTools
+
+REPOSITORY: Final = Path(__file__).parents[2]
+FULL: Final = Plan(records=300_000, seconds=60.0)
+QUICK: Final = Plan(records=60_000, seconds=15.0)
+SOURCES: Final = ("orders", "clicks", "logs")
+NAMES: Final = {
+    "orders": "orders: a service that reads a file",
+    "clicks": "clicks: a service with Auditor",
+    "logs": "logs: files, by Spark",
+}
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.lake",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="a fifth as many records, about a minute")
+    parser.add_argument("--records", type=int, help="from each of the three sources (300,000; 60,000)")
+    parser.add_argument("--seconds", type=float, help="in which they are sent (60; 15)")
+    parser.add_argument(
+        "--folder", type=Path, default=REPOSITORY / "build" / "lake", help="for everything; emptied first"
+    )
+    return parser.parse_args(arguments)
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """How much there is to do."""
+    plan = QUICK if options.quick else FULL
+    return Plan(options.records or plan.records, options.seconds or plan.seconds)
+
+
+def run(plan: Plan, folder: Path, console: Console) -> bool:
+    """The whole story; whether the lake is what was sent."""
+    began_at = time.monotonic()
+    tools, jars = KafkaTools(find_or_install()), find_or_install_connector()
+    with ExitStack() as stack:
+        crew = Crew(folder, REPOSITORY, environment())
+        stack.callback(crew.close)
+        console.print(f"three brokers, Kafka {tools.install.version}; everything is under {folder}")
+        cluster = stack.enter_context(KafkaCluster(tools, folder / "kafka", brokers=3))
+        story = Story(plan, cluster, folder, console, jars)
+        watch = Watch(cluster.bootstrap_servers, story.topics, story.checkpoint)
+        stack.callback(watch.close)
+        watch.start()
+        story.send_and_land(crew, watch)
+        watch.close()
+        told = report.Told(samples=watch.samples, events=story.events)
+        told.files_before = files_of(story.lake)
+        with console.status("compacting"):
+            finish(crew, "compact", jobs.compact(story.lake))
+        console.print(crew.printed("compact").rstrip(), markup=False, highlight=False)
+        told.files_after = files_of(story.lake)
+        with console.status("auditing"):
+            finish(crew, "audit", jobs.audit(story.lake), codes=jobs.AUDIT_ENDS)
+        with console.status("counting once more, with other software"):
+            told.rows = rows(plan, story, jobs.Audit.parse(crew.printed("audit")))
+        told.seconds = time.monotonic() - began_at
+        told.versions = versions(tools)
+    return tell(told, folder, console)
+
+
+def finish(crew: Crew, name: str, command: list[str], codes: tuple[int, ...] = (0,)) -> None:
+    """A job from its start to its end."""
+    crew.start(name, command)
+    crew.wait(name, codes=codes, while_waiting=lambda: None)
+
+
+def rows(plan: Plan, story: Story, audit: jobs.Audit) -> list[report.Row]:
+    """What the audit says of each source, beside what is in Kafka.
+
+    Raises:
+        CrewError: The audit and the second count do not agree.
+    """
+    kafka = verify.in_kafka(
+        story.cluster.bootstrap_servers, {topic: story.topics[topic] for topic in SOURCES}
+    )
+    lake = verify.in_lake(story.lake)
+    counted = (
+        sum(found.records for found in lake.values()),
+        sum(found.repeated for found in lake.values()),
+    )
+    if (audit.total("rows"), audit.total("duplicates")) != counted:
+        raise CrewError(f"the audit says {audit.told}, and pyarrow counts {counted}")
+    unlike = {topic for counts in (kafka, lake) for topic, found in counts.items() if found.unlike}
+    if unlike or audit.total("conflicts"):
+        raise CrewError(f"one stamp on different records, in {unlike}; the audit says {audit.told}")
+    found = [
+        report.Row(
+            name=NAMES[topic],
+            producers=len(lake[topic].producer_ids),
+            expected=plan.records,
+            found=lake[topic].different,
+            duplicates=audit.of(lake[topic].producer_ids, "duplicates"),
+            lost=audit.of(lake[topic].producer_ids, "lost") + audit.of(lake[topic].producer_ids, "undecided"),
+            in_kafka=kafka[topic].records,
+        )
+        for topic in SOURCES
+    ]
+    if sum(row.lost for row in found) != audit.total("lost") + audit.total("undecided"):
+        raise CrewError(f"the audit misses a producer of which the lake has nothing: {audit.told}")
+    return found
+
+
+def tell(told: report.Told, folder: Path, console: Console) -> bool:
+    """The table, the report, and the verdict."""
+    told.is_sound = all(
+        row.lost == row.duplicates == 0 and row.found == row.expected for row in told.rows
+    ) and len(told.rows) == len(SOURCES)
+    table = Table(title="in the lake")
+    table.add_column("source")
+    for name in ("sent", "in Kafka", "in the lake", "duplicates", "lost"):
+        table.add_column(name, justify="right")
+    for row in told.rows:
+        numbers = (row.expected, row.in_kafka, row.found, row.duplicates, row.lost)
+        table.add_row(row.name, *(f"{number:,}" for number in numbers))
+    console.print(table)
+    file = report.write(told, folder / "report.html")
+    verdict = (
+        "[green]nothing lost, nothing twice[/]" if told.is_sound else "[bold red]this is not what was sent[/]"
+    )
+    console.print(f"{verdict}, after {told.seconds:.0f} s; the report: {file}")
+    return told.is_sound
+
+
+def files_of(lake: Path) -> int:
+    """How many Parquet files a reader of the lake would open."""
+    hidden = (".", "_")
+    return sum(
+        not any(part.startswith(hidden) for part in file.relative_to(lake).parts)
+        for file in (lake / "table=data").rglob("*.parquet")
+    )
+
+
+def versions(tools: KafkaTools) -> str:
+    """What this was run with."""
+    return (
+        f"aioproduce {version('aioproduce')}, Kafka {tools.install.version}, PySpark {version('pyspark')}, "
+        f"Python {platform.python_version()}, {os.cpu_count()} processors"
+    )
+
+
+def environment() -> dict[str, str]:
+    """The processes': this Python and this checkout, also for the workers that Spark starts."""
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(REPOSITORY), os.environ.get("PYTHONPATH")))),
+        "PYTHONUNBUFFERED": "1",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0 if the lake is what was sent, 1 if it is not, 2 if it could not be tried, 130 after a Ctrl-C."""
+    options = parse(arguments)
+    console = Console()
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    try:
+        folder = room_for(options.folder.resolve())
+        return 0 if run(plan_of(options), folder, console) else 1
+    except KeyboardInterrupt:
+        console.print(f"interrupted: every process is ended; what there was is under {options.folder}")
+        return 130
+    except KafkaUnavailableError as error:
+        console.print(f"This needs a real Kafka: {error}", markup=False)
+        return 2
+    except (CrewError, KafkaClusterError) as error:
+        console.print(str(error), markup=False, highlight=False)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

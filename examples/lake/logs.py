@@ -1,0 +1,70 @@
+"""Log files to Kafka by Spark, through `format("aioproduce")`: no jar, and no other code than this.
+
+    python -m examples.lake.logs FOLDER --bootstrap-servers HOST:PORT --topic logs --write-id logs-1
+
+Killed Python workers and tasks that are repeated write the same records under the same stamps, since the files are
+read in the same order each time and `write.id` names the load.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def session() -> SparkSession:
+    """Two tasks at once, each with three attempts: without the second number nothing is tried again locally."""
+    return (
+        SparkSession.builder.appName("logs")
+        .master("local[2,3]")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.pyspark.python", sys.executable)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+
+
+def main(options: argparse.Namespace) -> None:
+    """All files of the folder, once."""
+    spark = session()
+    try:
+        lines = spark.read.text(str(options.folder))
+        (
+            lines.write.format("aioproduce")
+            .mode("append")
+            .option("kafka.bootstrap.servers", options.bootstrap_servers)
+            .option("topic", options.topic)
+            .option("write.id", options.write_id)
+            .option("rate.limit.records", options.rate // 2)  # of each of the two tasks
+            .option("metrics.path", str(options.metrics))
+            .save()
+        )
+    finally:
+        spark.stop()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m examples.lake.logs", description=__doc__)
+    parser.add_argument("folder", type=Path, help="text files")
+    parser.add_argument("--bootstrap-servers", required=True)
+    parser.add_argument("--topic", default="logs")
+    parser.add_argument(
+        "--write-id", required=True, help="the name of this load; the same again for a repetition"
+    )
+    parser.add_argument("--rate", type=int, default=5_000, help="records a second, both tasks together")
+    parser.add_argument(
+        "--metrics", type=Path, required=True, help="where the sink tells what each write did"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main(parse())

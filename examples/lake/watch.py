@@ -1,0 +1,119 @@
+"""Looks twice a second at the cluster and at the landing's checkpoint: what is in Kafka, and what in the lake.
+
+Used by `story`, drawn by `report`. It asks the brokers and reads Spark's own checkpoint, so no source and no job
+has to tell anything, and one that is dead cannot tell anything wrong.
+
+1. A broker that does not answer, or a checkpoint that is just being written, leaves the last value: figures only
+   grow.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from aioproduce.spark.checkpoint import read_checkpoint
+
+INTERVAL: Final = 0.5
+ASK_TIMEOUT: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was seen at an instant.
+
+    Attributes:
+        at: Seconds since the watch began.
+        produced: Records in Kafka, by topic.
+        landed: Of these, those in batches that the landing has committed.
+    """
+
+    at: float
+    produced: Mapping[str, int]
+    landed: Mapping[str, int]
+
+    @property
+    def lag(self) -> int:
+        """Records that are in Kafka and not in the lake."""
+        return sum(self.produced.values()) - sum(self.landed.values())
+
+
+class Watch(threading.Thread):
+    """Samples until it is closed.
+
+    Args:
+        servers: The brokers.
+        topics: How many partitions each topic has.
+        checkpoint: The landing's.
+    """
+
+    def __init__(self, servers: str, topics: Mapping[str, int], checkpoint: Path) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        self._partitions = [
+            TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)
+        ]
+        self._topics = tuple(topics)
+        self._checkpoint = checkpoint
+        self._ended = threading.Event()
+        self._ends: dict[tuple[str, int], int] = {}
+        self._landed: dict[str, int] = {}
+        self.began_at = time.monotonic()
+        self.samples: list[Sample] = [Sample(0.0, dict.fromkeys(topics, 0), dict.fromkeys(topics, 0))]
+
+    @property
+    def now(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self.began_at
+
+    @property
+    def last(self) -> Sample:
+        """The newest sample."""
+        return self.samples[-1]
+
+    def run(self) -> None:
+        while not self._ended.wait(INTERVAL):
+            self.samples.append(self._look())
+
+    def close(self) -> None:
+        """No sample comes after this; safe to repeat."""
+        self._ended.set()
+        if self.is_alive():
+            self.join()
+
+    def _look(self) -> Sample:
+        asked = self._admin.list_offsets(
+            dict.fromkeys(self._partitions, OffsetSpec.latest()), request_timeout=ASK_TIMEOUT
+        )
+        for partition, answer in asked.items():
+            try:
+                self._ends[partition.topic, partition.partition] = answer.result().offset
+            except KafkaException:  # without a leader just now
+                continue
+        produced = dict.fromkeys(self._topics, 0)
+        for (topic, _), end in self._ends.items():
+            produced[topic] += end
+        self._landed = landed(self._checkpoint, self._topics) or self._landed
+        return Sample(self.now, produced, {topic: self._landed.get(topic, 0) for topic in self._topics})
+
+
+def is_within_a_batch(checkpoint: Path) -> bool:
+    """Whether a batch is begun and not ended: what was written of it will be written again after a kill."""
+    found = read_checkpoint(str(checkpoint))
+    return found is not None and found.has_unfinished
+
+
+def landed(checkpoint: Path, topics: Sequence[str]) -> dict[str, int]:
+    """Records of each topic up to the last batch that is committed; empty before the first one is."""
+    found = read_checkpoint(str(checkpoint))
+    if found is None or found.committed < 0:
+        return {}
+    ends = found.end_offsets(found.committed)
+    return {topic: sum(ends.get(topic, {}).values()) for topic in topics}
