@@ -120,11 +120,14 @@ def merge_files(
         target, schema, compression="zstd", use_dictionary=dictionary, write_page_checksum=True
     ) as writer:
         held: list[pa.Table] = []
+        held_rows = held_bytes = 0
         for table in runs.merged():
             held.append(table)
-            if sum(each.num_rows for each in held) >= ROW_GROUP_ROWS or _size(held) >= ROW_GROUP_BYTES:
+            held_rows += table.num_rows
+            held_bytes += table.nbytes
+            if held_rows >= ROW_GROUP_ROWS or held_bytes >= ROW_GROUP_BYTES:
                 writer.write_table(pa.concat_tables(held), row_group_size=ROW_GROUP_ROWS)
-                held = []
+                held, held_rows, held_bytes = [], 0, 0
         if held:
             writer.write_table(pa.concat_tables(held), row_group_size=ROW_GROUP_ROWS)
     runs.remove()
@@ -280,10 +283,6 @@ def _in_utc(piece: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [column.cast(field.type) for column, field in zip(piece.columns, schema, strict=True)], schema=schema
     )
-
-
-def _size(tables: list[pa.Table]) -> int:
-    return sum(table.nbytes for table in tables)
 
 
 def _as_numbers(column: pa.Array) -> Any:

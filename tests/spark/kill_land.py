@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -35,9 +36,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from confluent_kafka import Producer
 
-from aioproduce.spark.compaction import Compactor, Policy
+from aioproduce.spark.compaction import OLD, RESULT_FILE, Compactor, Policy
 from aioproduce.spark.lake_files import LakeFiles
 from aioproduce.spark.layout import Table
+from aioproduce.spark.manifest import Manifest, Phase
 from aioproduce.spark.safety import safe_batches
 from aioproduce.spark.store import Store
 from tests.kafka_cluster import KafkaCluster
@@ -49,7 +51,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
-TOPIC = "orders"
 PARTITIONS = 4
 PRODUCERS = tuple(bytes([number + 1]) * 16 for number in range(4))
 START_MS = 1_769_842_800_000  # 2026-01-31 07:00:00 UTC
@@ -59,16 +60,12 @@ POLL = 0.02
 MOMENT_TIMEOUT = 240.0
 END_TIMEOUT = 1800.0
 
-STEPS = (
-    ("sync_file", 1, "written, not yet checked"),
-    ("replace_file", 1, "recorded"),
-    ("move_directory", 1, "published"),
-    ("replace_file", 2, "switched"),
-    ("move_directory", 2, "one source hidden"),
-    ("remove_tree", 3, "sources hidden, about to be deleted"),
-    ("replace_file", 3, "finished"),
-)
-"""At which effect compact is killed: its name, how often it was done, and what that means."""
+STEPS = ("written", "recorded", "published", "switched", "hidden", "deleting", "finished")
+"""At which compact is killed: the result is written; the manifest tells of it; the result is in the table; the
+manifest says that it counts; the first source is gone from the table; all are, and none is deleted; the manifest is
+idle. Killed at one, the next run goes on to the one after it."""
+
+PHASE_STEPS = {Phase.WRITTEN: "recorded", Phase.SWITCHED: "switched", Phase.IDLE: "finished"}
 
 
 @dataclass(slots=True)
@@ -115,9 +112,9 @@ class Report:
 class Job:
     """`land` as a process, with all that it starts in a session of its own."""
 
-    def __init__(self, lake: Path, brokers: str, jars: Sequence[Path], max_offsets: int, log: Path) -> None:
+    def __init__(self, lake: Path, brokers: str, topic: str, jars: Sequence[Path], max_offsets: int) -> None:
         command = [sys.executable, "-m", "aioproduce.spark", "land", "--bootstrap-servers", brokers]
-        command += ["--lake", str(lake), "--topics", TOPIC, "--audit-topic", "none", "--master", "local[2]"]
+        command += ["--lake", str(lake), "--topics", topic, "--audit-topic", "none", "--master", "local[2]"]
         command += ["--max-offsets", str(max_offsets), "--json", "--conf", "spark.sql.shuffle.partitions=2"]
         command += [
             "--conf",
@@ -127,8 +124,8 @@ class Job:
         ]
         for jar in jars:
             command += ["--jars", str(jar)]
-        self._log = log
-        with log.open("ab") as output:
+        self._log = lake.with_name("land.log")
+        with self._log.open("ab") as output:
             self.process = subprocess.Popen(
                 command,
                 stdout=output,
@@ -177,7 +174,7 @@ def wait_for(is_so: Callable[[], bool], awaited: str, timeout: float = MOMENT_TI
         time.sleep(POLL)
 
 
-def send(brokers: str, first: int, last: int, rows: int) -> None:
+def send(brokers: str, topic: str, first: int, last: int, rows: int) -> None:
     """Send the records with these numbers; record n is number n // 4 of producer n % 4."""
     failed: list[str] = []
 
@@ -193,7 +190,7 @@ def send(brokers: str, first: int, last: int, rows: int) -> None:
         while True:
             try:
                 producer.produce(
-                    TOPIC,
+                    topic,
                     b"%0100d" % n,
                     key=b"%d" % n,
                     partition=n // 4 % PARTITIONS,
@@ -275,57 +272,49 @@ def look(lake: Path, report: Report) -> None:
 
 
 class DyingFiles(LakeFiles):
-    """Kills its own process after an effect was done for the nth time."""
+    """Kills its own process at a step."""
 
-    def __init__(self, effect: str, times: int) -> None:
-        self._effect = effect
-        self._left = times
+    def __init__(self, step: str) -> None:
+        self._step = step
 
-    def _done(self, effect: str) -> None:
-        if effect == self._effect:
-            self._left -= 1
-            if self._left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def _at(self, step: str) -> None:
+        if step == self._step:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def replace_file(self, path: Path, content: bytes) -> None:
         super().replace_file(path, content)
-        self._done("replace_file")
+        self._at(PHASE_STEPS[Manifest.from_json(content, path=str(path)).phase])
 
     def move_directory(self, path: Path, to: Path) -> None:
         super().move_directory(path, to)
-        self._done("move_directory")
+        self._at("hidden" if to.parent.name == OLD else "published")
 
     def remove_tree(self, path: Path) -> None:
-        self._done("remove_tree")
+        if path.name == OLD and path.exists():
+            self._at("deleting")
         super().remove_tree(path)
 
     def sync_file(self, path: Path) -> None:
         super().sync_file(path)
-        self._done("sync_file")
+        if path.name == RESULT_FILE:
+            self._at("written")
 
 
-def compact_child(lake: str, effect: str, times: str) -> int:
+def compact_child(lake: str, step: str) -> int:
     """The process that is killed: compacts the data, and dies on the way."""
-    files = DyingFiles(effect, int(times))
-    Compactor(Store(lake, Table.DATA), lambda: safe_batches(lake), Policy(), files).run()
+    Compactor(Store(lake, Table.DATA), lambda: safe_batches(lake), Policy(), DyingFiles(step)).run()
     return 0
 
 
-def compact_killed(lake: Path, steps: Iterator[tuple[str, int, str]], report: Report) -> None:
+def compact_killed(lake: Path, steps: Iterator[str], report: Report) -> None:
     """One compact, killed at the next step; where there was too little to do it ends by itself."""
-    effect, times, meaning = next(steps)
-    command = [sys.executable, "-m", "tests.spark.kill_land", "compact-child", str(lake), effect, str(times)]
+    step = next(steps)
+    command = [sys.executable, "-m", "tests.spark.kill_land", "compact-child", str(lake), step]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **spark_environment()}, check=False)
     if done.returncode == -signal.SIGKILL:
-        report.compact_kills[meaning] = report.compact_kills.get(meaning, 0) + 1
+        report.compact_kills[step] = report.compact_kills.get(step, 0) + 1
     elif done.returncode != 0:
         raise RuntimeError(f"compact ended with {done.returncode}")
-
-
-def forever(steps: Sequence[tuple[str, int, str]]) -> Iterator[tuple[str, int, str]]:
-    """The steps, over and over."""
-    while True:
-        yield from steps
 
 
 class Progress:
@@ -360,6 +349,7 @@ class Plan:
         has_compact: Whether compact runs, and is killed, beside it.
         seed: Of the moments.
         batches: About how many micro-batches the rows make.
+        topic: What to send to; made here.
     """
 
     rows: int
@@ -367,23 +357,25 @@ class Plan:
     has_compact: bool
     seed: int = 1
     batches: int = 20
+    topic: str = "orders"
 
 
 def run(plan: Plan, cluster: KafkaCluster, jars: Sequence[Path], directory: Path) -> Report:
     """Do it all; the broker is there, the topic is not."""
     report, moments = Report(), random.Random(plan.seed)
-    steps, lake = forever(STEPS), directory / "lake"
+    steps, lake = itertools.cycle(STEPS), directory / "lake"
     progress, started_at = Progress(lake), time.monotonic()
     brokers = cluster.bootstrap_servers
-    cluster.create_topic(TOPIC, partitions=PARTITIONS)
+    cluster.create_topic(plan.topic, partitions=PARTITIONS)
     max_offsets = max(plan.rows // plan.batches, PARTITIONS)
     parts = [plan.rows * number // (plan.kills + 1) for number in range(plan.kills + 2)]
-    send(brokers, parts[0], parts[1], plan.rows)
+    send(brokers, plan.topic, parts[0], parts[1], plan.rows)
     report.sent = parts[1]
     for number in range(1, plan.kills + 1):
-        job = Job(lake, brokers, jars, max_offsets, directory / "land.log")
+        job = Job(lake, brokers, plan.topic, jars, max_offsets)
         # More comes in while it runs.
-        sender = threading.Thread(target=send, args=(brokers, parts[number], parts[number + 1], plan.rows))
+        more = (brokers, plan.topic, parts[number], parts[number + 1], plan.rows)
+        sender = threading.Thread(target=send, args=more)
         sender.start()
         try:
             before = progress.last("commits")
@@ -403,7 +395,7 @@ def run(plan: Plan, cluster: KafkaCluster, jars: Sequence[Path], directory: Path
             # Here it finishes what the one before had begun, and dies on.
             compact_killed(lake, steps, report)
             look(lake, report)
-    job = Job(lake, brokers, jars, max_offsets, directory / "land.log")
+    job = Job(lake, brokers, plan.topic, jars, max_offsets)
     try:
         _watch(job, progress, sys.maxsize, lambda: _compact(plan, lake, steps, report))
         job.end()
@@ -430,20 +422,19 @@ def _watch(job: Job, progress: Progress, wanted: int, meanwhile: Callable[[], No
         time.sleep(POLL)
 
 
-def _compact(plan: Plan, lake: Path, steps: Iterator[tuple[str, int, str]], report: Report) -> None:
+def _compact(plan: Plan, lake: Path, steps: Iterator[str], report: Report) -> None:
     if plan.has_compact:
         compact_killed(lake, steps, report)
         look(lake, report)
 
 
-def _end_compact(lake: Path, steps: Iterator[tuple[str, int, str]], report: Report) -> None:
+def _end_compact(lake: Path, steps: Iterator[str], report: Report) -> None:
     """Kill it at each step that is left, as long as there is something to do; then let it run to its end."""
-    while len(report.compact_kills) < len(STEPS):
-        before = sum(report.compact_kills.values())
+    for _ in STEPS:
+        if len(report.compact_kills) == len(STEPS):
+            break
         compact_killed(lake, steps, report)
         look(lake, report)
-        if sum(report.compact_kills.values()) == before:
-            break
     outcome = Compactor(Store(str(lake)), lambda: safe_batches(str(lake)), Policy()).run()
     report.compactions = outcome.compactions + outcome.resumed
     if outcome.failed:
