@@ -20,6 +20,8 @@ JOBS: Final = {
     "land": "Kafka -> lake: Parquet by topic, date and hour",
     "audit": "what is lost, duplicated or in conflict in a lake",
     "compact": "lake: the small files of an hour become one",
+    "replay": "lake -> Kafka, through the sink",
+    "alert": "gaps and duplicates, told while records come",
 }
 """Each is the module of that name in `aioproduce.spark.jobs`."""
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -30,6 +29,7 @@ from aioproduce.spark.jobs.audit_lake import DataFile, FramePasses, LocalPasses,
 from aioproduce.spark.jobs.audit_report import AuditReport, ExitCode
 from aioproduce.spark.jobs.marks import MarkFold
 from aioproduce.spark.jobs.running import pairs_of
+from aioproduce.spark.jobs.selection import instant_of, names_of
 from aioproduce.spark.layout import Table, read_table, table_path
 from aioproduce.spark.store import Snapshot, Store, read_consistently
 
@@ -160,13 +160,14 @@ def options_of(args: argparse.Namespace) -> AuditOptions:
     """
     if args.limit < 0:
         raise OptionError("--limit is 0 or more producers", option="--limit")
+    as_of = instant_of(args.as_of, "--as-of")
     return AuditOptions(
         lake=args.lake,
-        topics=_names(args.topics),
+        topics=names_of(args.topics, "--topics"),
         bootstrap_servers=args.bootstrap_servers,
         audit_topic=args.audit_topic,
         kafka=pairs_of(args.kafka, "--kafka"),
-        until=_moment(args.as_of),
+        until=None if as_of is None else int(as_of.timestamp() * 1000),
         is_from_first_seen=args.from_first_seen,
         is_strict=args.strict,
         fails_on_duplicates=args.fail_on_duplicates,
@@ -300,24 +301,3 @@ def _needed(spark: SparkSession | None, lake: str) -> SparkSession:
             f"{lake}: without Spark only a lake on a local path can be audited, with its own marks", path=lake
         )
     return spark
-
-
-def _names(text: str | None) -> tuple[str, ...]:
-    if text is None:
-        return ()
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if not names:
-        raise OptionError("--topics names a topic, or several with commas", option="--topics")
-    return names
-
-
-def _moment(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise OptionError(f"--as-of {text!r} is no time: write 2026-01-31T12:00Z", option="--as-of") from None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return int(moment.timestamp() * 1000)

@@ -4,7 +4,8 @@ Called by `aioproduce.spark.__main__` and `submit`.
 
 Invariants:
 
-1. Standard output has the summary and nothing else: lines for people, or one JSON document with `--json`.
+1. Standard output has the summary and nothing else: lines for people, or one JSON document with `--json`. (What
+   `alert` tells as it comes is before it, a line each.)
    Progress and errors go to standard error.
 2. Ctrl-C and SIGTERM end a job in order: what is committed stays, what is not is done again by the next run.
 3. An error is one line that says what to do, and the exit code; with `--traceback` it is all there is.

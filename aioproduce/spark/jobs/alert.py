@@ -1,0 +1,420 @@
+"""The job `alert`: gaps and duplicates by producer id, told while the records come.
+
+    python -m aioproduce.spark alert --bootstrap-servers HOST:PORT --topics T,... --checkpoint DIR
+    [--alert-topic A] ...
+
+A stream over the topics and the audit topic, with a state for each producer (`watch`) in RocksDB, by
+transformWithState.
+
+1. Rows become ranges of numbers before they are shuffled: a state is called once for some thousand rows, not
+   for each.
+2. What is told may be told twice, after a crash; it is never left out: alerts go out before a batch is committed.
+3. It proves nothing: a state that was lost or dropped is not looked for. The `audit` of the lake does that.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from aioproduce.audit import DEFAULT_AUDIT_TOPIC, MarkError
+from aioproduce.audit.mark import Mark
+from aioproduce.spark.errors import OptionError
+from aioproduce.spark.jobs.audit_passes import codes_of
+from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
+from aioproduce.spark.jobs.ranges import Ranges
+from aioproduce.spark.jobs.running import ExitCode, pairs_of
+from aioproduce.spark.jobs.selection import names_of
+from aioproduce.spark.jobs.watch import Alert, Kind, Patience, Watch
+from aioproduce.spark.records import with_ids
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.stateful_processor import (
+        ExpiredTimerInfo,
+        StatefulProcessorHandle,
+        TimerValues,
+    )
+
+HELP = """Tell gaps and duplicates by producer while records come, as lines and into a topic.
+
+A gap is told when its numbers have not come within the grace; a number that comes after that is told as late.
+For proof audit the lake: this only watches."""
+
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+SETTINGS: dict[str, str] = {
+    "spark.sql.streaming.stateStore.providerClass": ROCKSDB,
+    "spark.sql.shuffle.partitions": "4",
+}
+NEEDS_CONNECTOR = True
+
+SEEN = "producer_id string, first bigint, last bigint, mark string"
+"""Numbers that came, as a range; or a mark as JSON, where `mark` is not null."""
+ALERTS = "kind string, producer_id string, first bigint, last bigint, numbers bigint, at bigint"
+_STATE = "watch string"
+_LINES_OF_A_BATCH = 1000
+
+
+@dataclass(slots=True)
+class AlertSummary:
+    """What was told in a run.
+
+    Attributes:
+        rows: Records that were looked at.
+        seconds: From the start of the query to its end.
+        gap: Numbers that did not come within the grace.
+        late: Numbers of these that came after all.
+        duplicate: Numbers that came again.
+        silent: Producers that fell silent without a closing mark.
+    """
+
+    rows: int = 0
+    seconds: float = 0.0
+    gap: int = 0
+    late: int = 0
+    duplicate: int = 0
+    silent: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        """3 where anything was told but silence, which ends many a producer's life."""
+        return ExitCode.FINDINGS if self.gap or self.duplicate else ExitCode.DONE
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {"job": "alert", **asdict(self), "seconds": round(self.seconds, 3)}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        return [
+            f"looked at {self.rows:,} records in {self.seconds:.1f} s: {self.gap:,} numbers missing, of which "
+            f"{self.late:,} came late; {self.duplicate:,} came again; {self.silent:,} producers fell silent"
+        ]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the job takes."""
+    what = parser.add_argument_group("what is watched")
+    what.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="the cluster")
+    what.add_argument("--topics", required=True, metavar="T,...", help="the topics of the records")
+    what.add_argument(
+        "--audit-topic",
+        default=DEFAULT_AUDIT_TOPIC,
+        metavar="T",
+        help="the topic of the marks; `none` for none (default: %(default)s)",
+    )
+    what.add_argument("--checkpoint", required=True, metavar="DIR", help="how far it is, and the states")
+    what.add_argument(
+        "--starting-offsets",
+        choices=("latest", "earliest"),
+        default="latest",
+        help="where a new checkpoint begins; with earliest the first number of each producer is 0 (%(default)s)",
+    )
+    what.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of Kafka's clients; may be repeated",
+    )
+    how = parser.add_argument_group("what is told, and when")
+    how.add_argument("--alert-topic", metavar="T", help="alerts go into this topic too, as JSON")
+    how.add_argument(
+        "--grace",
+        type=float,
+        default=150.0,
+        metavar="S",
+        help="seconds to wait for a missing number (%(default)s)",
+    )
+    how.add_argument(
+        "--silence", type=float, default=3600.0, metavar="S", help="seconds without a word (%(default)s)"
+    )
+    how.add_argument("--once", action="store_true", help="end when all that is there was looked at")
+    how.add_argument("--trigger", default="5 seconds", help="how often, without --once (%(default)s)")
+    how.add_argument(
+        "--max-offsets", type=int, default=2_000_000, metavar="N", help="of a batch (%(default)s)"
+    )
+
+
+def run(args: argparse.Namespace, spark: SparkSession) -> AlertSummary:
+    """Watch, once or for ever.
+
+    Raises:
+        OptionError: an argument is refused.
+    """
+    if not 0 <= args.grace < args.silence:
+        raise OptionError("--grace is 0 seconds or more, and less than --silence", option="--grace")
+    topics = names_of(args.topics, "--topics")
+    marks = None if args.audit_topic == "none" else args.audit_topic
+    kafka = {**pairs_of(args.kafka, "--kafka"), "bootstrap.servers": args.bootstrap_servers}
+    source = {f"kafka.{key}": value for key, value in kafka.items()}
+    source["subscribe"] = ",".join([*topics, *([] if marks is None else [marks])])
+    source["startingOffsets"] = args.starting_offsets
+    source["includeHeaders"] = "true"
+    source["maxOffsetsPerTrigger"] = str(args.max_offsets)
+    records = spark.readStream.format("kafka").options(**source).load()
+    patience = Patience(int(args.grace * 1000), int(args.silence * 1000))
+    alerts = alerts_of(seen_in(records, marks), patience, is_from_zero=args.starting_offsets == "earliest")
+    summary = AlertSummary()
+    told = Telling(summary, is_json=args.json, topic=args.alert_topic, kafka=kafka)
+    began = time.monotonic()
+    totals = _follow(started(alerts, told, args.checkpoint, None if args.once else args.trigger), args)
+    summary.rows, summary.seconds = totals.rows, time.monotonic() - began
+    return summary
+
+
+def started(alerts: DataFrame, told: Telling, checkpoint: str, trigger: str | None) -> StreamingQuery:
+    """Start the query.
+
+    Args:
+        alerts: What `alerts_of()` gives.
+        told: What becomes of them.
+        checkpoint: Its directory.
+        trigger: How often; None: end when all that is there was looked at.
+    """
+    spark = alerts.sparkSession
+    # Without this a stream that asks for timers would go on for ever with batches that have no rows.
+    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(trigger is not None).lower())
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
+    writer = alerts.writeStream.outputMode("append").foreachBatch(told.tell)
+    writer = writer.option("checkpointLocation", checkpoint)
+    writer = writer.trigger(availableNow=True) if trigger is None else writer.trigger(processingTime=trigger)
+    return writer.start()
+
+
+def seen_in(records: DataFrame, audit_topic: str | None) -> DataFrame:
+    """Rows of Spark's Kafka source, with headers, as ranges of numbers and as marks (`SEEN`)."""
+    is_mark = F.lit(False) if audit_topic is None else F.col("topic") == audit_topic
+    found = with_ids(records).select(
+        F.when(~is_mark, F.col("producer_id")).alias("producer_id"),
+        F.col("sequence"),
+        F.when(is_mark, F.col("value")).alias("mark"),
+    )
+    found = found.where("(producer_id IS NOT NULL AND sequence IS NOT NULL) OR mark IS NOT NULL")
+    return found.mapInArrow(_in_ranges, SEEN)
+
+
+def _in_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from ranges_of(pa.Table.from_batches([batch])).to_batches()
+
+
+def ranges_of(rows: pa.Table) -> pa.Table:
+    """Ids with their numbers, and marks, as `SEEN`: one range for numbers that follow each other."""
+    ids: list[str] = []
+    firsts: list[int] = []
+    lasts: list[int] = []
+    marks: list[str | None] = []
+    stamped = rows.filter(rows["producer_id"].is_valid())
+    if stamped.num_rows:
+        codes, names = codes_of(stamped["producer_id"])
+        numbers = np.asarray(stamped["sequence"])
+        order = np.lexsort((numbers, codes))
+        codes, numbers = codes[order], numbers[order]
+        is_new = (np.diff(codes, prepend=-1) != 0) | (np.diff(numbers, prepend=-2) != 1)
+        starts = np.flatnonzero(is_new)
+        ends = np.append(starts[1:], len(numbers)) - 1
+        texts = [(name or b"").hex() for name in names]
+        ids = [texts[code] for code in codes[starts].tolist()]
+        firsts, lasts = numbers[starts].tolist(), numbers[ends].tolist()
+        marks = [None] * len(ids)
+    for value in rows["mark"].drop_null().to_pylist():
+        try:
+            mark = Mark.from_json(value)
+        except MarkError:
+            continue  # the audit topic can hold anything; the audit counts what is no mark
+        ids.append(mark.producer_id.hex())
+        firsts.append(mark.next)
+        lasts.append(mark.next)
+        marks.append(json.dumps({"closing": mark.kind == "closing", "failed": mark.failed}))
+    return pa.table(
+        {
+            "producer_id": pa.array(ids, pa.string()),
+            "first": pa.array(firsts, pa.int64()),
+            "last": pa.array(lasts, pa.int64()),
+            "mark": pa.array(marks, pa.string()),
+        }
+    )
+
+
+def alerts_of(seen: DataFrame, patience: Patience, *, is_from_zero: bool) -> DataFrame:
+    """What is to be told of a stream of `SEEN`, as `ALERTS`."""
+    return seen.groupBy("producer_id").transformWithState(
+        statefulProcessor=Watcher(patience, is_from_zero=is_from_zero),
+        outputStructType=ALERTS,
+        outputMode="Append",
+        timeMode="ProcessingTime",
+    )
+
+
+class Watcher(StatefulProcessor):
+    """Keeps a `Watch` for each producer id.
+
+    Args:
+        patience: How long to wait.
+        is_from_zero: Whether a producer's first number is 0; if not, it is the lowest of those that come first.
+    """
+
+    def __init__(self, patience: Patience, *, is_from_zero: bool) -> None:
+        self._patience = patience
+        self._is_from_zero = is_from_zero
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Spark's: before anything else."""
+        self._handle = handle
+        self._state = handle.getValueState("watch", _STATE)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Row], timerValues: TimerValues) -> Iterator[Row]:
+        """Spark's: rows of one producer in this batch."""
+        now = int(timerValues.getCurrentProcessingTimeInMs())
+        came: list[tuple[int, int]] = []
+        promises: list[tuple[int, Ranges, bool]] = []
+        for row in rows:
+            if row.mark is None:
+                came.append((row.first, row.last))
+            else:
+                mark = json.loads(row.mark)
+                failed = tuple((first, last) for first, last in mark["failed"])
+                promises.append((row.first, failed, mark["closing"]))
+        state = self._state.get()
+        if state is None:
+            lowest = min([first for first, _ in came] or [end for end, _, _ in promises])
+            found = Watch.begin(0 if self._is_from_zero else lowest, now)
+        else:
+            found = Watch.from_json(state[0])
+        alerts = found.take(came, now) if came else []
+        for end, failed, is_closing in promises:
+            alerts += found.promise(end, failed, now, is_closing=is_closing)
+        alerts += found.look(now, self._patience)
+        self._keep(found, now)
+        yield from _rows(key[0], alerts, now)
+
+    def handleExpiredTimer(
+        self,
+        key: Any,
+        timerValues: TimerValues,
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: ARG002
+    ) -> Iterator[Row]:
+        """Spark's: a time that was asked for has come."""
+        now = int(timerValues.getCurrentProcessingTimeInMs())
+        state = self._state.get()
+        if state is not None:
+            found = Watch.from_json(state[0])
+            alerts = found.look(now, self._patience)
+            self._keep(found, now)
+            yield from _rows(key[0], alerts, now)
+
+    def _keep(self, found: Watch, now: int) -> None:
+        for timer in list(self._handle.listTimers()):
+            self._handle.deleteTimer(timer)
+        if found.is_over(now, self._patience):
+            self._state.clear()
+        else:
+            self._state.update((found.to_json(),))
+            self._handle.registerTimer(max(found.wakes_at(self._patience), now + 1))
+
+    def close(self) -> None:
+        """Spark's: after everything else; nothing is held."""
+
+
+def _rows(producer_id: str, alerts: list[Alert], now: int) -> Iterator[Row]:
+    for alert in alerts:
+        yield Row(
+            kind=alert.kind.value,
+            producer_id=producer_id,
+            first=alert.first,
+            last=alert.last,
+            numbers=alert.last - alert.first + 1,
+            at=now,
+        )
+
+
+class Telling:
+    """Prints alerts, counts them, and sends them to a topic.
+
+    Args:
+        summary: Where they are counted.
+        is_json: Print a line of JSON for each.
+        topic: Where they go besides; None: nowhere.
+        kafka: The producer's settings, by Kafka's keys.
+    """
+
+    def __init__(
+        self,
+        summary: AlertSummary,
+        *,
+        is_json: bool,
+        topic: str | None = None,
+        kafka: dict[str, str] | None = None,
+    ) -> None:
+        self._summary = summary
+        self._is_json = is_json
+        self._topic = topic
+        self._kafka = kafka or {}
+
+    def tell(self, alerts: DataFrame, _batch: int) -> None:
+        """Take the alerts of a micro-batch; `foreachBatch` calls it."""
+        # Computed once: a second time would take the states a second time.
+        alerts.persist()
+        try:
+            if self._topic is not None:
+                options = {f"kafka.{key}": value for key, value in self._kafka.items()}
+                found = alerts.select(
+                    F.col("producer_id").alias("key"), F.to_json(F.struct("*")).alias("value")
+                )
+                writer = found.write.format("aioproduce").mode("append").options(**options)
+                writer.option("topic", self._topic).option("stamp", "off").save()
+            lines = 0
+            for row in alerts.toLocalIterator():
+                self._count(row)
+                if lines < _LINES_OF_A_BATCH:
+                    print(self._line(row), flush=True)
+                lines += 1
+            if lines > _LINES_OF_A_BATCH:
+                print(
+                    f"and {lines - _LINES_OF_A_BATCH:,} more alerts in this batch",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        finally:
+            alerts.unpersist()
+
+    def _count(self, row: Row) -> None:
+        name = Kind(row.kind).value
+        many = 1 if row.kind == Kind.SILENT else row.numbers
+        setattr(self._summary, name, getattr(self._summary, name) + many)
+
+    def _line(self, row: Row) -> str:
+        if self._is_json:
+            return json.dumps(row.asDict(), separators=(",", ":"))
+        numbers = str(row.first) if row.first == row.last else f"{row.first} to {row.last}"
+        return f"{row.kind}: producer {row.producer_id}, {numbers}"
+
+
+def _follow(query: StreamingQuery, args: argparse.Namespace) -> StreamTotals:
+    totals = StreamTotals()
+    try:
+        with ProgressLine("alert", is_quiet=args.quiet or args.json) as line:
+            has_ended = False
+            while not has_ended:
+                has_ended = bool(query.awaitTermination(1))
+                for progress in query.recentProgress:
+                    totals.take(json.loads(progress.json))
+                if totals.batch >= 0:
+                    line.show(totals.line())
+    finally:
+        query.stop()
+    return totals

@@ -1,0 +1,344 @@
+"""The job `replay`: rows of a lake back into Kafka, through the sink.
+
+    python -m aioproduce.spark replay --lake LAKE --bootstrap-servers HOST:PORT --to TOPIC [--dry-run] ...
+
+Key, value, headers and timestamp are those of the lake, and by default the stamp too: a replayed record has
+the id of its original, so that a reader, `land` and the audit know it for a duplicate.
+
+1. Where records go is always said: into one topic, by a map, or expressly into the topics that they came from.
+2. Rows of one partition of Kafka's are sent in the order of their offsets, by one task, unless `--unordered`.
+3. `--rate` bounds all tasks together: each of those that run at a time has its share.
+4. With `--ids original` the headers go out as they are, the stamp among them, and the sink adds none (`stamp=off`).
+   Otherwise stamps are taken out of the headers first: a record has one id at most.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F
+
+from aioproduce.audit.stamp import STAMP_HEADER
+from aioproduce.spark.duplicates import drop_duplicates
+from aioproduce.spark.errors import LayoutError, OptionError
+from aioproduce.spark.files import is_local
+from aioproduce.spark.jobs.running import ExitCode, pairs_of
+from aioproduce.spark.jobs.selection import Selection, add_selection_arguments, names_of, select, selection_of
+from aioproduce.spark.layout import Table, read_table, table_path, table_schema
+from aioproduce.spark.store import Snapshot, Store, read_consistently
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping
+
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+HELP = """Send rows of a lake to Kafka again: with their keys, values, headers and timestamps, and with the ids that
+they had, so that they are known for duplicates. --dry-run tells what would be sent."""
+
+SETTINGS: dict[str, str] = {}
+NEEDS_CONNECTOR = False
+
+IDS = ("original", "new", "none")
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What is sent again, and where to.
+
+    Attributes:
+        selection: Which rows.
+        to: One topic for all; None where `targets` or `is_same` says it.
+        targets: Topic in the lake -> topic in Kafka; rows of other topics are refused.
+        is_same: Into the topics that they came from.
+        ids: `original`, `new` (of `write_id`, or fresh ones) or `none`.
+        write_id: Names the write, so that the same replay run again has the same new ids.
+        keeps_partitions: Whether records go to the partitions that they came from.
+        is_ordered: Whether rows of a partition are sent in the order of their offsets.
+        is_distinct: Whether duplicates in the lake are left out.
+        rate: Records a second at most; 0 is no bound.
+    """
+
+    selection: Selection
+    to: str | None = None
+    targets: Mapping[str, str] = field(default_factory=dict)
+    is_same: bool = False
+    ids: str = "original"
+    write_id: str | None = None
+    keeps_partitions: bool = False
+    is_ordered: bool = True
+    is_distinct: bool = False
+    rate: int = 0
+
+
+@dataclass(slots=True)
+class ReplaySummary:
+    """What was sent, or would be.
+
+    Attributes:
+        lake: From where.
+        is_dry: Whether nothing was sent.
+        rows: Rows that were selected; acknowledged, unless dry.
+        routes: Each topic of the lake, where its records go, how many, how many bytes of keys and values,
+            and the first and last timestamp; only of a dry run.
+        seconds: How long it took.
+        sink: What the sink told of the write.
+    """
+
+    lake: str
+    is_dry: bool
+    rows: int = 0
+    routes: tuple[dict[str, Any], ...] = ()
+    seconds: float = 0.0
+    sink: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def exit_code(self) -> int:
+        """What was not acknowledged is an error, so this is reached only by a whole replay."""
+        return ExitCode.DONE
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {"job": "replay", **asdict(self), "seconds": round(self.seconds, 3)}
+
+    def lines(self) -> list[str]:
+        """For people."""
+        if not self.is_dry:
+            rate = self.rows / self.seconds if self.seconds else 0.0
+            return [
+                f"replayed {self.rows:,} rows of {self.lake} in {self.seconds:.1f} s ({rate:,.0f} rows/s)"
+            ]
+        out = [f"{self.rows:,} rows of {self.lake} would be sent; nothing was"]
+        out += [
+            f"  {route['topic']} -> {route['to']}: {route['rows']:,} rows, {route['bytes'] / 1e6:,.1f} MB, "
+            f"{route['first']} to {route['last']}"
+            for route in self.routes
+        ]
+        return out
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what the job takes."""
+    what = parser.add_argument_group("from where to where")
+    what.add_argument("--lake", required=True, metavar="DIR", help="the lake that `land` was given")
+    what.add_argument(
+        "--bootstrap-servers", metavar="HOST:PORT,...", help="the cluster; needless with --dry-run"
+    )
+    target = what.add_mutually_exclusive_group(required=True)
+    target.add_argument("--to", metavar="TOPIC", help="everything into this topic")
+    target.add_argument("--map", metavar="OLD=NEW,...", help="by topic; rows of other topics are not meant")
+    target.add_argument("--same-topics", action="store_true", help="into the topics that they came from")
+    what.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the producer, e.g. compression.type=zstd; may be repeated",
+    )
+    add_selection_arguments(parser)
+    how = parser.add_argument_group("how")
+    how.add_argument("--dry-run", action="store_true", help="tell what would be sent, and send nothing")
+    how.add_argument(
+        "--ids", choices=IDS, default="original",
+        help="the stamps: as they were, new ones, or none (default: %(default)s)",
+    )  # fmt: skip
+    how.add_argument(
+        "--write-id", metavar="TEXT", help="with --ids new: the same text gives the same ids again"
+    )
+    how.add_argument("--keep-partitions", action="store_true", help="to the partitions that they came from")
+    how.add_argument("--unordered", action="store_true", help="do not sort by offset first: quicker")
+    how.add_argument(
+        "--distinct",
+        action="store_true",
+        help="leave out rows that the lake has twice (same id and checksum)",
+    )
+    how.add_argument(
+        "--rate", type=int, default=0, metavar="N", help="records a second at most, all tasks together"
+    )
+
+
+def run(args: argparse.Namespace, spark: SparkSession) -> ReplaySummary:
+    """Replay.
+
+    Raises:
+        OptionError: an argument is refused.
+        LayoutError: there is no lake.
+        TopicError: a topic is missing.
+    """
+    replay = replay_of(args)
+    if not args.dry_run and args.bootstrap_servers is None:
+        raise OptionError("--bootstrap-servers says where to; or use --dry-run", option="--bootstrap-servers")
+    kafka = pairs_of(args.kafka, "--kafka")
+    began = time.monotonic()
+    summary = ReplaySummary(args.lake, args.dry_run)
+
+    def send(rows: DataFrame) -> None:
+        if args.dry_run:
+            summary.routes = routes_of(rows, replay)
+            summary.rows = sum(route["rows"] for route in summary.routes)
+        else:
+            summary.sink = write(rows, replay, {**kafka, "bootstrap.servers": args.bootstrap_servers})
+            summary.rows = int(summary.sink.get("rows", 0))
+
+    read_lake(spark, args.lake, send)
+    summary.seconds = time.monotonic() - began
+    return summary
+
+
+def replay_of(args: argparse.Namespace) -> Replay:
+    """What the arguments ask for.
+
+    Raises:
+        OptionError: one is refused, or two are at odds.
+    """
+    if args.rate < 0:
+        raise OptionError("--rate is 0, for no bound, or a number of records a second", option="--rate")
+    if args.write_id is not None and args.ids != "new":
+        raise OptionError("--write-id names new ids: it goes with --ids new", option="--write-id")
+    targets = dict(_route(text) for text in names_of(args.map, "--map"))
+    selection = selection_of(args)
+    if targets and not selection.topics:
+        selection = Selection(
+            tuple(targets), selection.since, selection.until, selection.partitions, selection.producers
+        )
+    elif targets and (missing := set(selection.topics).difference(targets)):
+        raise OptionError(f"--map does not say where {', '.join(sorted(missing))} goes", option="--map")
+    return Replay(
+        selection=selection,
+        to=args.to,
+        targets=targets,
+        is_same=args.same_topics,
+        ids=args.ids,
+        write_id=args.write_id,
+        keeps_partitions=args.keep_partitions,
+        is_ordered=not args.unordered,
+        is_distinct=args.distinct,
+        rate=args.rate,
+    )
+
+
+def read_lake(spark: SparkSession, lake: str, use: Any) -> None:
+    """Have a function use the lake's rows, whatever a compaction is at.
+
+    Where files go away while they are read it is called again from the start: what it had sent is then sent
+    twice, with the same ids unless these are new ones.
+
+    Raises:
+        LayoutError: there is no lake.
+    """
+    if not is_local(lake):
+        use(read_table(spark, lake, Table.DATA))
+        return
+    store = Store(lake, Table.DATA)
+    if not store.root.is_dir():
+        raise LayoutError(
+            f"{lake} is no lake: there is no {table_path(lake, Table.DATA)}. Name the directory that `land` has",
+            path=lake,
+        )
+
+    def read(snapshot: Snapshot) -> None:
+        files = snapshot.files
+        if files:
+            reader = spark.read.schema(table_schema()).option("basePath", str(store.root))
+            use(reader.parquet(*files))
+        else:
+            use(spark.createDataFrame([], table_schema()))
+
+    read_consistently(store, read)
+
+
+def target_of(replay: Replay) -> Column:
+    """Where a row goes, as a column."""
+    if replay.to is not None:
+        return F.lit(replay.to)
+    if not replay.targets:
+        return F.col("topic")
+    pairs = [F.lit(name) for pair in replay.targets.items() for name in pair]
+    return F.create_map(*pairs)[F.col("topic")]
+
+
+def selected(rows: DataFrame, replay: Replay) -> DataFrame:
+    """The rows that are meant, as the lake has them."""
+    found = select(rows, replay.selection)
+    return drop_duplicates(found) if replay.is_distinct else found
+
+
+def records_of(rows: DataFrame, replay: Replay) -> DataFrame:
+    """What the sink is given: key, value, headers, topic, timestamp, and the partition if it is kept.
+
+    Args:
+        rows: Of the lake.
+        replay: What is asked for.
+    """
+    found = selected(rows, replay)
+    if replay.is_ordered:
+        found = found.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
+    headers = F.col("headers")
+    if replay.ids != "original":
+        headers = F.filter(headers, lambda header: header["key"] != STAMP_HEADER)
+    columns = [F.col("key"), F.col("value"), headers.alias("headers"), target_of(replay).alias("topic")]
+    if replay.keeps_partitions:
+        columns.append(F.col("partition"))
+    return found.select(*columns, F.col("timestamp"))
+
+
+def routes_of(rows: DataFrame, replay: Replay) -> tuple[dict[str, Any], ...]:
+    """What would be sent, by topic."""
+    size = F.coalesce(F.octet_length("key"), F.lit(0)) + F.coalesce(F.octet_length("value"), F.lit(0))
+    found = (
+        selected(rows, replay)
+        .groupBy("topic", target_of(replay).alias("to"))
+        .agg(
+            F.count("*").alias("rows"),
+            F.sum(size).alias("bytes"),
+            F.min("timestamp").cast("string").alias("first"),
+            F.max("timestamp").cast("string").alias("last"),
+        )
+        .orderBy("topic")
+    )
+    return tuple(row.asDict() for row in found.collect())
+
+
+def sink_options(replay: Replay, kafka: Mapping[str, str], slots: int) -> dict[str, str]:
+    """The options of the sink.
+
+    Args:
+        replay: What is asked for.
+        kafka: The producer's settings, by Kafka's keys.
+        slots: How many tasks run at a time.
+    """
+    options = {f"kafka.{key}": value for key, value in kafka.items()}
+    options["stamp"] = "on" if replay.ids == "new" else "off"
+    if replay.write_id is not None:
+        options["write.id"] = replay.write_id
+    if replay.rate:
+        options["rate.limit.records"] = str(max(1, replay.rate // slots))
+    return options
+
+
+def write(rows: DataFrame, replay: Replay, kafka: Mapping[str, str]) -> dict[str, Any]:
+    """Send the rows that are meant; what the sink tells of it.
+
+    Raises:
+        TopicError: a topic is missing.
+    """
+    slots = rows.sparkSession.sparkContext.defaultParallelism
+    with tempfile.TemporaryDirectory(prefix="aioproduce-replay-") as folder:
+        told = Path(folder) / "metrics.jsonl"
+        options = {**sink_options(replay, kafka, slots), "metrics.path": str(told)}
+        records_of(rows, replay).write.format("aioproduce").mode("append").options(**options).save()
+        lines = told.read_text().splitlines() if told.exists() else []
+    found: dict[str, Any] = json.loads(lines[-1]) if lines else {}
+    return found
+
+
+def _route(text: str) -> tuple[str, str]:
+    old, separator, new = (part.strip() for part in text.partition("="))
+    if not separator or not old or not new:
+        raise OptionError(f"--map takes OLD=NEW, or several with commas, not {text!r}", option="--map")
+    return old, new

@@ -1,0 +1,133 @@
+"""The alert's processor by Spark's own tester, without a JVM; and what it makes of Kafka's rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from aioproduce.audit.mark import Mark
+from aioproduce.spark.jobs.alert import AlertSummary, Telling, Watcher, ranges_of
+from aioproduce.spark.jobs.watch import Patience
+
+PRODUCER = "00" * 15 + "07"
+
+
+def came(*runs: tuple[int, int]) -> list[Row]:
+    return [Row(producer_id=PRODUCER, first=first, last=last, mark=None) for first, last in runs]
+
+
+def mark(end: int, *, closing: bool, failed: list[list[int]] | None = None) -> list[Row]:
+    text = json.dumps({"closing": closing, "failed": failed or []})
+    return [Row(producer_id=PRODUCER, first=end, last=end, mark=text)]
+
+
+def told(rows: Any) -> list[tuple[str, int, int]]:
+    return [(row.kind, row.first, row.last) for row in rows]
+
+
+@pytest.fixture
+def tester() -> TwsTester:
+    found = TwsTester(Watcher(Patience(1000, 10_000), is_from_zero=True), timeMode="ProcessingTime")
+    found.setProcessingTime(1)
+    return found
+
+
+def test_a_gap_is_told_when_the_grace_is_over_and_once(tester: TwsTester) -> None:
+    assert told(tester.test(PRODUCER, came((0, 4), (7, 9)))) == []
+    assert told(tester.setProcessingTime(500)) == []
+    assert told(tester.setProcessingTime(1001)) == [("gap", 5, 6)]
+    assert told(tester.setProcessingTime(3000)) == []
+    assert told(tester.test(PRODUCER, came((6, 6), (8, 8)))) == [("late", 6, 6), ("duplicate", 8, 8)]
+
+
+def test_the_tail_of_a_closing_mark_is_waited_for(tester: TwsTester) -> None:
+    tester.test(PRODUCER, came((0, 4)))
+    assert told(tester.test(PRODUCER, mark(8, closing=True, failed=[[5, 5]]))) == []
+    assert told(tester.setProcessingTime(1500)) == [("gap", 6, 7)]
+
+
+def test_a_producer_that_falls_silent_is_told_and_forgotten(tester: TwsTester) -> None:
+    tester.test(PRODUCER, came((0, 4)))
+    assert tester.peekValueState("watch", PRODUCER) is not None
+    assert told(tester.setProcessingTime(20_000)) == [("silent", 4, 4)]
+    assert tester.peekValueState("watch", PRODUCER) is None
+    assert list(tester.handle.listTimers()) == []
+
+
+def test_one_that_has_ended_is_forgotten_without_a_word(tester: TwsTester) -> None:
+    tester.test(PRODUCER, [*came((0, 4)), *mark(5, closing=True)])
+    assert told(tester.setProcessingTime(20_000)) == []
+    assert tester.peekValueState("watch", PRODUCER) is None
+
+
+def test_from_the_middle_the_first_number_is_the_lowest_that_comes() -> None:
+    tester = TwsTester(Watcher(Patience(1000, 10_000), is_from_zero=False), timeMode="ProcessingTime")
+    tester.setProcessingTime(1)
+    assert told(tester.test(PRODUCER, came((50, 52), (40, 44)))) == []
+    assert told(tester.test(PRODUCER, came((10, 12)))) == []
+    assert told(tester.setProcessingTime(1200)) == [("gap", 45, 49)]
+
+
+def test_rows_become_ranges_and_marks() -> None:
+    one, two = bytes(16), bytes([1]) * 16
+    closing = Mark("closing", one, 9, 8, failed=((3, 3),), topics={"t": 8})
+    rows = pa.table(
+        {
+            "producer_id": pa.array([one, two, one, one, None, one, None], pa.binary()),
+            "sequence": pa.array([2, 7, 0, 1, None, 1, None], pa.int64()),
+            "mark": pa.array([None, None, None, None, closing.to_json(), None, b"no mark"], pa.binary()),
+        }
+    )
+    assert [tuple(row.values()) for row in ranges_of(rows).to_pylist()] == [
+        (one.hex(), 0, 1, None),
+        (one.hex(), 1, 2, None),
+        (two.hex(), 7, 7, None),
+        (one.hex(), 9, 9, '{"closing": true, "failed": [[3, 3]]}'),
+    ]
+    assert ranges_of(rows.slice(0, 0)).num_rows == 0
+
+
+class Rows:
+    """A DataFrame as far as `Telling` looks at one."""
+
+    def __init__(self, *rows: Row) -> None:
+        self._rows = rows
+
+    def persist(self) -> None:
+        """It is in memory."""
+
+    def unpersist(self) -> None:
+        """It stays there."""
+
+    def toLocalIterator(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+
+@pytest.mark.parametrize(
+    ("is_json", "line"),
+    [
+        pytest.param(False, f"gap: producer {PRODUCER}, 5 to 6", id="text"),
+        pytest.param(
+            True,
+            f'{{"kind":"gap","producer_id":"{PRODUCER}","first":5,"last":6,"numbers":2,"at":1}}',
+            id="json",
+        ),
+    ],
+)
+def test_alerts_are_lines_and_are_counted(
+    capsys: pytest.CaptureFixture[str], is_json: bool, line: str
+) -> None:
+    summary = AlertSummary()
+    rows: Any = Rows(
+        Row(kind="gap", producer_id=PRODUCER, first=5, last=6, numbers=2, at=1),
+        Row(kind="silent", producer_id=PRODUCER, first=9, last=9, numbers=1, at=1),
+    )
+    Telling(summary, is_json=is_json).tell(rows, 0)
+    assert capsys.readouterr().out.splitlines()[0] == line
+    assert (summary.gap, summary.silent, summary.exit_code) == (2, 1, 3)
