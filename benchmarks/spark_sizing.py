@@ -36,7 +36,7 @@ from rich.console import Console
 
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC
 from aioproduce.spark.jobs import audit, land
-from aioproduce.spark.jobs.running import Job
+from aioproduce.spark.jobs.running import Job, add_common_arguments
 from tests.kafka_cluster import KafkaCluster
 from tests.kafka_install import find_or_install, find_or_install_connector
 from tests.kafka_tools import KafkaTools
@@ -192,14 +192,14 @@ class Bench:
                 land, "--bootstrap-servers", servers, "--topics", topic, "--lake", str(lake), "--quiet"
             )
         with self._timed("audit", is_kept=is_kept):
-            audited = self._run(audit, str(lake), "--topics", topic)
+            audited = self._run(audit, "--lake", str(lake), "--topics", topic)
         if not written == audited["rows"] == self._rows or audited["lost"] or audited["duplicates"]:
             raise SystemExit(f"not all rows are there: written {written}, landed {landed}, audited {audited}")
 
     def _run(self, job: Job, *words: str) -> dict[str, Any]:
         parser = argparse.ArgumentParser()
-        parser.add_argument("--quiet", action="store_true")
         job.add_arguments(parser)
+        add_common_arguments(parser)
         for key, value in job.SETTINGS.items():
             if self._spark.conf.isModifiable(key):
                 self._spark.conf.set(key, value)

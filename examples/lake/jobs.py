@@ -47,7 +47,7 @@ def compact(lake: Path) -> list[str]:
 
 def audit(lake: Path) -> list[str]:
     """What is lost and what is there twice."""
-    return [sys.executable, "-m", "aioproduce.spark", "audit", *_SPARK, "--json", str(lake)]
+    return [sys.executable, "-m", "aioproduce.spark", "audit", *_SPARK, "--json", "--lake", str(lake)]
 
 
 @dataclass(frozen=True, slots=True)
