@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce.spark")
 
-# A missing topic is known by the answer of a broker, which is there at once; the rest is for a leader to be found.
-_PATIENCE: Final = 5.0
+# That a topic is missing a broker says at once; the rest is for a leader to be found.
+_PATIENCE: Final = 2.0
 _ASK_AGAIN_AFTER: Final = 60.0
 
 _missing_since: dict[str, float] = {}
@@ -109,10 +109,16 @@ async def publish(producer: Producer, topic: str, mark: Mark, *, is_named: bool)
     if not is_named and now - _missing_since.get(topic, -_ASK_AGAIN_AFTER) < _ASK_AGAIN_AFTER:
         return False
     try:
-        delivery = await producer.send(topic, mark.to_json(), mark.key, timeout=_PATIENCE)
+        try:
+            delivery = await producer.send(topic, mark.to_json(), mark.key, timeout=_PATIENCE)
+        except MetadataTimeoutError as error:
+            if error.code != 0:
+                raise
+            # No broker answered, which says nothing of the topic.
+            delivery = await producer.send(topic, mark.to_json(), mark.key)
     except MetadataTimeoutError as error:
         if error.code == 0:
-            raise  # no broker answered: that says nothing of the topic
+            raise
         if is_named:
             raise TopicError(
                 f"audit topic {topic!r} is not there: make it, or name another by option 'audit.topic'",

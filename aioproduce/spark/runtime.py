@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import os
 import threading
@@ -47,7 +48,7 @@ class Runtime:
     """
 
     _here: ClassVar[Runtime | None] = None
-    _inherited: ClassVar[list[Runtime]] = []
+    _left: ClassVar[list[Runtime]] = []
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -62,10 +63,10 @@ class Runtime:
     def here(cls) -> Runtime:
         """The runtime of this process; a new one where there is none, or only that of the parent, or a dead one."""
         found = cls._here
-        if found is not None and found.pid != os.getpid():
-            cls._inherited.append(found)
+        if found is not None and (found.pid != os.getpid() or not found.is_alive):
+            cls._left.append(found)
             found = None
-        if found is None or not found.is_alive:
+        if found is None:
             found = cls._here = cls()
         return found
 
@@ -81,8 +82,7 @@ class Runtime:
         finally:
             self._has_ended = True
             for future in list(self._pending):
-                if not future.done():
-                    future.cancel()
+                _tell_ended(future)
 
     # -- calls from the task's thread ---
 
@@ -98,8 +98,8 @@ class Runtime:
             coroutine.close()
             raise _ended() from error
         self._pending.add(future)
-        if self._has_ended and not future.done():
-            future.cancel()
+        if self._has_ended:
+            _tell_ended(future)
         return future
 
     def result(self, future: concurrent.futures.Future[T], timeout: float) -> T:
@@ -118,10 +118,7 @@ class Runtime:
                 f"the event loop of worker process {self.pid} has not answered for {timeout:g} s: it is blocked, "
                 "or the machine is overloaded. The task fails and is tried again in another process"
             )
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError as error:
-            raise _ended() from error
+        return future.result()
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
         """Run a coroutine in the loop thread; as `submit()` and `result()`."""
@@ -152,15 +149,18 @@ class Runtime:
 
     def close(self) -> None:
         """Close all producers and end the thread. No task needs it: worker processes just end."""
-        for key in list(self._producers):
-            self.drop(key)
-        if self.is_alive:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_CLOSE_BOUND)
-        if not self._thread.is_alive() and not self._loop.is_closed():
-            self._loop.close()
         if Runtime._here is self:
             Runtime._here = None
+        if not self.is_alive:
+            # Who would close the connections that the loop ended under? Closing it waits for that.
+            Runtime._left.append(self)
+            return
+        for key in list(self._producers):
+            self.drop(key)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_CLOSE_BOUND)
+        if not self._thread.is_alive():
+            self._loop.close()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -176,6 +176,12 @@ async def _started(key: ProducerKey) -> Producer:
     producer = Producer(dict(key))
     await producer.start()
     return producer
+
+
+def _tell_ended(future: concurrent.futures.Future[Any]) -> None:
+    # Not cancelled: who waits for a future that is cancelled before it runs is not woken.
+    with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has its outcome
+        future.set_exception(_ended())
 
 
 def _ended() -> LoopEndedError:

@@ -27,17 +27,20 @@ QUERY = "5f0c9f2e-7a55-4d4c-9b5e-1f2a3b4c5d6e"
 @contextmanager
 def cluster(**topics: int) -> Iterator[ClusterThread]:
     """A cluster with these topics, and nothing left of it or of the runtime that wrote to it."""
-    with ClusterThread(topics={AUDIT: 1, **(topics or {"t": 3})}, auto_create_topics=False) as found:
+    with ClusterThread(
+        brokers=1, topics={AUDIT: 1, **(topics or {"t": 3})}, auto_create_topics=False
+    ) as found:
         try:
             yield found
         finally:
             Runtime.here().close()
 
 
-def options_for(found: ClusterThread, **options: str) -> SinkOptions:
-    """The sink's options; `_` in a name stands for a dot."""
-    named = {name.replace("_", "."): value for name, value in options.items()}
-    return SinkOptions.parse({"kafka.bootstrap.servers": found.bootstrap_servers, "topic": "t", **named})
+def options_for(found: ClusterThread, **options: str | None) -> SinkOptions:
+    """The sink's options; `_` in a name stands for a dot, and None takes one of ours out."""
+    named = {"topic": "t", **{name.replace("_", "."): value for name, value in options.items()}}
+    given = {name: value for name, value in named.items() if value is not None}
+    return SinkOptions.parse({"kafka.bootstrap.servers": found.bootstrap_servers, **given})
 
 
 def identity(batch: int = 0, partition: int = 0, attempt: int = 0) -> TaskIdentity:

@@ -1,0 +1,189 @@
+"""Rows that cannot be sent: which are a matter of `on.error`, what dead letters say, and what always fails."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from aioproduce.audit.mark import Mark
+from aioproduce.errors import BrokerRejectedError, RecordTooLargeError
+from aioproduce.spark.errors import RowError, StampHeaderError, TopicError, WriteError
+from tests.spark.task_bench import AUDIT, by_value, cluster, identity, options_for, rows, write
+
+NOT_LEADER, INVALID_RECORD, TOPIC_DENIED, TOO_LARGE = 6, 87, 29, 10
+HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
+SMALL = {"kafka_max_request_size": "2000", "kafka_batch_size": "1000"}
+
+
+def with_large_row(count: int, at: int, size: int = 100_000) -> list[pa.RecordBatch]:
+    values = [b"row-%d" % row for row in range(count)]
+    values[at] = b"x" * size
+    return [pa.record_batch({"key": [b"k" * 2000] * count, "value": values}).slice(0, count)]
+
+
+def test_a_row_that_is_too_large_fails_the_write_and_is_named() -> None:
+    with (
+        cluster(t=1) as found,
+        pytest.raises(RowError, match=r"row 7 can never be sent.*max\.request\.size") as caught,
+    ):
+        write(options_for(found, **SMALL), [pa.record_batch({"value": [b"x"] * 7 + [b"x" * 5000]})])
+    assert (caught.value.row, caught.value.topic) == (7, "t")
+    assert isinstance(caught.value.__cause__, RecordTooLargeError)
+
+
+def test_a_dead_letter_says_why_and_whence_and_is_cut() -> None:
+    headers = pa.array(
+        [[{"key": "kind", "value": b"a"}], None, []],
+        pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+    )
+    batch = pa.record_batch(
+        {
+            "key": [b"a", b"b" * 3000, None],
+            "value": [b"x" * 70_000, b"small", b"y" * 70_000],
+            "headers": headers,
+        }
+    )
+    with cluster(t=1, dead=1) as found:
+        options = options_for(
+            found,
+            on_error="dead_letter",
+            dead_letter_topic="dead",
+            **{**SMALL, "kafka_max_request_size": "69000"},
+        )
+        report = write(options, [batch], identity(batch=4, partition=2, attempt=1))
+        dead = found.records("dead")
+        sent = found.records("t")
+        [mark] = [Mark.from_json(record.value) for record in found.records(AUDIT)]
+    assert [record.value for record in sent] == [b"small"]
+    assert (report.rows, report.dead_letters, report.dropped, report.next_row) == (1, 2, 0, 3)
+    assert report.bytes == 3000 + 5
+    assert (mark.failed, mark.next, mark.acknowledged) == (((0, 0), (2, 2)), 3, 1)
+    first = dict(dead[0].headers)
+    assert [(record.key, len(record.value or b"")) for record in dead] == [(b"a", 65_536), (None, 65_536)]
+    assert first["ap.dead.error"] == b"RecordTooLargeError"
+    assert (first["ap.dead.topic"], first["ap.dead.row"], first["ap.dead.batch"]) == (b"t", b"0", b"4")
+    assert (first["ap.dead.task"], first["ap.dead.attempt"]) == (b"2", b"1")
+    assert first["ap.dead.id"] == bytes.fromhex(report.producer_id) + bytes(8)
+    assert first["ap.dead.cut"] == b"value: the first 65536 of 70000 bytes; headers: none of 1"
+    assert "ap.id" not in first
+    assert "ap.dead.cut" in dict(dead[1].headers)
+
+
+def test_dropped_rows_are_counted_and_told_as_failed() -> None:
+    with cluster(t=1) as found:
+        batch = pa.record_batch(
+            {"value": [b"x" * 5000 if row in (2, 3, 9) else b"v%d" % row for row in range(10)]}
+        )
+        report = write(options_for(found, on_error="drop", **SMALL), [batch])
+        kept = by_value(found)
+        [mark] = [Mark.from_json(record.value) for record in found.records(AUDIT)]
+    assert set(kept) == {b"v%d" % row for row in range(10) if row not in (2, 3, 9)}
+    # The others keep the numbers that they would have without.
+    assert all(
+        int.from_bytes((kept[b"v%d" % row]["ap.id"] or b"")[16:], "big") == row for row in (0, 1, 4, 8)
+    )
+    assert (report.rows, report.dropped, report.dead_letters) == (7, 3, 0)
+    assert mark.failed == ((2, 3), (9, 9))
+
+
+def test_rows_without_a_topic_and_with_one_that_is_not_there() -> None:
+    topics = ["t", None, "missing", "u", "missing", "not a topic!", "t"]
+    batch = pa.record_batch({"value": [b"v%d" % row for row in range(7)], "topic": pa.array(topics)})
+    with cluster(t=1, u=2, dead=1) as found:
+        options = options_for(
+            found,
+            topic=None,
+            on_error="dead_letter",
+            dead_letter_topic="dead",
+            kafka_max_block_ms="300",
+        )
+        report = write(options, [batch])
+        dead = {record.value: dict(record.headers) for record in found.records("dead")}
+    assert report.topics == {"t": 2, "u": 1}
+    assert set(dead) == {b"v1", b"v2", b"v4", b"v5"}
+    assert "ap.dead.topic" not in dead[b"v1"]
+    assert dead[b"v2"]["ap.dead.topic"] == b"missing"
+    assert dead[b"v4"]["ap.dead.error"] == b"MetadataTimeoutError"
+
+
+def test_a_partition_that_is_not_there_is_a_row_of_its_own() -> None:
+    batch = pa.record_batch({"value": [b"a", b"b", b"c"], "partition": pa.array([0, 99, None], pa.int32())})
+    with cluster(t=2) as found:
+        assert write(options_for(found, on_error="drop"), [batch]).dropped == 1
+        assert {record.value for record in found.records("t")} == {b"a", b"c"}
+
+
+def test_rows_that_shared_a_batch_with_a_bad_one_are_sent_again() -> None:
+    with cluster(t=1) as found:
+        found.faults.fail_produce(INVALID_RECORD, topic="t", record_errors=((3, "no good"), (5, "nor this")))
+        report = write(options_for(found, on_error="drop"), rows(10))
+        kept = by_value(found)
+    assert set(kept) == {b"row-%d" % row for row in range(10) if row not in (3, 5)}
+    assert (report.rows, report.dropped) == (8, 2)
+
+
+def test_a_batch_that_the_broker_refuses_whole() -> None:
+    with cluster(t=1, dead=1) as found:
+        found.faults.fail_produce(INVALID_RECORD, topic="t")
+        options = options_for(found, on_error="dead_letter", dead_letter_topic="dead")
+        report = write(options, rows(3))
+        reasons = [dict(record.headers)["ap.dead.message"] for record in found.records("dead")]
+    assert (report.rows, report.dead_letters) == (0, 3)
+    assert all(b"INVALID_RECORD" in (reason or b"") for reason in reasons)
+
+
+@pytest.mark.parametrize("policy", ["fail", "drop"])
+def test_a_missing_permission_fails_under_each_policy(policy: str) -> None:
+    with cluster(t=1) as found:
+        found.faults.fail_produce(TOPIC_DENIED, topic="t")
+        with pytest.raises(WriteError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+            write(options_for(found, on_error=policy), rows(3), identity(partition=5))
+        assert isinstance(caught.value.__cause__, BrokerRejectedError)
+        assert (caught.value.partition, caught.value.acknowledged) == (5, 0)
+
+
+@pytest.mark.parametrize("policy", ["fail", "drop"])
+def test_brokers_that_do_not_answer_fail_the_write_in_time(policy: str) -> None:
+    with cluster(t=1) as found:
+        options = options_for(
+            found,
+            on_error=policy,
+            kafka_delivery_timeout_ms="600",
+            kafka_request_timeout_ms="200",
+            kafka_max_block_ms="300",
+        )
+        write(options, rows(1))
+        found.faults.stall(0)
+        with pytest.raises(WriteError, match=r"delivery\.timeout\.ms|acknowledged") as caught:
+            write(options, rows(50, batch_size=5))
+        found.faults.resume(0)
+        assert caught.value.acknowledged == 0
+        assert write(options, rows(2)).rows == 2
+
+
+def test_a_dead_letter_topic_that_is_not_there_fails_the_write() -> None:
+    with cluster(t=1) as found:
+        options = options_for(
+            found, on_error="dead_letter", dead_letter_topic="nowhere", kafka_max_block_ms="300", **SMALL
+        )
+        with pytest.raises(WriteError, match="dead-letter topic 'nowhere'"):
+            write(options, with_large_row(3, 1))
+
+
+def test_a_header_of_the_stamps_name_is_refused() -> None:
+    headers = pa.array(
+        [[{"key": "ap.id", "value": b"mine"}]],
+        pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
+    )
+    batch = pa.record_batch({"value": [b"v"], "headers": headers})
+    with cluster(t=1) as found:
+        with pytest.raises(StampHeaderError, match=r"ap\.id.*stamp"):
+            write(options_for(found), [batch])
+        write(options_for(found, stamp="off"), [batch])
+        assert [record.headers for record in found.records("t")] == [(("ap.id", b"mine"),)]
+
+
+def test_an_audit_topic_that_was_named_must_be_there() -> None:
+    with cluster(t=1) as found, pytest.raises(TopicError, match=r"'gone'.*audit\.topic") as caught:
+        write(options_for(found, audit_topic="gone"), rows(1))
+    assert caught.value.is_missing
