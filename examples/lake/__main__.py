@@ -35,6 +35,7 @@ from tests.kafka_tools import KafkaTools
 REPOSITORY: Final = Path(__file__).parents[2]
 FULL: Final = Plan(records=300_000, seconds=60.0)
 QUICK: Final = Plan(records=60_000, seconds=15.0)
+ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 SOURCES: Final = ("orders", "clicks", "logs")
 NAMES: Final = {
     "orders": "orders: a service that reads a file",
@@ -191,9 +192,12 @@ def main(arguments: list[str]) -> int:
     console = Console()
 
     def interrupt(*_: object) -> NoReturn:
+        for number in ENDING:
+            signal.signal(number, signal.SIG_IGN)  # a second one would cut the cleaning up short
         raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
+    for number in ENDING:
+        signal.signal(number, interrupt)
     try:
         folder = room_for(options.folder.resolve())
         return 0 if run(plan_of(options), folder, console) else 1

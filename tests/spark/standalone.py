@@ -21,6 +21,7 @@ import time
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -28,10 +29,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pyspark
 
 from tests.kafka_node import free_ports
-from tests.processes import children, command_of
+from tests.processes import children, command_of, kill_family
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 REPOSITORY = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -72,6 +73,44 @@ class Submitted:
     code: int
     out: str
     err: str
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """One that runs."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    def check(self) -> None:
+        """Raise if it has ended.
+
+        Raises:
+            StandaloneClusterError: It has.
+        """
+        if self.process.poll() is not None:
+            raise StandaloneClusterError(f"it ended already: {self._ended()}")
+
+    def wait(self, timeout: float) -> Submitted:
+        """Wait for its end.
+
+        Raises:
+            StandaloneClusterError: It did not end in so many seconds.
+        """
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise StandaloneClusterError(f"not ended after {timeout:g} s: {self._ended()}") from None
+        return self._ended()
+
+    def _ended(self) -> Submitted:
+        code = self.process.poll()
+        return Submitted(
+            -1 if code is None else code,
+            self.out.read_text(errors="replace"),
+            self.err.read_text(errors="replace"),
+        )
 
 
 class StandaloneCluster:
@@ -206,42 +245,39 @@ class StandaloneCluster:
             *arguments,
         ]
 
-    def submit(
-        self, command: Sequence[str], *, timeout: float, environment: Mapping[str, str] | None = None
-    ) -> Submitted:
+    def submit(self, command: Sequence[str], *, timeout: float) -> Submitted:
         """Run an application to its end, as made by ``command``.
 
         Args:
             command: The command line.
             timeout: Seconds after which it is killed and the call raises.
-            environment: Beside this process's own.
 
         Raises:
             StandaloneClusterError: It did not end in time.
         """
-        process = self.start(command, environment=environment)
-        try:
-            out, err = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            out, err = process.communicate()
-            raise StandaloneClusterError(
-                f"not ended after {timeout:g} s: {out[-2000:]!r} {err[-6000:]!r}\n{self.logs()}"
-            ) from None
-        return Submitted(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+        with self.running(command) as application:
+            return application.wait(timeout)
 
-    def start(
-        self, command: Sequence[str], *, environment: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
-        """Start an application; the caller ends it."""
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=REPOSITORY,
-            env=self._environment() | dict(environment or {}),
-        )
+    @contextmanager
+    def running(self, command: Sequence[str]) -> Iterator[Application]:
+        """An application that runs meanwhile, and is killed in the end if it still does."""
+        name = f"application-{len(list(self._directory.glob('application-*.out')))}"
+        out, err = self._directory / f"{name}.out", self._directory / f"{name}.log"
+        with open(out, "wb") as printed, open(err, "wb") as said:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=said,
+                cwd=REPOSITORY,
+                env=self._environment(),
+            )
+        try:
+            yield Application(process, out, err)
+        finally:
+            if process.poll() is None:
+                kill_family(process.pid)
+                process.wait()
 
     def logs(self, size: int = 4000) -> str:
         """The end of what master, workers and executors printed."""

@@ -1,0 +1,255 @@
+"""What the fault tests share: rows to write, ways to write them, and another client to read them back with.
+
+Used by ``test_faults`` and, as a process of its own that is killed, ``python -m tests.spark.fault_world``.
+
+1. A row's value is its number, padded to 100 bytes: a row that comes back under another id, or not at all, shows.
+2. What travels to Spark's workers is in this module, which they import: a function of a test module would take
+   pytest with it.
+3. A write is paced where something is to happen within it: Arrow batches are small then, and rows a second few.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.functions import col, substring
+
+from aioproduce.spark.datasource import AioproduceDataSource
+from tests.kafka_ask import LATEST, offset_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.types import StructType
+
+    from tests.kafka_cluster import KafkaCluster
+
+ROWS = 1_000
+FILES = 4
+BATCH_ROWS = "50"
+"""Rows of an Arrow batch: the sink paces and sends by them."""
+
+SLOW = "100"
+"""Rows a second of each task, and as many at once, where something is to happen meanwhile: four seconds for all."""
+
+MARKS = "faults.audit"
+"""Not the default: other tests' producers tell there of topics that are not in this lake."""
+
+WAIT_TIMEOUT = 120.0
+POLL_INTERVAL = 0.02
+TOO_LARGE = 2 << 20
+ARROW_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+PARTITION_BYTES = "spark.sql.files.maxPartitionBytes"
+
+
+class PlannedError(Exception):
+    """Raised on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A record of a topic: its stamp and its value."""
+
+    stamp: bytes
+    value: bytes
+
+
+def expected() -> list[bytes]:
+    """The values of all rows."""
+    return [f"{number:0100d}".encode() for number in range(ROWS)]
+
+
+def write_input(folder: Path) -> Path:
+    """The rows, as files of text."""
+    folder.mkdir()
+    values = expected()
+    size = ROWS // FILES
+    for part in range(FILES):
+        lines = values[part * size : (part + 1) * size]
+        (folder / f"part-{part}.txt").write_bytes(b"\n".join(lines) + b"\n")
+    return folder
+
+
+def options(servers: str, topic: str, **more: str) -> dict[str, str]:
+    """The sink's, with an underscore for each dot of a name."""
+    return {
+        "kafka.bootstrap.servers": servers,
+        "kafka.linger.ms": "0",
+        "topic": topic,
+        "audit.topic": MARKS,
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def start(
+    rows: DataFrame, checkpoint: Path, options: dict[str, str], name: str = "aioproduce"
+) -> StreamingQuery:
+    """A streaming query that writes all that there is, and ends."""
+    return (
+        rows.writeStream.format(name)
+        .options(**options)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+
+
+def numbered(rows: DataFrame) -> DataFrame:
+    """With a column that tells rows apart wherever they are."""
+    return rows.select("value", substring(col("value"), 90, 11).cast("long").alias("id"))
+
+
+def make_marks_topic(cluster: KafkaCluster) -> None:
+    """The topic of the tasks' marks, if it is not there yet."""
+    if not cluster.partitions(MARKS):
+        cluster.create_topic(MARKS)
+
+
+def read_back(servers: str, topic: str, partitions: int) -> list[Read]:
+    """All of a topic, by librdkafka."""
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "judge", "enable.auto.commit": False, "log_level": 0}
+    )
+    try:
+        places = [TopicPartition(topic, number, 0) for number in range(partitions)]
+        left = sum(consumer.get_watermark_offsets(place, timeout=60.0)[1] for place in places)
+        consumer.assign(places)
+        found: list[Read] = []
+        while len(found) < left:
+            messages = consumer.consume(left - len(found), timeout=60.0)
+            assert messages, f"{left - len(found)} of {left} records of {topic} did not come"
+            for message in messages:
+                assert message.error() is None
+                stamp, value = dict(message.headers() or [])["ap.id"], message.value()
+                assert isinstance(stamp, bytes)
+                assert isinstance(value, bytes)
+                found.append(Read(stamp, value))
+        return found
+    finally:
+        consumer.close()
+
+
+def wait_for_records(
+    cluster: KafkaCluster, topic: str, count: int, check: Callable[[], None] = lambda: None
+) -> None:
+    """Until so many are in a topic of one broker; `check` raises where none will come any more."""
+    port = cluster.nodes[1].port
+    partitions = len(cluster.partitions(topic))
+
+    def are_there() -> bool:
+        check()
+        return sum(offset_of(port, topic, number, LATEST) or 0 for number in range(partitions)) >= count
+
+    wait_until(f"{count} records in {topic}", are_there)
+
+
+def wait_until(awaited: str, is_so: Callable[[], bool]) -> None:
+    """Poll: another process offers no other means."""
+    deadline = time.monotonic() + WAIT_TIMEOUT
+    while not is_so():
+        assert time.monotonic() < deadline, f"waited {WAIT_TIMEOUT:g} s for {awaited}"
+        time.sleep(POLL_INTERVAL)
+
+
+# What runs in Spark's workers
+
+
+def too_large_once(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Rows as they are; the first attempt of the task that gets there first has one more, too large to be sent."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        last = None
+        for batch in batches:
+            yield batch
+            last = batch
+        if last is not None and is_first(marker):
+            yield pa.RecordBatch.from_pydict({"value": ["x" * TOO_LARGE]}, schema=last.schema)
+
+    return rows
+
+
+def broken_while(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """No rows but an error, for as long as the file is there."""
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if os.path.exists(marker):
+            raise PlannedError("before the first row")
+        yield from batches
+
+    return rows
+
+
+def is_first(marker: str) -> bool:
+    """Whether nobody asked before, of whatever process."""
+    try:
+        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+class CommitRaisesOnce(DataSource):
+    """The sink, but for a `commit()` that raises the first time; the option `marker` names the file that tells."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "aioproduce_commit_raises"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        given = dict(self.options)
+        marker = given.pop("marker")
+        return _CommitRaisesOnceWriter(AioproduceDataSource(given).streamWriter(schema, overwrite), marker)
+
+
+class _CommitRaisesOnceWriter(DataSourceStreamArrowWriter):
+    def __init__(self, writer: DataSourceStreamArrowWriter, marker: str) -> None:
+        self._writer = writer
+        self._marker = marker
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._writer.write(iterator)
+
+    def commit(self, messages: Any, batchId: int) -> None:
+        if is_first(self._marker):
+            raise PlannedError("commit() of the sink")
+        self._writer.commit(messages, batchId)
+
+    def abort(self, messages: Any, batchId: int) -> None:
+        self._writer.abort(messages, batchId)
+
+
+def main(source: str, checkpoint: str, servers: str, topic: str) -> None:
+    """A driver that will be killed: a slow streaming write, in a JVM of its own."""
+    from pyspark.sql import SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "512m")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.ui.enabled", "false")
+        .config(ARROW_BATCH, BATCH_ROWS)
+        .getOrCreate()
+    )
+    rows = text_stream(spark, Path(source))
+    start(rows, Path(checkpoint), options(servers, topic, rate_limit_records=SLOW)).awaitTermination()
+
+
+def text_stream(spark: SparkSession, source: Path) -> DataFrame:
+    """The rows as a stream."""
+    return spark.readStream.text(str(source))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
