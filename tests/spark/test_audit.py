@@ -290,10 +290,10 @@ def test_the_report_is_json_and_lines(tmp_path: Path) -> None:
     assert report.lines()[0] == "loss: lost 249, duplicated 0, conflicts 0, undecided 0"
 
 
-def arguments(*given: str) -> argparse.Namespace:
+def arguments(*given: str, lake: tuple[str, ...] = ("--lake", "somewhere")) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     job.add_arguments(parser)
-    return parser.parse_args(["--lake", "somewhere", *given])
+    return parser.parse_args([*lake, *given])
 
 
 def test_arguments() -> None:
@@ -311,6 +311,8 @@ def test_arguments() -> None:
     assert (found.topics, found.until, found.kafka) == (("a", "b"), 1000, {"security.protocol": "SSL"})
     assert found.is_strict
     assert job.options_of(arguments("--as-of", "1970-01-01T00:00:01")).until == 1000
+    assert job.options_of(arguments("--strict", lake=("here",))).lake == "here"
+    assert job.options_of(arguments()).lake == "somewhere"
 
 
 @pytest.mark.parametrize(

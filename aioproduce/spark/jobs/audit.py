@@ -1,6 +1,6 @@
 """The job `audit`: whether the lake has every record that producers had acknowledged, and each once.
 
-    python -m aioproduce.spark audit --lake LAKE [--json] [--fail-on-duplicates] ...
+    python -m aioproduce.spark audit LAKE [--json] [--fail-on-duplicates] ...
 
 Reads the lake's tables `data` and `quarantine` (a record that is there is not lost) and the marks, from its
 table `marks` or from Kafka. Two passes (`audit_passes`), run where the files can be read (`audit_lake`), and
@@ -86,7 +86,9 @@ class AuditOptions:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what the job takes."""
     what = parser.add_argument_group("what is audited")
-    what.add_argument("--lake", required=True, metavar="DIR", help="the lake that `land` was given")
+    place = what.add_mutually_exclusive_group(required=True)
+    place.add_argument("--lake", metavar="DIR", help="the lake that `land` was given")
+    place.add_argument("place", nargs="?", metavar="DIR", help="the same")
     what.add_argument(
         "--topics",
         metavar="T,...",
@@ -162,7 +164,7 @@ def options_of(args: argparse.Namespace) -> AuditOptions:
         raise OptionError("--limit is 0 or more producers", option="--limit")
     as_of = instant_of(args.as_of, "--as-of")
     return AuditOptions(
-        lake=args.lake,
+        lake=args.lake or args.place,
         topics=names_of(args.topics, "--topics"),
         bootstrap_servers=args.bootstrap_servers,
         audit_topic=args.audit_topic,

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 SPLIT_BYTES = 64 << 20
 TASKS_PER_SLOT = 4
 """Tasks for each one that runs at a time: the slowest file holds up a quarter of a slot's work, not all of it."""
+TASK_BYTES = 16 << 20
+"""But for less than this a task is not worth its start; a slot's first one is."""
 ROWS_AT_ONCE = 4_000_000
 """Row groups are read together up to here: a file of many small ones costs one call, a large one bounded memory."""
 
@@ -217,7 +219,8 @@ class SparkPasses:
 
     def _tasks(self, files: Sequence[DataFile]) -> list[list[Unit]]:
         slots = self._spark.sparkContext.defaultParallelism
-        return packed(units_of(files), slots * TASKS_PER_SLOT)
+        size = sum(file.size for file in files)
+        return packed(units_of(files), min(slots * TASKS_PER_SLOT, max(slots, size // TASK_BYTES)))
 
     def first(self, files: Sequence[DataFile]) -> pa.Table:
         """See `Passes`."""
