@@ -30,6 +30,7 @@ from aioproduce.spark.jobs.audit_report import AuditReport, ExitCode
 from aioproduce.spark.jobs.marks import MarkFold
 from aioproduce.spark.jobs.running import pairs_of
 from aioproduce.spark.jobs.selection import instant_of, names_of
+from aioproduce.spark.jobs.task_progress import TaskProgress
 from aioproduce.spark.layout import Table, read_table, table_path
 from aioproduce.spark.store import Snapshot, Store, read_consistently
 
@@ -151,7 +152,9 @@ def run(args: argparse.Namespace, spark: SparkSession) -> AuditReport:
         LayoutError: there is no lake, or a file of it cannot be read.
         ConnectorMissingError: marks are to be read from Kafka without the connector.
     """
-    return audit(options_of(args), spark)
+    options = options_of(args)
+    with TaskProgress("audit", spark, is_quiet=args.quiet or args.json):
+        return audit(options, spark)
 
 
 def options_of(args: argparse.Namespace) -> AuditOptions:

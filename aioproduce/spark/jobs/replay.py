@@ -29,6 +29,7 @@ from aioproduce.spark.errors import LayoutError, OptionError
 from aioproduce.spark.files import is_local
 from aioproduce.spark.jobs.running import ExitCode, pairs_of
 from aioproduce.spark.jobs.selection import Selection, add_selection_arguments, names_of, select, selection_of
+from aioproduce.spark.jobs.task_progress import TaskProgress
 from aioproduce.spark.layout import Table, read_table, table_path, table_schema
 from aioproduce.spark.store import Snapshot, Store, read_consistently
 
@@ -185,7 +186,8 @@ def run(args: argparse.Namespace, spark: SparkSession) -> ReplaySummary:
             summary.sink = write(rows, replay, {**kafka, "bootstrap.servers": args.bootstrap_servers})
             summary.rows = int(summary.sink.get("rows", 0))
 
-    read_lake(spark, args.lake, send)
+    with TaskProgress("replay", spark, is_quiet=args.quiet or args.json):
+        read_lake(spark, args.lake, send)
     summary.seconds = time.monotonic() - began
     return summary
 
