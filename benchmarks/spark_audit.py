@@ -3,7 +3,7 @@
 A lake as `land` writes it, made with pyarrow: values of 100 random bytes, sixteen producers with marks,
 records dealt to eight partitions at random, as keys do. Audited by everything that can read it, in turn:
 Python workers that read Parquet themselves (what the job does), Spark's own reader with the same passes,
-this process alone, and a plain Spark aggregation by id and number, which is what one would write without
+the driver alone, and a plain Spark aggregation by id and number, which is what one would write without
 this package. The first round is cold: it starts workers. Two lakes of each size: a clean one, where the
 first pass is all, and one with a hole and a duplicate in every hundredth block. Every outcome is checked.
 """
@@ -45,7 +45,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--rows", type=int, nargs="+", default=[2_000_000, 6_000_000])
     parser.add_argument("--rounds", type=int, default=5, help="of each reader; the first is cold")
     parser.add_argument("--cores", type=int, default=2)
-    parser.add_argument("--readers", nargs="+", default=["files", "spark", "process", "plain"])
+    parser.add_argument("--readers", nargs="+", default=["files", "driver", "spark", "plain"])
     parser.add_argument("--lakes", nargs="+", default=["clean", "damaged"])
     parser.add_argument("--json", type=Path)
     return parser.parse_args(arguments)
@@ -148,7 +148,7 @@ def readers(lake: str, spark: SparkSession) -> dict[str, Callable[[], tuple[int,
     return {
         "files": by("files", spark),
         "spark": by("spark", spark),
-        "process": by("auto", None),
+        "driver": by("driver", spark),
         "plain": plain,
     }
 

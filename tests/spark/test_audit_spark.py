@@ -42,5 +42,5 @@ def test_a_damaged_file_fails_the_audit_by_its_name(spark: SparkSession, tmp_pat
     (file,) = write_files(tmp_path, [[Row(1, 0)]])
     Path(file.path).write_bytes(b"PAR1")
     with pytest.raises(LayoutError, match="cannot be read as Parquet") as caught:
-        audit(AuditOptions(str(tmp_path)), spark)
+        audit(AuditOptions(str(tmp_path), reader="files"), spark)
     assert file.path in str(caught.value)

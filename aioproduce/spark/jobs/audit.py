@@ -49,7 +49,9 @@ SETTINGS: dict[str, str] = {"spark.sql.shuffle.partitions": "16"}
 NEEDS_CONNECTOR = False
 FAILED_EXIT_CODE = ExitCode.FAILED
 
-READERS = ("auto", "files", "spark")
+READERS = ("auto", "driver", "files", "spark")
+DRIVER_BYTES = 32 << 20
+"""With `auto` a lake up to here is read by the driver: in less time than it takes to start workers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +69,8 @@ class AuditOptions:
         is_strict: Whether what is undecided counts as lost.
         fails_on_duplicates: Whether duplicates alone end with an exit code of their own.
         limit: How many producers the report lists.
-        reader: `files` (workers read Parquet themselves), `spark` (Spark reads), `auto`: files where the
-            lake is local.
+        reader: `files` (workers read Parquet themselves), `driver` (it does), `spark` (Spark reads); `auto`: spark
+            where the lake is on no local path, driver where it is small, else files.
     """
 
     lake: str
@@ -140,7 +142,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--reader",
         choices=READERS,
         default="auto",
-        help="who reads Parquet: Python workers (files), or Spark; auto: Spark where the lake is no local path",
+        help="who reads Parquet: the driver, Python workers (files), or Spark; auto: Spark where the lake is on no "
+        "local path, the driver where it is small, else workers",
     )
 
 
@@ -242,14 +245,17 @@ def _audit_files(options: AuditOptions, spark: SparkSession | None, marks: MarkF
             "Name the directory that `land` was given",
             path=options.lake,
         )
-    passes: Passes = LocalPasses() if spark is None else SparkPasses(spark)
 
     def read(good: Snapshot) -> AuditReport:
         def read_all(bad: Snapshot) -> AuditReport:
             aside = _files_of(bad, options.topics)
             files = [*_files_of(good, options.topics), *aside]
+            size = sum(file.size for file in files)
+            is_small = options.reader == "auto" and size <= DRIVER_BYTES
+            is_alone = spark is None or is_small or options.reader == "driver"
+            passes: Passes = LocalPasses() if spark is None or is_alone else SparkPasses(spark)
             report = _judged(passes, files, {file.topic for file in files}, options, marks)
-            report.files, report.size = len(files), sum(file.size for file in files)
+            report.files, report.size = len(files), size
             report.quarantined = sum(pq.read_metadata(file.path).num_rows for file in aside)
             return report
 
