@@ -35,6 +35,14 @@ def test_a_pair_of_processes_takes_turns() -> None:
     assert median == least == largest > 0
 
 
+@pytest.mark.parametrize("of", ["auditor", "auditor-roomy"])
+def test_so_does_a_pair_of_which_one_is_audited(of: str) -> None:
+    done = run("--of", of, "--only", "alone", "--sets", "1", "--turns", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["cpu"][0] > 0
+
+
 def test_no_turns_are_refused() -> None:
     assert "--sets and --turns: at least 1" in run("--turns", "0").stderr
 
