@@ -1,0 +1,127 @@
+"""An audited producer on real Kafka: stamps and marks as other clients read them, also of one that was killed."""
+
+from __future__ import annotations
+
+import signal
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from kafka import KafkaConsumer
+from kafka import TopicPartition as PlainTopicPartition
+
+from aioproduce import Producer
+from aioproduce.audit import Auditor, Mark
+
+if TYPE_CHECKING:
+    from tests.kafka_cluster import KafkaCluster
+
+ROOT = Path(__file__).parents[2]
+PARTITIONS = 3
+
+SENDING = """
+import asyncio, sys
+from aioproduce import Producer
+from aioproduce.audit import Auditor
+async def main(servers, topic, marks):
+    async with Producer(servers, interceptors=[Auditor(marks, heartbeat_ms=100)]) as producer:
+        while True:
+            await producer.send_many(topic, [b"%d" % number for number in range(1000)])
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def stamp_of(headers: list[tuple[str, bytes]]) -> tuple[bytes, int]:
+    name, value = headers[-1]
+    assert name == "ap.id"
+    producer_id, number = struct.unpack(">16sQ", value)
+    return producer_id, number
+
+
+def read_by_kafka_python(servers: str, topic: str, partitions: int) -> list[Any]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False
+    )
+    try:
+        places = [PlainTopicPartition(topic, each) for each in range(partitions)]
+        consumer.assign(places)
+        ends = consumer.end_offsets(places)
+        found: list[Any] = []
+        while any(consumer.position(place) < ends[place] for place in places):
+            for records in consumer.poll(timeout_ms=1000).values():
+                found += records
+        return found
+    finally:
+        consumer.close()
+
+
+def read_by_confluent(servers: str, topic: str, partitions: int, count: int) -> list[Any]:
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "audit", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
+        found: list[Any] = []
+        while len(found) < count:
+            found += [
+                each for each in consumer.consume(count - len(found), timeout=1.0) if each.error() is None
+            ]
+        return found
+    finally:
+        consumer.close()
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+async def test_other_clients_read_the_stamps(kafka1: KafkaCluster, topic_name: str, codec: str) -> None:
+    marks = f"{topic_name}.marks"
+    kafka1.create_topic(topic_name, partitions=PARTITIONS)
+    kafka1.create_topic(marks, partitions=2)
+    auditor = Auditor(marks)
+    async with Producer(
+        kafka1.bootstrap_servers, interceptors=[auditor], compression_type=codec, batch_size=4000
+    ) as producer:
+        for number in range(500):
+            await producer.send(topic_name, b"%d" % number, headers=[("user", b"header")])
+        await producer.send_many(topic_name, [b"%d" % number for number in range(500, 1000)])
+    read = read_by_confluent(kafka1.bootstrap_servers, topic_name, PARTITIONS, 1000)
+    for message in read:
+        producer_id, number = stamp_of(message.headers())
+        assert (producer_id, number) == (auditor.producer_id, int(message.value()))
+        assert message.headers()[:-1] == ([("user", b"header")] if number < 500 else [])
+    assert sorted(int(message.value()) for message in read) == list(range(1000))
+    records = read_by_kafka_python(kafka1.bootstrap_servers, topic_name, PARTITIONS)
+    assert sorted(stamp_of(record.headers)[1] for record in records) == list(range(1000))
+    [mark] = read_by_kafka_python(kafka1.bootstrap_servers, marks, 2)
+    closing = Mark.from_json(mark.value)
+    assert mark.key == (auditor.producer_id or b"").hex().encode()
+    assert (closing.kind, closing.next, closing.topics) == ("closing", 1000, {topic_name: 1000})
+
+
+def test_of_a_killed_producer_all_that_its_heartbeats_promise_is_there(
+    kafka1: KafkaCluster, topic_name: str
+) -> None:
+    marks = f"{topic_name}.marks"
+    kafka1.create_topic(topic_name, partitions=PARTITIONS)
+    kafka1.create_topic(marks, partitions=1)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SENDING, kafka1.bootstrap_servers, topic_name, marks], cwd=ROOT
+    )
+    try:
+        while len(read_by_kafka_python(kafka1.bootstrap_servers, marks, 1)) < 3:
+            assert process.poll() is None
+            time.sleep(0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    told = [Mark.from_json(each.value) for each in read_by_kafka_python(kafka1.bootstrap_servers, marks, 1)]
+    assert {mark.kind for mark in told} == {"heartbeat"}
+    assert told[-1].next > 0
+    numbers = [
+        stamp_of(record.headers)[1]
+        for record in read_by_kafka_python(kafka1.bootstrap_servers, topic_name, PARTITIONS)
+    ]
+    assert len(set(numbers)) == len(numbers)
+    assert set(range(told[-1].next)) <= set(numbers)
