@@ -1,0 +1,138 @@
+"""Where a landing begins and why it must not: a row for each case."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from aioproduce.spark.checkpoint import Checkpoint
+from aioproduce.spark.errors import CheckpointError, OptionError
+from aioproduce.spark.files import LocalFiles
+from aioproduce.spark.lake import CheckpointNote, Lander
+from aioproduce.spark.starting import Found, check_checkpoint, starting_offsets
+
+PARTITIONS = {"orders": (0, 1), "aioproduce.audit": (0,)}
+WANTED = CheckpointNote("lake-1", ("orders",), is_pattern=False, audit_topic="aioproduce.audit")
+OLD = Lander("q-old", "/gone", 7, {"orders": {0: 100}})
+
+
+def checkpoint(*, planned: int = 3, committed: int = 3) -> Checkpoint:
+    return Checkpoint("/c", "q", committed, planned, LocalFiles())
+
+
+def found(
+    state: Checkpoint | None = None,
+    note: CheckpointNote | None = WANTED,
+    landers: tuple[Lander, ...] = (),
+    alive: tuple[str, ...] = (),
+) -> Found:
+    return Found(state, note if state is not None else None, landers, alive)
+
+
+@pytest.mark.parametrize("own", [-1, 2, 3])
+def test_a_checkpoint_goes_on(own: int) -> None:
+    there = found(checkpoint(), landers=(Lander("q", "/c", own, {"orders": {0: 5}}),), alive=("q",))
+    check_checkpoint(there, WANTED, "/c")
+    # Spark does not heed it: the checkpoint says where.
+    assert starting_offsets(there, "lake", PARTITIONS, "/c") == "earliest"
+
+
+def test_a_topic_more_is_no_harm() -> None:
+    more = CheckpointNote("lake-1", ("orders", "payments"), is_pattern=False, audit_topic="aioproduce.audit")
+    check_checkpoint(found(checkpoint()), more, "/c")
+
+
+@pytest.mark.parametrize(
+    ("note", "wanted", "state", "says"),
+    [
+        (None, WANTED, checkpoint(), "was not made by `land`"),
+        (
+            CheckpointNote("lake-2", ("orders",), False, None),
+            WANTED,
+            checkpoint(),
+            "for another lake",
+        ),
+        (
+            WANTED,
+            CheckpointNote("lake-1", ("payments",), False, "aioproduce.audit"),
+            checkpoint(),
+            "also lands orders, and a topic cannot be taken away",
+        ),
+        (
+            WANTED,
+            CheckpointNote("lake-1", ("orders",), False, "marks"),
+            checkpoint(planned=4),
+            r"micro-batch 4 of /c was begun with --topics orders --audit-topic aioproduce.audit",
+        ),
+        (
+            CheckpointNote("lake-1", ("o.*",), True, None),
+            WANTED,
+            checkpoint(planned=4),
+            r"begun with --topic-pattern o\.\* --audit-topic none",
+        ),
+    ],
+    ids=["not ours", "another lake", "a topic less", "other marks", "a pattern"],
+)
+def test_a_checkpoint_that_is_not_for_this(
+    note: CheckpointNote | None, wanted: CheckpointNote, state: Checkpoint, says: str
+) -> None:
+    with pytest.raises(CheckpointError, match=says):
+        check_checkpoint(found(state, note), wanted, "/c")
+
+
+def test_a_checkpoint_from_a_copy() -> None:
+    there = found(checkpoint(), landers=(Lander("q", "/c", 9, {"orders": {0: 5}}),))
+    with pytest.raises(CheckpointError, match="older than the lake, which has its batches up to 9, not 3"):
+        check_checkpoint(there, WANTED, "/c")
+
+
+def test_a_checkpoint_whose_topics_another_has_gone_on_with() -> None:
+    mine, other = Lander("q", "/c", 3, {"orders": {0: 5}}), Lander("r", "/d", 0, {"orders": {0: 6}})
+    with pytest.raises(
+        CheckpointError, match="further into this lake by another query, with the checkpoint /d"
+    ):
+        check_checkpoint(found(checkpoint(), landers=(mine, other)), WANTED, "/c")
+
+
+def test_an_empty_lake_begins_with_the_first_offset() -> None:
+    assert starting_offsets(found(), "lake", PARTITIONS, "/c") == "earliest"
+    assert starting_offsets(found(), "latest", PARTITIONS, "/c") == "latest"
+    assert starting_offsets(found(), "earliest", PARTITIONS, "/c") == "earliest"
+
+
+def test_a_lake_whose_checkpoint_is_gone_is_continued() -> None:
+    told = starting_offsets(found(landers=(OLD,)), "lake", PARTITIONS, "/c")
+    # -2 is Spark's word for the first offset there is.
+    assert json.loads(told) == {"orders": {"0": 100, "1": -2}, "aioproduce.audit": {"0": -2}}
+
+
+def test_a_lake_with_other_topics_only() -> None:
+    other = Lander("q-old", "/gone", 7, {"payments": {0: 100}})
+    assert starting_offsets(found(landers=(other,)), "lake", PARTITIONS, "/c") == "earliest"
+    assert starting_offsets(found(landers=(other,), alive=("q-old",)), "lake", PARTITIONS, "/c") == "earliest"
+
+
+@pytest.mark.parametrize("choice", ["earliest", '{"orders":{"0":99}}', '{"orders":{"0":-2}}'])
+def test_nothing_is_landed_twice(choice: str) -> None:
+    with pytest.raises(CheckpointError, match="would be landed once more"):
+        starting_offsets(found(landers=(OLD,)), choice, PARTITIONS, "/c")
+
+
+def test_offsets_of_ones_own() -> None:
+    told = starting_offsets(found(landers=(OLD,)), '{"orders":{"0":100,"1":-1}}', PARTITIONS, "/c")
+    assert json.loads(told) == {"orders": {"0": 100, "1": -1}}
+
+
+@pytest.mark.parametrize("choice", ["lake", "earliest", "latest"])
+def test_another_query_that_lives_is_not_overtaken(choice: str) -> None:
+    there = found(landers=(OLD,), alive=("q-old",))
+    with pytest.raises(CheckpointError, match="orders is landed into this lake with the check") as raised:
+        starting_offsets(there, choice, PARTITIONS, "/c")
+    assert raised.value.path == "/gone"
+
+
+def test_neither_a_name_nor_offsets() -> None:
+    with pytest.raises(OptionError, match="takes lake, earliest, latest, or offsets as") as raised:
+        starting_offsets(found(), "newest", PARTITIONS, "/c")
+    assert raised.value.option == "--starting-offsets"
