@@ -76,7 +76,7 @@ def run(plan: Plan, folder: Path, console: Console) -> bool:
         console.print(f"three brokers, Kafka {tools.install.version}; everything is under {folder}")
         cluster = stack.enter_context(KafkaCluster(tools, folder / "kafka", brokers=3))
         story = Story(plan, cluster, folder, console, jars)
-        watch = Watch(cluster.bootstrap_servers, story.topics, story.checkpoint)
+        watch = Watch(cluster, story.topics, story.checkpoint)
         stack.callback(watch.close)
         watch.start()
         story.send_and_land(crew, watch)

@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
-
 from aioproduce.spark.checkpoint import read_checkpoint
+from tests.kafka_ask import LATEST, offset_of
+from tests.kafka_cluster import KafkaCluster
 
 INTERVAL: Final = 0.5
-ASK_TIMEOUT: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +47,18 @@ class Watch(threading.Thread):
     """Samples until it is closed.
 
     Args:
-        servers: The brokers.
+        cluster: The brokers.
         topics: How many partitions each topic has.
         checkpoint: The landing's.
     """
 
-    def __init__(self, servers: str, topics: Mapping[str, int], checkpoint: Path) -> None:
+    def __init__(self, cluster: KafkaCluster, topics: Mapping[str, int], checkpoint: Path) -> None:
         super().__init__(name="watch", daemon=True)
-        self._admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-        self._partitions = [
-            TopicPartition(topic, number) for topic, count in topics.items() for number in range(count)
-        ]
+        self._cluster = cluster
         self._topics = tuple(topics)
         self._checkpoint = checkpoint
         self._ended = threading.Event()
-        self._ends: dict[tuple[str, int], int] = {}
+        self._ends = {(topic, number): 0 for topic, count in topics.items() for number in range(count)}
         self._landed: dict[str, int] = {}
         self.began_at = time.monotonic()
         self.samples: list[Sample] = [Sample(0.0, dict.fromkeys(topics, 0), dict.fromkeys(topics, 0))]
@@ -89,19 +84,26 @@ class Watch(threading.Thread):
             self.join()
 
     def _look(self) -> Sample:
-        asked = self._admin.list_offsets(
-            dict.fromkeys(self._partitions, OffsetSpec.latest()), request_timeout=ASK_TIMEOUT
-        )
-        for partition, answer in asked.items():
-            try:
-                self._ends[partition.topic, partition.partition] = answer.result().offset
-            except KafkaException:  # without a leader just now
-                continue
+        for place in self._ends:
+            self._ends[place] = max(self._ends[place], self._end_of(*place))
         produced = dict.fromkeys(self._topics, 0)
         for (topic, _), end in self._ends.items():
             produced[topic] += end
         self._landed = landed(self._checkpoint, self._topics) or self._landed
         return Sample(self.now, produced, {topic: self._landed.get(topic, 0) for topic in self._topics})
+
+    def _end_of(self, topic: str, partition: int) -> int:
+        """The end of a partition by the node that leads it; 0 where none does just now."""
+        for node in self._cluster.nodes.values():
+            if not node.is_running:
+                continue
+            try:
+                end = offset_of(node.port, topic, partition, LATEST)
+            except (OSError, ValueError):  # it is being killed, or has just come back and knows nothing yet
+                continue
+            if end is not None:
+                return end
+        return 0
 
 
 def is_within_a_batch(checkpoint: Path) -> bool:

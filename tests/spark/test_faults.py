@@ -1,0 +1,364 @@
+"""The table of faults of `docs/pipeline.md`, on a real broker: nothing is lost, and what comes twice says so.
+
+All faults are played once, each into a topic of its own; then everything is landed and audited once. A test looks
+at one row of the table.
+
+1. What was lost and what came twice is found by librdkafka and by pyarrow; the audit is held to that.
+2. A fault comes when rows are in the topic already and others are not, by what the broker says; none by time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from aioproduce.spark.duplicates import drop_duplicates
+from aioproduce.spark.jobs import audit, land
+from aioproduce.spark.jobs.running import Job, add_common_arguments
+from tests.processes import command_of, connected_to, family, kill, kill_family
+from tests.spark.conftest import ROOT, spark_environment
+from tests.spark.fault_world import (
+    ARROW_BATCH,
+    BATCH_ROWS,
+    FILES,
+    MARKS,
+    PARTITION_BYTES,
+    ROWS,
+    SLOW,
+    CommitRaisesOnce,
+    PlannedError,
+    Read,
+    broken_while,
+    expected,
+    make_marks_topic,
+    numbered,
+    options,
+    read_back,
+    start,
+    text_stream,
+    too_large_once,
+    wait_for_records,
+    write_input,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tests.kafka_cluster import KafkaCluster
+
+# All of the faults are within the first test's time.
+pytestmark = pytest.mark.timeout(900)
+
+PARTITIONS = 2
+ENOUGH = 100
+"""Records in the topic at which a fault comes: a tenth."""
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Where a fault is played.
+
+    Attributes:
+        folder: An empty one, of this fault alone.
+        topic: Likewise, with two partitions.
+    """
+
+    spark: SparkSession
+    cluster: KafkaCluster
+    source: Path
+    folder: Path
+    topic: str
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    def lines(self) -> DataFrame:
+        return self.spark.read.text(str(self.source))
+
+    def stream(self) -> DataFrame:
+        return text_stream(self.spark, self.source)
+
+    def options(self, **more: str) -> dict[str, str]:
+        return options(self.cluster.bootstrap_servers, self.topic, **more)
+
+    def write(self, rows: DataFrame, **more: str) -> None:
+        rows.write.format("aioproduce").mode("append").options(**self.options(**more)).save()
+
+    def run(self, rows: DataFrame, **more: str) -> None:
+        """A stream to its end."""
+        start(rows, self.checkpoint, self.options(**more)).awaitTermination()
+
+    def fail(self, rows: DataFrame, name: str = "aioproduce", **more: str) -> None:
+        """A stream that must fail as planned."""
+        query = start(rows, self.checkpoint, self.options(**more), name)
+        with pytest.raises(Exception, match=PlannedError.__name__):
+            query.awaitTermination()
+
+    def forget_commit(self) -> None:
+        """As if the driver had died after the sink's commit, and before Spark wrote down that it was one."""
+        commits = self.checkpoint / "commits"
+        (commits / "0").unlink()
+        (commits / ".0.crc").unlink()
+
+
+# The faults
+
+
+def task_raises(world: World) -> None:
+    rows = world.lines().mapInArrow(too_large_once(str(world.folder / "marker")), "value string")
+    world.write(rows, write_id="raises", rate_limit_records=SLOW)
+
+
+def worker_killed(world: World) -> None:
+    gateway = world.spark.sparkContext._gateway
+    assert gateway is not None
+    java = gateway.proc.pid
+
+    def strike(check: Callable[[], None]) -> None:
+        wait_for_records(world.cluster, world.topic, ENOUGH, check)
+        workers = [pid for pid in family(java) if b"pyspark.daemon" in command_of(pid)]
+        writing = connected_to(workers, [node.port for node in world.cluster.nodes.values()])
+        assert any(map(kill, writing[:1])), f"none of {workers} is connected to a broker"
+
+    with meanwhile(strike):
+        world.write(world.lines(), write_id="killed", rate_limit_records=SLOW)
+
+
+def broker_down(world: World) -> None:
+    def strike(check: Callable[[], None]) -> None:
+        wait_for_records(world.cluster, world.topic, ENOUGH, check)
+        world.cluster.bounce(1, hard=True)
+
+    with meanwhile(strike):
+        world.write(world.lines(), write_id="broker", rate_limit_records=SLOW)
+
+
+def commit_raises(world: World) -> None:
+    world.spark.dataSource.register(CommitRaisesOnce)
+    world.fail(world.stream(), CommitRaisesOnce.name(), marker=str(world.folder / "marker"))
+    world.run(world.stream())
+
+
+def driver_killed_before(world: World) -> None:
+    marker = world.folder / "marker"
+    marker.touch()
+    world.fail(world.stream().mapInArrow(broken_while(str(marker)), "value string"))
+    marker.unlink()
+    world.run(world.stream())
+
+
+def driver_killed_during(world: World) -> None:
+    servers = world.cluster.bootstrap_servers
+    command = [sys.executable, "-m", "tests.spark.fault_world", str(world.source), str(world.checkpoint)]
+    with open(world.folder / "driver.log", "wb") as log:
+        driver = subprocess.Popen(
+            [*command, servers, world.topic],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=ROOT,
+            env=os.environ | spark_environment(),
+        )
+    try:
+        wait_for_records(world.cluster, world.topic, ENOUGH)
+    finally:
+        kill_family(driver.pid)
+        driver.wait()
+    world.run(world.stream())
+
+
+def driver_killed_after(world: World) -> None:
+    world.run(world.stream())
+    world.forget_commit()
+    world.run(world.stream())
+
+
+def plan_changed(world: World) -> None:
+    """Twice as many tasks, so every row is in another one or elsewhere in it."""
+    world.run(numbered(world.stream()), id_column="id")
+    world.forget_commit()
+    world.spark.conf.set(PARTITION_BYTES, ROWS * 101 // FILES)
+    try:
+        world.run(numbered(world.stream()), id_column="id")
+    finally:
+        world.spark.conf.unset(PARTITION_BYTES)
+
+
+def checkpoint_deleted(world: World) -> None:
+    """The next query is another one, and starts from the beginning."""
+    world.run(numbered(world.stream()), id_column="id")
+    world.checkpoint.rename(world.folder / "deleted")
+    world.run(numbered(world.stream()), id_column="id")
+
+
+def written_again(world: World) -> None:
+    """A batch job that is run once more, by a scheduler or by hand."""
+    world.write(world.lines(), write_id="again")
+    world.write(world.lines(), write_id="again")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A row of the table.
+
+    Attributes:
+        play: Does it, and ends when all rows are acknowledged.
+        repeats: How many rows must be in the topic twice: at least, at most.
+    """
+
+    play: Callable[[World], None]
+    repeats: tuple[int, int]
+
+
+FAULTS = {
+    "task-raises": Fault(task_raises, (1, ROWS)),
+    "worker-killed": Fault(worker_killed, (1, ROWS)),
+    "broker-down": Fault(broker_down, (0, ROWS)),
+    "commit-raises": Fault(commit_raises, (ROWS, ROWS)),
+    "driver-killed-before": Fault(driver_killed_before, (0, 0)),
+    "driver-killed-during": Fault(driver_killed_during, (ENOUGH, ROWS)),
+    "driver-killed-after": Fault(driver_killed_after, (ROWS, ROWS)),
+    "plan-changed": Fault(plan_changed, (ROWS, ROWS)),
+    "checkpoint-deleted": Fault(checkpoint_deleted, (ROWS, ROWS)),
+    "written-again": Fault(written_again, (ROWS, ROWS)),
+}
+
+
+@contextmanager
+def meanwhile(strike: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Let the fault come while the body writes; what `strike` raises is raised at the end.
+
+    Not the other way round: a session is active in the thread that made it, and elsewhere Spark's JVM does not look
+    for data sources in Python.
+    """
+    ended = threading.Event()
+    raised: list[BaseException] = []
+
+    def check() -> None:
+        assert not ended.is_set(), "the write had ended before the fault came"
+
+    def run() -> None:
+        try:
+            strike(check)
+        except BaseException as error:  # told to the thread that writes
+            raised.append(error)
+
+    thread = threading.Thread(target=run, name="strikes")
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    if raised:
+        raise raised[0]
+
+
+@pytest.fixture(scope="module")
+def played(
+    _spark_session: SparkSession,
+    _kafka1_session: KafkaCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, list[Read]]:
+    """Every fault, played; what is in its topic then."""
+    folder = tmp_path_factory.mktemp("faults")
+    source = write_input(folder / "source")
+    found = {}
+    _spark_session.conf.set(ARROW_BATCH, BATCH_ROWS)
+    try:
+        make_marks_topic(_kafka1_session)
+        for name, fault in FAULTS.items():
+            topic = _kafka1_session.create_topic(topic_of(name), partitions=PARTITIONS)
+            own = folder / name
+            own.mkdir()
+            fault.play(World(_spark_session, _kafka1_session, source, own, topic))
+            found[name] = read_back(_kafka1_session.bootstrap_servers, topic, PARTITIONS)
+    finally:
+        _spark_session.conf.unset(ARROW_BATCH)
+    return found
+
+
+@pytest.fixture(scope="module")
+def audited(
+    played: dict[str, list[Read]],
+    _spark_session: SparkSession,
+    _kafka1_session: KafkaCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, dict[str, Any]]:
+    """A lake with all of it, and what the audit says."""
+    lake = tmp_path_factory.mktemp("faults-lake") / "lake"
+    topics = ",".join(topic_of(name) for name in played)
+    servers = _kafka1_session.bootstrap_servers
+    where = ("--bootstrap-servers", servers, "--topics", topics, "--audit-topic", MARKS, "--lake", str(lake))
+    run(land, _spark_session, "--quiet", *where)
+    return lake, run(audit, _spark_session, "--lake", str(lake), "--strict")
+
+
+def run(job: Job, spark: SparkSession, *words: str) -> dict[str, Any]:
+    """A job in this session; what it tells."""
+    parser = argparse.ArgumentParser()
+    job.add_arguments(parser)
+    add_common_arguments(parser)
+    return job.run(parser.parse_args(words), spark).to_json()
+
+
+def topic_of(name: str) -> str:
+    return f"fault-{name}"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_nothing_is_lost_and_a_duplicate_bears_the_id_of_its_original(
+    played: dict[str, list[Read]], name: str
+) -> None:
+    records = played[name]
+    stamps: dict[bytes, set[bytes]] = {}
+    for record in records:
+        stamps.setdefault(record.value, set()).add(record.stamp)
+
+    assert stamps.keys() == set(expected())
+    assert {value: ids for value, ids in stamps.items() if len(ids) != 1} == {}
+    assert len({record.stamp for record in records}) == ROWS
+    least, most = FAULTS[name].repeats
+    assert least <= len(records) - ROWS <= most
+
+
+def test_the_audit_counts_exactly_those(
+    played: dict[str, list[Read]], audited: tuple[Path, dict[str, Any]]
+) -> None:
+    lake, told = audited
+    records = sum(map(len, played.values()))
+    landed = ds.dataset(lake / "table=data", format="parquet", partitioning="hive").count_rows()
+
+    assert landed == records
+    assert {
+        name: told[name] for name in ("rows", "numbers", "duplicates", "lost", "undecided", "conflicts")
+    } == {
+        "rows": records,
+        "numbers": ROWS * len(played),
+        "duplicates": records - ROWS * len(played),
+        "lost": 0,
+        "undecided": 0,
+        "conflicts": 0,
+    }
+
+
+def test_a_reader_that_drops_duplicates_has_each_row_once(
+    spark: SparkSession, played: dict[str, list[Read]], audited: tuple[Path, dict[str, Any]]
+) -> None:
+    lake, _ = audited
+    rows = drop_duplicates(spark.read.parquet(str(lake / "table=data")))
+
+    counts = {row["topic"]: row["count"] for row in rows.groupBy("topic").count().collect()}
+    assert counts == {topic_of(name): ROWS for name in played}
