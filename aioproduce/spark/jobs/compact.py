@@ -94,8 +94,8 @@ class CompactSummary:
 
 def _done_lines(table: str, outcome: Outcome) -> list[str]:
     lines = [
-        f"{table}: {outcome.files_before:,} files of {len(outcome.hours):,} hours became {outcome.compactions:,}"
-        f" ({outcome.rows:,} rows, {outcome.bytes_before / 1e6:,.1f} -> {outcome.bytes_after / 1e6:,.1f} MB)"
+        f"{table}: {outcome.files_before:,} files became {outcome.compactions:,}, hours touched:"
+        f" {len(outcome.hours):,} ({outcome.rows:,} rows, {outcome.bytes_before / 1e6:,.1f} -> {outcome.bytes_after / 1e6:,.1f} MB)"
     ]
     if outcome.resumed:
         lines.append(f"{table}: finished {outcome.resumed} that a run before had begun")
