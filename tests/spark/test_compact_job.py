@@ -101,7 +101,7 @@ class TestJob:
     def test_for_people(self, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["compact", "--lake", str(lake.path)]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert lines[0].startswith("data: 2 files became 1, hours touched: 1 (10 rows, ")
+        assert lines[0].startswith("data: 2 files became 1, hours touched: 1, rows: 10, MB: ")
         assert lines[1] == "data: left alone: 2 batches not committed yet, or the last that is"
 
     def test_a_dry_run(self, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:

@@ -94,8 +94,9 @@ class CompactSummary:
 
 def _done_lines(table: str, outcome: Outcome) -> list[str]:
     lines = [
-        f"{table}: {outcome.files_before:,} files became {outcome.compactions:,}, hours touched:"
-        f" {len(outcome.hours):,} ({outcome.rows:,} rows, {outcome.bytes_before / 1e6:,.1f} -> {outcome.bytes_after / 1e6:,.1f} MB)"
+        f"{table}: {outcome.files_before:,} files became {outcome.compactions:,},"
+        f" hours touched: {len(outcome.hours):,}, rows: {outcome.rows:,},"
+        f" MB: {outcome.bytes_before / 1e6:,.1f} -> {outcome.bytes_after / 1e6:,.1f}"
     ]
     if outcome.resumed:
         lines.append(f"{table}: finished {outcome.resumed} that a run before had begun")
