@@ -37,7 +37,7 @@ _SORT: Final = re.compile(r"^(Sort|TakeOrderedAndProject)\b")
 _BROADCAST: Final = re.compile(
     r"^(BroadcastExchange|BroadcastQueryStage|ReusedExchange.*BroadcastExchange)\b"
 )
-_NODE: Final = re.compile(r"^(?P<indent>[ :|]*(?:\+- |:- )?)(?P<text>\S.*)$")
+_NODE: Final = re.compile(r"^(?P<indent>(?:[ :] {2})*(?:[+:]- )?)(?P<text>\S.*)$")
 _MARKS: Final = re.compile(r"^(\*\(\d+\)\s*|\*\s*)")
 _SECTIONS: Final = re.compile(r"^== (?P<name>.*) ==$")
 
