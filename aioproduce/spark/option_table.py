@@ -227,9 +227,10 @@ OPTIONS: Final = (
         "topic.timeout.ms",
         "topic_timeout_ms",
         _count(1, 3_600_000),
-        30_000,
+        60_000,
         "milliseconds",
-        "How long the driver asks the cluster whether the topics are there, before any row is moved.",
+        "How long the driver asks the cluster whether the topics are there, before any row of a write or a "
+        "micro-batch is moved.",
     ),
 )
 """Every option but `kafka.*` and `header.*`."""

@@ -104,7 +104,7 @@ class SinkOptions:
     metrics_path: str | None = None
     audit_topic: str | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
-    topic_timeout_ms: int = 30_000
+    topic_timeout_ms: int = 60_000
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:

@@ -6,6 +6,8 @@ import json
 import logging
 import pickle
 import socket
+import subprocess
+import sys
 import threading
 import time
 from importlib import metadata
@@ -32,6 +34,7 @@ from aioproduce.spark.errors import (
 )
 from aioproduce.spark.ids import task_id
 from aioproduce.spark.report import LOG, TaskReport, WriteSummary, summarize, tell
+from tests.spark.conftest import ROOT
 from tests.spark.task_bench import QUERY, cluster
 
 if TYPE_CHECKING:
@@ -441,6 +444,22 @@ def test_no_java(tmp_path: Path) -> None:
 def test_a_java_that_does_not_say(tmp_path: Path) -> None:
     with pytest.raises(JavaError, match="does not tell its version"):
         requirements.check_java(_java(tmp_path, "no"))
+
+
+def test_an_older_spark_finds_a_sink_that_says_what_is_missing() -> None:
+    """Where a package of this kind cannot be imported, Spark leaves out the sinks of all others as well."""
+    program = (
+        "import pyspark.sql.datasource as theirs; del theirs.DataSourceStreamArrowWriter\n"
+        "from pyspark_aioproduce import DefaultSource\n"
+        "assert issubclass(DefaultSource, theirs.DataSource) and DefaultSource.name() == 'aioproduce'\n"
+        "DefaultSource({})"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert "ImportError: cannot import name 'DataSourceStreamArrowWriter'" in done.stderr
 
 
 def test_a_library_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
