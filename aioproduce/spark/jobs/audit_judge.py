@@ -134,9 +134,10 @@ class Judge:
         """Which of the blocks are not as they must be."""
         if not len(self._codes):
             return np.empty(0, dtype=bool)
-        low = self._lowest.copy() if self._scope.is_from_first_seen else np.zeros_like(self._lowest)
-        end = self._highest + np.uint64(1)
-        end[self._highest == MAX] = MAX  # one short, so that the block is suspected and looked at
+        # As lists: reading numbers from arrays one by one takes ten times as long.
+        lows = self._lowest.tolist() if self._scope.is_from_first_seen else [0] * len(self._names)
+        # One short where it would not fit, so that the block is suspected and looked at.
+        ends = [min(highest + 1, MAX) for highest in self._highest.tolist()]
         excused: list[tuple[int, Ranges]] = []
         by_counts = np.zeros(len(self._names), dtype=bool)
         for number, name in enumerate(self._names):
@@ -144,13 +145,14 @@ class Judge:
             if expected is None:
                 continue
             self._is_unmarked[number] = False
-            is_as_told = expected.is_closed and not expected.excused and int(end[number]) <= expected.next
+            is_as_told = expected.is_closed and not expected.excused and ends[number] <= expected.next
             self._is_plain[number] = is_as_told
-            low[number] = min(int(low[number]), expected.next)
-            end[number] = max(int(end[number]), min(expected.next, MAX))
+            lows[number] = min(lows[number], expected.next)
+            ends[number] = max(ends[number], min(expected.next, MAX))
             if expected.excused:
                 excused.append((number, expected.excused))
             by_counts[number] = self._scope.is_by_counts(expected)
+        low, end = np.array(lows, dtype=np.uint64), np.array(ends, dtype=np.uint64)
         first = self._blocks << np.uint64(BLOCK_BITS)
         begins = _clipped(low[self._codes], first)
         ends = _clipped(end[self._codes], first)
