@@ -36,16 +36,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from confluent_kafka import Producer
 
-from aioproduce.spark.compaction import OLD, RESULT_FILE, Compactor, Policy
-from aioproduce.spark.lake_files import LakeFiles
-from aioproduce.spark.layout import Table
-from aioproduce.spark.manifest import Manifest, Phase
+from aioproduce.spark.compaction import Compactor, Policy
 from aioproduce.spark.safety import safe_batches
 from aioproduce.spark.store import Store
 from tests.kafka_cluster import KafkaCluster
 from tests.kafka_install import find_or_install, find_or_install_connector
 from tests.kafka_tools import KafkaTools
 from tests.spark.conftest import JVM_FLAGS, spark_environment
+from tests.spark.dying_compact import STEPS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -59,13 +57,6 @@ POLL = 0.02
 # A session on two busy cores takes half a minute to start.
 MOMENT_TIMEOUT = 240.0
 END_TIMEOUT = 1800.0
-
-STEPS = ("written", "recorded", "published", "switched", "hidden", "deleting", "finished")
-"""At which compact is killed: the result is written; the manifest tells of it; the result is in the table; the
-manifest says that it counts; the first source is gone from the table; all are, and none is deleted; the manifest is
-idle. Killed at one, the next run goes on to the one after it."""
-
-PHASE_STEPS = {Phase.WRITTEN: "recorded", Phase.SWITCHED: "switched", Phase.IDLE: "finished"}
 
 
 @dataclass(slots=True)
@@ -271,45 +262,10 @@ def look(lake: Path, report: Report) -> None:
         return
 
 
-class DyingFiles(LakeFiles):
-    """Kills its own process at a step."""
-
-    def __init__(self, step: str) -> None:
-        self._step = step
-
-    def _at(self, step: str) -> None:
-        if step == self._step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def replace_file(self, path: Path, content: bytes) -> None:
-        super().replace_file(path, content)
-        self._at(PHASE_STEPS[Manifest.from_json(content, path=str(path)).phase])
-
-    def move_directory(self, path: Path, to: Path) -> None:
-        super().move_directory(path, to)
-        self._at("hidden" if to.parent.name == OLD else "published")
-
-    def remove_tree(self, path: Path) -> None:
-        if path.name == OLD and path.exists():
-            self._at("deleting")
-        super().remove_tree(path)
-
-    def sync_file(self, path: Path) -> None:
-        super().sync_file(path)
-        if path.name == RESULT_FILE:
-            self._at("written")
-
-
-def compact_child(lake: str, step: str) -> int:
-    """The process that is killed: compacts the data, and dies on the way."""
-    Compactor(Store(lake, Table.DATA), lambda: safe_batches(lake), Policy(), DyingFiles(step)).run()
-    return 0
-
-
 def compact_killed(lake: Path, steps: Iterator[str], report: Report) -> None:
     """One compact, killed at the next step; where there was too little to do it ends by itself."""
     step = next(steps)
-    command = [sys.executable, "-m", "tests.spark.kill_land", "compact-child", str(lake), step]
+    command = [sys.executable, "-m", "tests.spark.dying_compact", str(lake), step]
     done = subprocess.run(command, cwd=ROOT, env={**os.environ, **spark_environment()}, check=False)
     if done.returncode == -signal.SIGKILL:
         report.compact_kills[step] = report.compact_kills.get(step, 0) + 1
@@ -443,8 +399,6 @@ def _end_compact(lake: Path, steps: Iterator[str], report: Report) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """The program; the exit code says whether nothing is wrong."""
-    if arguments[:1] == ["compact-child"]:
-        return compact_child(*arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kill_land", description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--kills", type=int, default=4)

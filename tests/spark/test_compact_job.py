@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +18,10 @@ from aioproduce.spark.jobs.compact import size_of
 from aioproduce.spark.lake import Lander, write_lander
 from aioproduce.spark.lake_files import CompactLock
 from aioproduce.spark.safety import safe_batches
+from tests.spark.dying_compact import STEPS
 from tests.spark.lake_harness import HOUR, OTHER_QUERY, QUERY, Lake
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ROOT = Path(__file__).parents[2]
 
 
 def write_checkpoint(path: Path, query: str, *, committed: int, planned: int) -> Path:
@@ -80,6 +84,16 @@ class TestSafety:
         with pytest.raises(OptionError, match=QUERY) as caught:
             safe_batches(str(lake.path), retired=[OTHER_QUERY])
         assert caught.value.option == "--retired"
+
+
+def test_a_process_that_is_killed_at_each_step_in_turn(lake: Lake) -> None:
+    """Each run goes on where the one before was killed; the last has nothing left to do."""
+    for number, step in enumerate((*STEPS, STEPS[0])):
+        command = [sys.executable, "-m", "tests.spark.dying_compact", str(lake.path), step]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == (-signal.SIGKILL if number < len(STEPS) else 0), (step, done.stderr)
+        assert lake.numbers() == lake.landed, step
+    assert lake.listed_numbers() == lake.landed
 
 
 class TestJob:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.spark.kill_land import STEPS, Plan, run
+from tests.spark.dying_compact import STEPS
+from tests.spark.kill_land import Plan, run
 
 if TYPE_CHECKING:
     from pathlib import Path
