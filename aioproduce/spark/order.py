@@ -7,7 +7,7 @@ rows. So jobs call `check_row_order()` before they write, and users may; `row.or
 Invariants:
 
 1. `check_row_order()` passes no plan in which a shuffle lies between the source and the sink without a sort above
-   it. Whatever is not known to keep an order is taken to break it.
+   it. A sort that Spark puts below a join, a window or an aggregation by itself is none.
 2. A sort fixes the order only as far as its columns tell rows apart; which rows are equal there a plan cannot say.
 3. `sorted_rows()` depends on nothing but the rows: two rows that it holds for equal are the same bytes.
 """
@@ -30,10 +30,14 @@ _SORTED_ROWS: Final = 10_000
 
 # Nodes of a plan above which rows of a partition have no order that a second run would repeat.
 _SHUFFLES: Final = re.compile(
-    r"^(Exchange|ShuffleExchange|ShuffleQueryStage|CustomShuffleReader|AQEShuffleRead|REPARTITION|Repartition"
+    r"^(Exchange|ReusedExchange|ShuffleExchange|ShuffleQueryStage|CustomShuffleReader|AQEShuffleRead|REPARTITION|Repartition"
     r"|RepartitionByExpression|RebalancePartitions|CoalesceExec|Coalesce)\b"
 )
 _SORT: Final = re.compile(r"^(Sort|TakeOrderedAndProject)\b")
+# Spark sorts below these by itself, by columns that need not tell rows apart: that sort orders nothing for us.
+_SORTED_BY_SPARK: Final = re.compile(
+    r"^(SortMergeJoin|SortAggregate|Window\w*|FlatMapGroups\w*|FlatMapCoGroups\w*)\b"
+)
 _BROADCAST: Final = re.compile(
     r"^(BroadcastExchange|BroadcastQueryStage|ReusedExchange.*BroadcastExchange)\b"
 )
@@ -83,19 +87,24 @@ def unstable_operator(plan: str) -> str | None:
     Args:
         plan: `EXPLAIN`'s text: one operator a line, each below the one that it feeds and further to the right.
     """
-    below: list[int] = []  # indents of the sorts and broadcasts that what follows is under
+    # The indents of what the line at hand is under: sorts and broadcasts, and what Spark sorts for.
+    settled: list[int] = []
+    sorted_by_spark: list[int] = []
     for line in _plan_lines(plan):
         found = _NODE.match(line)
         if found is None:
             continue
         indent = len(found["indent"])
-        while below and below[-1] >= indent:
-            below.pop()
+        for under in (settled, sorted_by_spark):
+            while under and under[-1] >= indent:
+                under.pop()
         text = _MARKS.sub("", found["text"]).strip()
-        if below:
+        if settled:
             continue
-        if _SORT.match(text) or _BROADCAST.match(text):
-            below.append(indent)
+        if _BROADCAST.match(text) or (_SORT.match(text) and not sorted_by_spark):
+            settled.append(indent)
+        elif _SORTED_BY_SPARK.match(text):
+            sorted_by_spark.append(indent)
         elif _SHUFFLES.match(text):
             return text
     return None

@@ -42,7 +42,7 @@ class TaskReport(WriterCommitMessage):
         bytes: Of their keys and values.
         batches: Arrow batches taken from Spark.
         requests: Produce requests that were sent.
-        retries: Batches that were sent again.
+        retries: Records that were sent again.
         ack_p50_ms: Half of the batches were acknowledged within this time after they were handed over; 0: none.
         ack_p99_ms: Likewise 99 of 100.
         dead_letters: Rows that went to the dead-letter topic.
@@ -89,7 +89,7 @@ class WriteSummary:
         bytes: Of their keys and values.
         batches: Arrow batches.
         requests: Produce requests.
-        retries: Batches that were sent again.
+        retries: Records that were sent again.
         ack_p50_ms: The median of the tasks' medians, weighted by their rows.
         ack_p99_ms: The worst task's.
         dead_letters: Rows that went to the dead-letter topic.

@@ -228,6 +228,25 @@ JOINED = """
       +- Exchange SinglePartition, ENSURE_REQUIREMENTS, [plan_id=19]
          +- *(1) Range (0, 10, step=1, splits=2)
 """
+MERGED = """
+*(5) Project [id#1]
++- *(5) SortMergeJoin [k#1], [k#2], Inner
+   :- *(2) Sort [k#1 ASC NULLS FIRST], false, 0
+   :  +- Exchange hashpartitioning(k#1, 4), ENSURE_REQUIREMENTS, [plan_id=3]
+   :     +- *(1) Range (0, 10, step=1, splits=2)
+   +- *(4) Sort [k#2 ASC NULLS FIRST], false, 0
+      +- ReusedExchange [k#2], Exchange hashpartitioning(k#1, 4), ENSURE_REQUIREMENTS, [plan_id=3]
+"""
+RUN = """
+AdaptiveSparkPlan isFinalPlan=true
++- == Final Plan ==
+   *(2) Sort [id#1 ASC NULLS FIRST], false, 0
+   +- AQEShuffleRead coalesced
+      +- ShuffleQueryStage 0
+         +- Exchange hashpartitioning(id#1, 4), REPARTITION_BY_NUM, [plan_id=11]
++- == Initial Plan ==
+   Exchange hashpartitioning(id#1, 4), REPARTITION_BY_NUM, [plan_id=8]
+"""
 ONE_SIDE = """
 Union
 :- *(1) Sort [id#1 ASC NULLS FIRST], false, 0
@@ -247,8 +266,11 @@ Union
         (SORTED, None),
         (JOINED, None),
         (ONE_SIDE, "Exchange hashpartitioning(id#2, 4)"),
+        (MERGED, "Exchange hashpartitioning(k#1, 4)"),
+        ("Sort [k#1 ASC NULLS FIRST], false, 0\n+- " + MERGED.strip().replace("\n", "\n   "), None),
+        (RUN, None),
     ],
-    ids=["scan", "shuffled", "sorted", "broadcast", "one side"],
+    ids=["scan", "shuffled", "sorted", "broadcast", "one side", "merged", "merged and sorted", "run"],
 )
 def test_which_shuffle_leaves_the_order_open(plan: str, blamed: str | None) -> None:
     found = unstable_operator(plan)
