@@ -31,7 +31,7 @@ from examples.lake.watch import Watch, is_within_a_batch
 from tests.kafka_cluster import KafkaCluster
 from tests.processes import command_of, connected_to, kill
 
-STEP_TIMEOUT: Final = 300.0
+STEP_TIMEOUT: Final = 600.0
 """Seconds that no step comes near: beyond them something hangs."""
 
 PARTITIONS: Final = 4
