@@ -1,0 +1,132 @@
+"""`land` against a real broker: what is sent is in the lake once, read by pyarrow, whatever checkpoints went."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+from confluent_kafka import Producer as Librdkafka
+
+from aioproduce.audit.stamp import pack_stamp
+from aioproduce.spark.errors import CheckpointError, OptionError, TopicError
+from aioproduce.spark.jobs import land
+from aioproduce.spark.jobs.running import add_common_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tests.kafka_cluster import KafkaCluster
+
+ID = b"producer-of-land"
+Id = tuple[bytes | None, int | None]
+
+
+@pytest.fixture
+def landing_session(spark: SparkSession) -> Iterator[SparkSession]:
+    before = {name: spark.conf.get(name, None) for name in land.SETTINGS}
+    for name, value in land.SETTINGS.items():
+        spark.conf.set(name, value)
+    yield spark
+    for name, old in before.items():
+        if old is None:
+            spark.conf.unset(name)
+        else:
+            spark.conf.set(name, old)
+
+
+def arguments(*given: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    land.add_arguments(parser)
+    add_common_arguments(parser)
+    return parser.parse_args([*given, "--quiet"])
+
+
+def send(cluster: KafkaCluster, topic: str, numbers: range, *, header: bytes | None = None) -> None:
+    producer = Librdkafka({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all"})
+    failed: list[Any] = []
+    for number in numbers:
+        stamp = pack_stamp(ID, number) if header is None else header
+        producer.produce(
+            topic,
+            f"value {number}".encode(),
+            key=str(number).encode(),
+            headers=[("trace", b"1"), ("ap.id", stamp)],
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+    assert producer.flush(60) == 0
+    assert failed == []
+
+
+def ids(lake: Path, table: str) -> list[Id]:
+    """As any engine sees them that knows nothing of us: hidden names are nothing."""
+    found = ds.dataset(lake / f"table={table}", format="parquet", partitioning="hive").to_table(
+        columns=["producer_id", "sequence", "key"]
+    )
+    rows = found.to_pylist()
+    return sorted(((row["producer_id"], row["sequence"]) for row in rows), key=repr)
+
+
+def test_land(landing_session: SparkSession, kafka1: KafkaCluster, topic_name: str, tmp_path: Path) -> None:
+    spark, marks, lake = landing_session, f"{topic_name}-marks", tmp_path / "lake"
+    kafka1.create_topic(topic_name, partitions=2)
+    kafka1.create_topic(marks)
+    common = ["--bootstrap-servers", kafka1.bootstrap_servers, "--lake", str(lake), "--audit-topic", marks]
+    args = arguments(*common, "--topics", topic_name, "--max-offsets", "150")
+
+    send(kafka1, topic_name, range(300))
+    send(kafka1, topic_name, range(1), header=b"short")
+    send(kafka1, marks, range(2))
+    first = land.run(args, spark)
+    assert (first.rows, first.quarantined, first.marks) == (303, 1, 2)
+    assert first.batches >= 3
+    everything = sorted([(ID, number) for number in range(300)], key=repr)
+    assert ids(lake, "data") == everything
+    assert (ids(lake, "quarantine"), len(ids(lake, "marks"))) == ([(None, None)], 2)
+
+    # The last batch's commit is lost, as after a kill between the write and the commit: it is landed again.
+    checkpoint = lake / "_land" / "checkpoint"
+    commits = sorted(int(each.name) for each in (checkpoint / "commits").iterdir() if each.name.isdecimal())
+    for name in (f"{commits[-1]}", f".{commits[-1]}.crc"):
+        (checkpoint / "commits" / name).unlink()
+    send(kafka1, topic_name, range(300, 340))
+    again = land.run(args, spark)
+    assert again.query_id == first.query_id
+    everything = sorted([(ID, number) for number in range(340)], key=repr)
+    assert ids(lake, "data") == everything
+    assert len(ids(lake, "marks")) == 2
+
+    # Another checkpoint while this one lives would land everything twice.
+    with pytest.raises(CheckpointError, match="is landed into this lake with the checkpoint"):
+        land.run(arguments(*common, "--topics", topic_name, "--checkpoint", str(tmp_path / "new")), spark)
+    # A lost one does not: the lake knows what it holds. What a dead query left half done goes.
+    shutil.rmtree(checkpoint)
+    hour = next((lake / "table=data").glob("topic=*/date=*/hour=*"))
+    half = hour / f"batch={first.query_id}-{commits[-1] + 2}"
+    shutil.copytree(next(hour.glob("batch=*")), half)
+    with pytest.raises(CheckpointError, match="would be landed once more"):
+        land.run(arguments(*common, "--topics", topic_name, "--starting-offsets", "earliest"), spark)
+    send(kafka1, topic_name, range(340, 350))
+    anew = land.run(args, spark)
+    assert anew.query_id != first.query_id
+    assert (anew.rows, anew.removed, half.exists()) == (10, 1, False)
+    assert ids(lake, "data") == sorted([(ID, number) for number in range(350)], key=repr)
+
+    # What is refused is refused before anything is written.
+    before = sorted(path for path in lake.rglob("*") if path.suffix == ".parquet")
+    with pytest.raises(TopicError, match="there is no topic no-such") as missing:
+        land.run(arguments(*common, "--topics", f"{topic_name},no-such"), spark)
+    assert missing.value.is_missing
+    with pytest.raises(CheckpointError, match="also lands"):
+        land.run(arguments(*common, "--topics", marks), spark)
+    other = ["--checkpoint", str(checkpoint), "--lake", str(tmp_path / "other")]
+    with pytest.raises(CheckpointError, match="for another lake"):
+        land.run(arguments(*common, "--topics", topic_name, *other), spark)
+    with pytest.raises(OptionError, match="--compression is 'zip'"):
+        land.run(arguments(*common, "--topics", topic_name, "--compression", "zip"), spark)
+    assert sorted(path for path in lake.rglob("*") if path.suffix == ".parquet") == before
