@@ -155,12 +155,12 @@ class Judge:
         low, end = np.array(lows, dtype=np.uint64), np.array(ends, dtype=np.uint64)
         first = self._blocks << np.uint64(BLOCK_BITS)
         begins = _clipped(low[self._codes], first)
-        ends = _clipped(end[self._codes], first)
-        wanted = ends - begins
+        finishes = _clipped(end[self._codes], first)
+        wanted = finishes - begins
         prints = np.empty(len(first), dtype=np.uint64)
         for block, at in _by_value(self._blocks):
             known = fingerprints(block)
-            prints[at] = known[ends[at]] - known[begins[at]]
+            prints[at] = known[finishes[at]] - known[begins[at]]
         for number, ranges in excused:
             self._excuse(number, ranges, int(low[number]), wanted, prints)
         is_wrong: npt.NDArray[np.bool_] = (wanted != self._rows) | (prints != self._fingerprints)
