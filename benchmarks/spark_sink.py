@@ -44,6 +44,8 @@ TUNED: Final = {"kafka.batch.size": str(64 * 16_384), "kafka.linger.ms": "20"}
 NONE: Final = {"kafka.compression.type": "none"}
 LZ4: Final = {"kafka.compression.type": "lz4"}
 TOPIC_PARTITIONS: Final = 6
+_MBEAN_SERVER: Final = "javax.management.MBeanServer"
+_PRODUCERS: Final = "kafka.producer:type=producer-metrics,*"
 ROW_BYTES: Final = 100
 PROPERTIES: Final = {"log.segment.delete.delay.ms": "1000", "log.segment.bytes": str(256 * 2**20)}
 
@@ -176,12 +178,20 @@ class Bench:
 
     def _java_requests(self) -> int:
         """Requests that the producers within the JVM have sent so far."""
-        jvm = self._spark.sparkContext._jvm
+        context = self._spark.sparkContext
+        jvm, gateway = context._jvm, context._gateway
         server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-        names = server.queryNames(
-            jvm.javax.management.ObjectName("kafka.producer:type=producer-metrics,*"), None
-        )
-        return sum(int(server.getAttribute(name, "request-total")) for name in names.toArray())
+        # The server's own class is not for others: its methods are called as those of the interface.
+        methods = {each.getName(): each for each in jvm.java.lang.Class.forName(_MBEAN_SERVER).getMethods()}
+
+        def call(method: str, *values: object) -> Any:
+            arguments = gateway.new_array(jvm.java.lang.Object, len(values))
+            for place, value in enumerate(values):
+                arguments[place] = value
+            return methods[method].invoke(server, arguments)
+
+        found = call("queryNames", jvm.javax.management.ObjectName(_PRODUCERS), None)
+        return sum(int(call("getAttribute", name, "request-total")) for name in found)
 
 
 # -- the table ---
