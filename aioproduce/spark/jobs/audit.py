@@ -50,8 +50,10 @@ NEEDS_CONNECTOR = False
 FAILED_EXIT_CODE = ExitCode.FAILED
 
 READERS = ("auto", "driver", "files", "spark")
-DRIVER_BYTES = 32 << 20
-"""With `auto` a lake up to here is read by the driver: in less time than it takes to start workers."""
+DRIVER_BYTES = 512 << 20
+"""With `auto` a lake up to here is read by the driver. Of 1 million rows (100 MB) it took 0.6 s where two
+workers took 2.0 to 3.5 s, and 29 s with their start, on a machine under load.
+"""
 
 
 @dataclass(frozen=True, slots=True)
