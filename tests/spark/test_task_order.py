@@ -21,12 +21,14 @@ def test_plans_of_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
     files = spark.read.parquet(str(tmp_path / "files"))
     small = spark.range(5).withColumnRenamed("id", "k")
     shuffled = files.repartition(4)
+    merged = files.join(shuffled.selectExpr("k", "id AS other").hint("merge"), "k")
     stable = {
         "a scan": files,
         "a filter": files.where("k > 3").selectExpr("value", "k + 1 AS k"),
         "a sort of all": shuffled.sort("id"),
         "a sort within": shuffled.sortWithinPartitions("id").select("value"),
         "a broadcast join": files.join(small.hint("broadcast"), "k"),
+        "that join, sorted": merged.sortWithinPartitions("id", "other"),
         "fewer partitions without a shuffle, sorted": files.coalesce(1).sortWithinPartitions("id"),
     }
     for name, frame in stable.items():
@@ -37,6 +39,7 @@ def test_plans_of_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
         "one by a key": files.repartition(4, "k"),
         "behind a projection": shuffled.selectExpr("upper(value) AS value"),
         "a count by key": files.groupBy("k").count(),
+        "a join that sorts by its key": merged.select("value"),
         "distinct": files.select("value").distinct(),
         "one side of a union": files.select("value").union(shuffled.select("value")),
         "cached": shuffled.cache(),
