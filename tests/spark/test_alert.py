@@ -52,12 +52,29 @@ def test_the_tail_of_a_closing_mark_is_waited_for(tester: TwsTester) -> None:
     assert told(tester.setProcessingTime(1500)) == [("gap", 6, 7)]
 
 
-def test_a_producer_that_falls_silent_is_told_and_forgotten(tester: TwsTester) -> None:
+def watched_from_the_midst() -> TwsTester:
+    found = TwsTester(Watcher(Patience(1000, 10_000), is_from_zero=False), timeMode="ProcessingTime")
+    found.setProcessingTime(1)
+    return found
+
+
+def test_a_producer_that_falls_silent_is_told_and_forgotten() -> None:
+    tester = watched_from_the_midst()
     tester.test(PRODUCER, came((0, 4)))
     assert tester.peekValueState("watch", PRODUCER) is not None
     assert told(tester.setProcessingTime(20_000)) == [("silent", 4, 4)]
     assert tester.peekValueState("watch", PRODUCER) is None
     assert list(tester.handle.listTimers()) == []
+
+
+def test_one_that_speaks_again_has_not_lost_what_it_had_sent(tester: TwsTester) -> None:
+    """Watched from 0 on: were it forgotten, all its old numbers would be a gap."""
+    tester.test(PRODUCER, came((0, 4)))
+    assert told(tester.setProcessingTime(20_000)) == [("silent", 4, 4)]
+    assert list(tester.handle.listTimers()) == []
+    assert told(tester.setProcessingTime(40_000)) == []
+    assert told(tester.test(PRODUCER, came((5, 6), (8, 8)))) == []
+    assert told(tester.setProcessingTime(41_500)) == [("gap", 7, 7)]
 
 
 def test_one_that_has_ended_is_forgotten_without_a_word(tester: TwsTester) -> None:
@@ -66,12 +83,13 @@ def test_one_that_has_ended_is_forgotten_without_a_word(tester: TwsTester) -> No
     assert tester.peekValueState("watch", PRODUCER) is None
 
 
-def test_from_the_middle_the_first_number_is_the_lowest_that_comes() -> None:
-    tester = TwsTester(Watcher(Patience(1000, 10_000), is_from_zero=False), timeMode="ProcessingTime")
-    tester.setProcessingTime(1)
+def test_from_the_midst_gaps_are_told_when_all_that_is_older_has_come() -> None:
+    tester = watched_from_the_midst()
     assert told(tester.test(PRODUCER, came((50, 52), (40, 44)))) == []
     assert told(tester.test(PRODUCER, came((10, 12)))) == []
-    assert told(tester.setProcessingTime(1200)) == [("gap", 45, 49)]
+    assert told(tester.setProcessingTime(1200)) == []
+    assert told(tester.test(PRODUCER, came((55, 55)))) == []
+    assert told(tester.setProcessingTime(2300)) == [("gap", 53, 54)]
 
 
 def test_rows_become_ranges_and_marks() -> None:
@@ -91,6 +109,29 @@ def test_rows_become_ranges_and_marks() -> None:
         (one.hex(), 9, 9, '{"closing": true, "failed": [[3, 3]]}'),
     ]
     assert ranges_of(rows.slice(0, 0)).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("listed", "excused"),
+    [
+        pytest.param(((3, 3),), [[3, 3], [4, 8]], id="above-those-listed"),
+        pytest.param((), [[0, 8]], id="none-listed"),
+        pytest.param(((8, 8),), [[8, 8]], id="none-above"),
+    ],
+)
+def test_failures_that_a_mark_does_not_list_are_no_gaps(
+    listed: tuple[tuple[int, int], ...], excused: list[list[int]]
+) -> None:
+    """Those that it lists are the lowest (`NumberRuns`): what is not listed is above."""
+    mark = Mark("heartbeat", bytes(16), 9, 3, failed=listed, failed_more=2)
+    rows = pa.table(
+        {
+            "producer_id": pa.array([None], pa.binary()),
+            "sequence": pa.array([None], pa.int64()),
+            "mark": pa.array([mark.to_json()]),
+        }
+    )
+    assert json.loads(ranges_of(rows)["mark"][0].as_py())["failed"] == excused
 
 
 class Rows:
@@ -131,3 +172,11 @@ def test_alerts_are_lines_and_are_counted(
     Telling(summary, is_json=is_json).tell(rows, 0)
     assert capsys.readouterr().out.splitlines()[0] == line
     assert (summary.gap, summary.silent, summary.exit_code) == (2, 1, 3)
+
+
+def test_a_gap_of_which_only_the_size_is_known(capsys: pytest.CaptureFixture[str]) -> None:
+    summary = AlertSummary()
+    rows: Any = Rows(Row(kind="gap", producer_id=PRODUCER, first=5, last=60, numbers=2, at=1))
+    Telling(summary, is_json=False).tell(rows, 0)
+    assert capsys.readouterr().out == f"gap: producer {PRODUCER}, 2 of 5 to 60\n"
+    assert summary.gap == 2

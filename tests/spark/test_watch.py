@@ -84,8 +84,57 @@ def test_silence_is_told_unless_the_producer_has_ended() -> None:
     assert found.is_over(200, PATIENCE)
 
 
-def test_what_is_too_much_to_wait_for_is_told_at_once() -> None:
+def test_a_partition_that_is_far_ahead_is_waited_for() -> None:
+    """Two partitions, of which a batch has one alone: as many gaps as records, and nothing is amiss."""
     found = Watch.begin(0, 0)
-    alerts = found.take([(number, number) for number in range(1, 2 * watch.MOST_RANGES + 6, 2)], 0)
+    end = 20 * watch.MOST_RANGES
+    assert found.take([(number, number) for number in range(0, end, 2)], 0) == []
+    assert len(found.gaps) <= watch.MOST_RANGES
+    assert found.missed == end // 2 - 1
+    assert Watch.from_json(found.to_json()) == found
+    assert found.take([(number, number) for number in range(1, end, 2)], 5) == []
+    assert (found.gaps, found.look(50, PATIENCE)) == ([], [])
+
+
+def test_one_of_many_that_is_lost_is_told_when_its_grace_is_over() -> None:
+    found = Watch.begin(0, 0)
+    end = 4 * watch.MOST_RANGES
+    found.take([(number, number) for number in range(0, end, 2)], 0)
+    # Again as many, at another time: they do not hold up those that were first.
+    found.take([(number, number) for number in range(1, end, 2) if number != 777], 5)
+    found.take([(number, number) for number in range(end, 2 * end, 2)], 5)
+    (alert,) = found.look(10, PATIENCE)
+    assert (alert.kind, alert.numbers) == (Kind.GAP, 1)
+    assert alert.first <= 777 <= alert.last
+    assert found.take([(777, 777)], 11) == [Alert(Kind.LATE, 777, 777)]
+
+
+def test_gaps_of_more_times_than_are_kept_are_told() -> None:
+    found = Watch.begin(0, 0)
+    alerts = [
+        alert
+        for number in range(watch.MOST_RANGES + 3)
+        for alert in found.take([(2 * number + 1, 2 * number + 1)], number)
+    ]
     assert alerts == [Alert(Kind.GAP, 2 * number, 2 * number) for number in range(3)]
-    assert len(found.gaps) == watch.MOST_RANGES
+
+
+def test_what_came_before_a_watch_that_begins_in_the_midst_is_not_missed() -> None:
+    """The one partition had 11, 13 and 15 before the watch began; 17 and 19 are really missing, later."""
+    found = Watch.begin(12, 0, PATIENCE.grace_ms)
+    assert found.take([(12, 12), (14, 14)], 0) == []
+    assert found.take([(10, 10), (16, 16)], 3) == []
+    assert found.promise(17, (), 5, is_closing=False) == []
+    assert found.look(10, PATIENCE) == []
+    assert found.gaps == []
+    assert found.take([(18, 18), (20, 20)], 12) == []
+    assert found.take([(13, 13)], 13) == []
+    assert found.look(22, PATIENCE) == [Alert(Kind.GAP, 17, 17), Alert(Kind.GAP, 19, 19)]
+
+
+def test_a_producer_of_which_number_0_is_seen_is_watched_from_there() -> None:
+    found = Watch.begin(2, 0, PATIENCE.grace_ms)
+    assert found.take([(2, 3)], 0) == []
+    assert found.take([(0, 0), (5, 5)], 2) == []
+    assert found.take([(1, 1)], 3) == []
+    assert found.look(12, PATIENCE) == [Alert(Kind.GAP, 4, 4)]

@@ -32,7 +32,7 @@ from aioproduce.audit.mark import Mark
 from aioproduce.spark.errors import OptionError
 from aioproduce.spark.jobs.audit_passes import codes_of
 from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
-from aioproduce.spark.jobs.ranges import Ranges
+from aioproduce.spark.jobs.ranges import Range, Ranges
 from aioproduce.spark.jobs.running import ExitCode, pairs_of
 from aioproduce.spark.jobs.selection import names_of
 from aioproduce.spark.jobs.watch import Alert, Kind, Patience, Watch
@@ -121,7 +121,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--starting-offsets",
         choices=("latest", "earliest"),
         default="latest",
-        help="where a new checkpoint begins; with earliest the first number of each producer is 0 (%(default)s)",
+        help="where a new checkpoint begins; with earliest the first number of each producer is 0, with latest "
+        "gaps of producers that were already sending are told from the first grace on (%(default)s)",
     )
     what.add_argument(
         "--kafka",
@@ -239,7 +240,7 @@ def ranges_of(rows: pa.Table) -> pa.Table:
         ids.append(mark.producer_id.hex())
         firsts.append(mark.next)
         lasts.append(mark.next)
-        marks.append(json.dumps({"closing": mark.kind == "closing", "failed": mark.failed}))
+        marks.append(json.dumps({"closing": mark.kind == "closing", "failed": _failed_of(mark)}))
     return pa.table(
         {
             "producer_id": pa.array(ids, pa.string()),
@@ -248,6 +249,14 @@ def ranges_of(rows: pa.Table) -> pa.Table:
             "mark": pa.array(marks, pa.string()),
         }
     )
+
+
+def _failed_of(mark: Mark) -> list[Range]:
+    """The numbers that need not come: where a mark lists only the lowest, all that are above these."""
+    if not mark.failed_more:
+        return list(mark.failed)
+    first = mark.failed[-1][1] + 1 if mark.failed else 0
+    return [*mark.failed, *([(first, mark.next - 1)] if first < mark.next else [])]
 
 
 def alerts_of(seen: DataFrame, patience: Patience, *, is_from_zero: bool) -> DataFrame:
@@ -265,7 +274,8 @@ class Watcher(StatefulProcessor):
 
     Args:
         patience: How long to wait.
-        is_from_zero: Whether a producer's first number is 0; if not, it is the lowest of those that come first.
+        is_from_zero: Whether a producer's first number is 0; if not, it is the lowest of those that come first. If
+            so, how far it came is kept of one that fell silent: forgotten, all that it had sent would be a gap.
     """
 
     def __init__(self, patience: Patience, *, is_from_zero: bool) -> None:
@@ -292,7 +302,8 @@ class Watcher(StatefulProcessor):
         state = self._state.get()
         if state is None:
             lowest = min([first for first, _ in came] or [end for end, _, _ in promises])
-            found = Watch.begin(0 if self._is_from_zero else lowest, now)
+            first = 0 if self._is_from_zero else lowest
+            found = Watch.begin(first, now, self._patience.grace_ms)
         else:
             found = Watch.from_json(state[0])
         alerts = found.take(came, now) if came else []
@@ -320,8 +331,11 @@ class Watcher(StatefulProcessor):
     def _keep(self, found: Watch, now: int) -> None:
         for timer in list(self._handle.listTimers()):
             self._handle.deleteTimer(timer)
-        if found.is_over(now, self._patience):
+        if found.is_over(now, self._patience) and (found.is_closed or not self._is_from_zero):
             self._state.clear()
+        elif found.is_over(now, self._patience):
+            found.rest()
+            self._state.update((found.to_json(),))
         else:
             self._state.update((found.to_json(),))
             self._handle.registerTimer(max(found.wakes_at(self._patience), now + 1))
@@ -337,7 +351,7 @@ def _rows(producer_id: str, alerts: list[Alert], now: int) -> Iterator[Row]:
             producer_id=producer_id,
             first=alert.first,
             last=alert.last,
-            numbers=alert.last - alert.first + 1,
+            numbers=alert.numbers,
             at=now,
         )
 
@@ -401,6 +415,8 @@ class Telling:
         if self._is_json:
             return json.dumps(row.asDict(), separators=(",", ":"))
         numbers = str(row.first) if row.first == row.last else f"{row.first} to {row.last}"
+        if row.kind == Kind.GAP and row.numbers <= row.last - row.first:
+            numbers = f"{row.numbers} of {numbers}"
         return f"{row.kind}: producer {row.producer_id}, {numbers}"
 
 

@@ -6,15 +6,20 @@ argument, in milliseconds.
 1. Numbers come in any order within `grace_ms`, as partitions do; a gap is told only when it is that old.
 2. Every number from the first that was seen is in one of: came, missed, told. A number that came and comes
    again is a duplicate; one that was told and comes is late, and is told as that.
-3. The state is bounded: `MOST_RANGES` gaps that are waited for, and as many that were told. What is beyond
-   is told at once, or forgotten (a number of it that comes then counts as a duplicate).
+3. The state is bounded: `MOST_RANGES` gaps that are waited for, and as many that were told. A partition that is
+   ahead of another leaves more gaps than that (every second number, say): then neighbours that were seen at once
+   become one, which knows how many of its numbers are missing and not which. Nothing is told before its grace for
+   want of room. Of what was told the oldest is forgotten (a number of it that comes then counts as a duplicate).
 4. What is told once is not told again, unless the state was lost.
+5. A watch that begins in the midst of a producer's numbers cannot know which of them came before it: gaps that are
+   seen within its first grace are dropped, unless number 0 was seen.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from bisect import bisect_left, bisect_right
+from dataclasses import asdict, astuple, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
@@ -55,12 +60,41 @@ class Alert:
     Attributes:
         kind: What it is about.
         first: The first number concerned.
-        last: The last one; all between them are concerned.
+        last: The last one.
+        some: How many of these are concerned, where it is not known which; None: all are.
     """
 
     kind: Kind
     first: int
     last: int
+    some: int | None = None
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers are concerned."""
+        return self.last - self.first + 1 if self.some is None else self.some
+
+
+@dataclass(slots=True)
+class Gap:
+    """Numbers that are waited for.
+
+    Attributes:
+        first: The first one.
+        last: The last one.
+        since: Since when.
+        missing: How many between them are: all, or which of them is not known.
+    """
+
+    first: int
+    last: int
+    since: int
+    missing: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all of its numbers are missing."""
+        return self.missing == self.last - self.first + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +119,8 @@ class Watch:
         base: Numbers below are from before the watch.
         top: One beyond the highest number that came, or that a mark told of.
         seen_at: When something came last.
-        gaps: Numbers that are waited for: first, last, and since when.
+        settles_at: Until then it may yet see numbers that are older than `base`, unless that is 0.
+        gaps: What is waited for, by number.
         told: Numbers that were told as missing.
         is_closed: Whether the producer has said that it ends.
     """
@@ -93,31 +128,31 @@ class Watch:
     base: int
     top: int
     seen_at: int
-    gaps: list[tuple[int, int, int]] = field(default_factory=list)
+    settles_at: int = 0
+    gaps: list[Gap] = field(default_factory=list)
     told: Ranges = NOTHING
     is_closed: bool = False
 
     @classmethod
-    def begin(cls, first: int, now: int) -> Self:
-        """Begin to watch with this number as the first."""
-        return cls(first, first, now)
+    def begin(cls, first: int, now: int, grace_ms: int = 0) -> Self:
+        """Begin with this number as the first; where that is not 0, within a grace it is seen what is older."""
+        return cls(first, first, now, now + grace_ms)
 
     def take(self, came: Iterable[Range], now: int) -> list[Alert]:
         """Take ranges of numbers, one for each time that they came; in any order, they may overlap."""
         self.seen_at = now
         once, again = _parted(came)
+        if once and once[0][0] < self.base and now < self.settles_at:
+            self.gaps.insert(0, Gap(once[0][0], self.base - 1, now, self.base - once[0][0]))
+            self.base = once[0][0]
         before = within(once, self.base, self.top)
-        waited = union((first, last) for first, last, _ in self.gaps)
+        waited = union((gap.first, gap.last) for gap in self.gaps)
         alerts = [Alert(Kind.LATE, *found) for found in intersection(before, self.told)]
         repeated = difference(difference(before, waited), self.told)
         again = [part for found in again for part in within((found,), self.base, max(self.top, found[1] + 1))]
         alerts += [Alert(Kind.DUPLICATE, *found) for found in [*repeated, *again]]
         self.told = difference(self.told, before)
-        self.gaps = [
-            (first, last, since)
-            for begin, end, since in self.gaps
-            for first, last in difference(((begin, end),), before)
-        ]
+        self._fill(before)
         highest = once[-1][1] + 1 if once else 0
         for first, last in within(once, self.top, max(highest, self.top)):
             self._reach(first, now)
@@ -137,17 +172,18 @@ class Watch:
         self.is_closed = self.is_closed or is_closing
         self._reach(end, now)
         self.told = difference(self.told, failed)
-        self.gaps = [
-            (first, last, since)
-            for begin, end, since in self.gaps
-            for first, last in difference(((begin, end),), failed)
-        ]
+        self._fill(failed)
         return self._bound()
 
     def look(self, now: int, patience: Patience) -> list[Alert]:
         """What has become worth a word by the time alone."""
-        due = [gap for gap in self.gaps if gap[2] + patience.grace_ms <= now]
-        self.gaps = [gap for gap in self.gaps if gap[2] + patience.grace_ms > now]
+        if self.base and now >= self.settles_at:
+            early = [gap for gap in self.gaps if gap.since < self.settles_at]
+            if early:
+                self.base = early[-1].last + 1
+                self.gaps = self.gaps[len(early) :]
+        due = [gap for gap in self.gaps if gap.since + patience.grace_ms <= now]
+        self.gaps = [gap for gap in self.gaps if gap.since + patience.grace_ms > now]
         alerts = self._tell(due)
         if not self.is_closed and self.is_over(now, patience):
             alerts.append(Alert(Kind.SILENT, max(self.top - 1, 0), max(self.top - 1, 0)))
@@ -159,41 +195,84 @@ class Watch:
 
     def wakes_at(self, patience: Patience) -> int:
         """When to look again."""
-        ends = [since + patience.grace_ms for _, _, since in self.gaps]
+        ends = [gap.since + patience.grace_ms for gap in self.gaps]
         return min([*ends, self.seen_at + patience.silence_ms])
+
+    def rest(self) -> None:
+        """Forget all but how far the producer came."""
+        self.base, self.gaps, self.told = self.top, [], NOTHING
 
     def _reach(self, number: int, now: int) -> None:
         if number > self.top:
-            self.gaps.append((self.top, number - 1, now))
+            self.gaps.append(Gap(self.top, number - 1, now, number - self.top))
             self.top = number
 
-    def _tell(self, gaps: list[tuple[int, int, int]]) -> list[Alert]:
-        told = tuple((first, last) for first, last, _ in gaps)
+    def _fill(self, came: Ranges) -> None:
+        """Take these numbers off what is waited for."""
+        left: list[Gap] = []
+        for gap in self.gaps:
+            # Only those that touch it: each gap with all of them would be a product of two large numbers.
+            begin = bisect_left(came, gap.first, key=lambda found: found[1])
+            end = bisect_right(came, gap.last, key=lambda found: found[0])
+            touching = came[begin:end]
+            if not touching:
+                left.append(gap)
+            elif gap.is_exact:
+                rest = difference(((gap.first, gap.last),), touching)
+                left += [Gap(first, last, gap.since, last - first + 1) for first, last in rest]
+            else:
+                gap.missing -= count(within(touching, gap.first, gap.last + 1))
+                left += [gap] if gap.missing > 0 else []
+        self.gaps = left
+
+    def _tell(self, gaps: list[Gap]) -> list[Alert]:
         # The oldest are forgotten.
-        self.told = union(self.told, told)[-MOST_RANGES:]
-        return [Alert(Kind.GAP, *found) for found in told]
+        self.told = union(self.told, ((gap.first, gap.last) for gap in gaps))[-MOST_RANGES:]
+        return [Alert(Kind.GAP, gap.first, gap.last, None if gap.is_exact else gap.missing) for gap in gaps]
 
     def _bound(self) -> list[Alert]:
-        beyond = max(0, len(self.gaps) - MOST_RANGES)
-        first, self.gaps = self.gaps[:beyond], self.gaps[beyond:]
-        return self._tell(first)
+        while len(self.gaps) > MOST_RANGES:
+            fewer = _paired(self.gaps)
+            if len(fewer) == len(self.gaps):
+                # Each was seen at another time: the first of so many is nearly due.
+                beyond = len(self.gaps) - MOST_RANGES
+                first, self.gaps = self.gaps[:beyond], self.gaps[beyond:]
+                return self._tell(first)
+            self.gaps = fewer
+        return []
 
     def to_json(self) -> str:
         """As the state store keeps it."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        found = {**asdict(self), "gaps": [astuple(gap) for gap in self.gaps]}
+        return json.dumps(found, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """What was kept."""
         found = json.loads(text)
-        found["gaps"] = [(first, last, since) for first, last, since in found["gaps"]]
+        found["gaps"] = [Gap(*gap) for gap in found["gaps"]]
         found["told"] = tuple((first, last) for first, last in found["told"])
         return cls(**found)
 
     @property
     def missed(self) -> int:
         """How many numbers are waited for or were told as missing."""
-        return count((first, last) for first, last, _ in self.gaps) + count(self.told)
+        return sum(gap.missing for gap in self.gaps) + count(self.told)
+
+
+def _paired(gaps: list[Gap]) -> list[Gap]:
+    """Two neighbours of the same time as one."""
+    out: list[Gap] = []
+    is_single = True
+    for gap in gaps:
+        if out and is_single and out[-1].since == gap.since:
+            last = out.pop()
+            gap = Gap(last.first, gap.last, gap.since, last.missing + gap.missing)
+            is_single = False
+        else:
+            is_single = True
+        out.append(gap)
+    return out
 
 
 def _parted(came: Iterable[Range]) -> tuple[Ranges, list[Range]]:
