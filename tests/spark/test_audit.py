@@ -200,6 +200,24 @@ def test_numbers_below_the_first_that_is_there_can_be_let_be(tmp_path: Path) -> 
     assert audited(tmp_path, is_from_first_seen=True).lost == 1
 
 
+def test_of_some_topics_and_without_the_old_days_nothing_is_proven(tmp_path: Path) -> None:
+    """Counts are compared, and how many of them were in the days that are deleted is not known."""
+    write_files(tmp_path, [[Row(1, number) for number in (7, 9)]])
+    topics = {"orders": 5, "clicks": 5}
+    write_marks(tmp_path, [closing(1, 10, topics=topics), closing(2, 10, topics=topics)])
+    assert audited(tmp_path, topics=("orders",)).lost == 3 + 5
+    report = audited(tmp_path, topics=("orders",), is_from_first_seen=True)
+    assert (report.lost, report.undecided, report.exit_code) == (0, 3, 0)
+
+
+def test_failures_that_a_heartbeat_does_not_list_are_not_lost(tmp_path: Path) -> None:
+    """Of 6 numbers 1 and 2 failed, of which 2 is not listed; 4 were acknowledged below `next`, and 3 beyond."""
+    write_files(tmp_path, [[Row(1, number) for number in (0, 3, 4, 5, 6, 7, 8)]])
+    write_marks(tmp_path, [Mark("heartbeat", id_of(1), 6, 7, failed=((1, 1),), failed_more=1)])
+    report = audited(tmp_path)
+    assert (report.lost, report.undecided, report.excused, report.exit_code) == (0, 1, 1, 0)
+
+
 def test_marks_made_later_than_a_time_are_passed_over(tmp_path: Path) -> None:
     write_files(tmp_path, [[Row(1, number) for number in range(3)]])
     write_marks(
@@ -237,6 +255,38 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(LayoutError, match="no record that it had is audited") as caught:
         audited(tmp_path)
     assert caught.value.path == file.path
+
+
+@pytest.mark.parametrize(
+    "content", [pytest.param(b"PAR1 no more", id="damaged"), pytest.param(None, id="other")]
+)
+def test_a_file_of_marks_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    write_files(tmp_path, [[Row(1, 0)]])
+    write_marks(tmp_path, [closing(1, 9)])
+    (file,) = (tmp_path / "table=marks").rglob("*.parquet")
+    if content is None:
+        pq.write_table(pa.table({"sequence": [1]}), file)
+    else:
+        file.write_bytes(content)
+    with pytest.raises(LayoutError, match="cannot be read as a file of marks") as caught:
+        audited(tmp_path)
+    assert caught.value.path == str(file)
+
+
+def test_what_is_no_lake_is_said_too_where_spark_is_to_read(tmp_path: Path) -> None:
+    spark: Any = object()
+    with pytest.raises(LayoutError, match="is no lake"):
+        audit(AuditOptions(str(tmp_path / "nowhere"), reader="spark"), spark)
+
+
+def test_a_topic_that_nothing_tells_of_is_refused(tmp_path: Path) -> None:
+    """Misspelled, it would be a clean lake without a row."""
+    write_files(tmp_path, [[Row(1, 0)]])
+    write_marks(tmp_path, [closing(1, 2, topics={"orders": 1, "clicks": 1})])
+    with pytest.raises(OptionError, match="nothing of ordres") as caught:
+        audited(tmp_path, topics=("orders", "ordres"))
+    assert caught.value.option == "--topics"
+    assert audited(tmp_path, topics=("clicks",)).lost == 1
 
 
 def test_a_file_of_another_shape_is_named(tmp_path: Path) -> None:

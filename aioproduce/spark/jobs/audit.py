@@ -18,12 +18,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC
 from aioproduce.spark.connector import check_connector
 from aioproduce.spark.errors import LayoutError, OptionError
-from aioproduce.spark.files import is_local
+from aioproduce.spark.files import files_of, is_local, local_path
 from aioproduce.spark.jobs.audit_judge import Judge, Scope
 from aioproduce.spark.jobs.audit_lake import DataFile, FramePasses, LocalPasses, Passes, SparkPasses
 from aioproduce.spark.jobs.audit_report import AuditReport, ExitCode
@@ -153,7 +154,7 @@ def run(args: argparse.Namespace, spark: SparkSession) -> AuditReport:
     """Make the audit.
 
     Raises:
-        OptionError: an argument is refused.
+        OptionError: an argument is refused, or neither the lake nor a mark knows a topic.
         LayoutError: there is no lake, or a file of it cannot be read.
         ConnectorMissingError: marks are to be read from Kafka without the connector.
     """
@@ -198,6 +199,7 @@ def audit(options: AuditOptions, spark: SparkSession | None) -> AuditReport:
     """
     began = time.monotonic()
     marks = read_marks(options, spark)
+    _check_is_lake(options.lake, spark, marks)
     if not is_local(options.lake) or (options.reader == "spark" and spark is not None):
         report = _audit_by_spark(options, _needed(spark, options.lake), marks)
     else:
@@ -229,7 +231,7 @@ def read_marks(options: AuditOptions, spark: SparkSession | None) -> MarkFold:
         def read(snapshot: Snapshot) -> MarkFold:
             found = MarkFold(until=options.until)
             for path in snapshot.files:
-                found.add_all(pq.ParquetFile(path).read(columns=["value"])["value"].to_pylist())
+                found.add_all(_values_of(path))
             return found
 
         fold = read_consistently(store, read)
@@ -239,14 +241,41 @@ def read_marks(options: AuditOptions, spark: SparkSession | None) -> MarkFold:
     return fold
 
 
+def _values_of(path: str) -> list[bytes | None]:
+    try:
+        with pq.ParquetFile(path) as file:
+            values: list[bytes | None] = file.read(columns=["value"])["value"].to_pylist()
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowInvalid, OSError, KeyError) as error:
+        raise LayoutError(
+            f"{path} cannot be read as a file of marks ({error}): what it promised cannot be missed. Restore it, "
+            "or read the marks from Kafka (--bootstrap-servers)",
+            path=path,
+        ) from error
+    return values
+
+
+def _check_is_lake(lake: str, spark: SparkSession | None, marks: MarkFold) -> None:
+    """Nothing is lost of a lake that is not there: that is no audit."""
+    tables = [table_path(lake, table) for table in (Table.DATA, Table.QUARANTINE)]
+    if marks.expectations:
+        return
+    if is_local(lake):
+        is_there = any(local_path(path).is_dir() for path in tables)
+    else:
+        session = _needed(spark, lake)
+        is_there = any(files_of(path, session).exists(path) for path in tables)
+    if not is_there:
+        raise LayoutError(
+            f"{lake} is no lake: there is neither {tables[0]} nor any mark. Name the directory that "
+            "`land` was given",
+            path=lake,
+        )
+
+
 def _audit_files(options: AuditOptions, spark: SparkSession | None, marks: MarkFold) -> AuditReport:
     data, quarantine = Store(options.lake, Table.DATA), Store(options.lake, Table.QUARANTINE)
-    if not data.root.is_dir() and not quarantine.root.is_dir() and not marks.expectations:
-        raise LayoutError(
-            f"{options.lake} is no lake: there is neither {table_path(options.lake, Table.DATA)} nor any mark. "
-            "Name the directory that `land` was given",
-            path=options.lake,
-        )
 
     def read(good: Snapshot) -> AuditReport:
         def read_all(bad: Snapshot) -> AuditReport:
@@ -281,6 +310,13 @@ def _audit_by_spark(options: AuditOptions, spark: SparkSession, marks: MarkFold)
 def _judged(
     passes: Passes, files: list[DataFile], topics: set[str], options: AuditOptions, marks: MarkFold
 ) -> AuditReport:
+    told = {topic for found in marks.expectations.values() for topic in found.topics}
+    if unknown := sorted(set(options.topics).difference(topics, told)):
+        raise OptionError(
+            f"--topics: {options.lake} has nothing of {', '.join(unknown)}, and no mark tells of it: is that its "
+            "name?",
+            option="--topics",
+        )
     scope = Scope(
         topics=frozenset(options.topics or topics),
         is_limited=bool(options.topics),

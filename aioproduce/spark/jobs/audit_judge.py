@@ -356,19 +356,23 @@ def _tell(found: ProducerFinding, expected: Expectation | None) -> None:
 
 
 def _in_flight(expected: Expectation) -> int:
-    """How many numbers were neither acknowledged nor listed as failed when the producer was last heard of."""
-    return max(0, expected.next - expected.acknowledged - count(expected.excused))
+    """How many numbers were neither acknowledged nor listed as failed when the producer was last heard of.
+
+    At least those that failed and are not listed: what was acknowledged may lie beyond `next` in part.
+    """
+    unsettled = expected.next - expected.acknowledged - count(expected.excused)
+    return max(0, unsettled, expected.excused_more)
 
 
 def _absent(name: bytes, expected: Expectation, scope: Scope) -> ProducerFinding:
     """A producer of which the lake has nothing but marks."""
     found = ProducerFinding(name.hex(), _status(expected))
     _tell(found, expected)
-    if scope.is_by_counts(expected):
-        _count_only(found, expected, scope)
-    elif scope.is_from_first_seen:
+    if scope.is_from_first_seen:
         # Its records may have been in the days that are deleted: nothing of it was seen, so nothing is missed.
         return found
+    if scope.is_by_counts(expected):
+        _count_only(found, expected, scope)
     else:
         holes = difference(_of(0, expected.next), expected.excused)
         missing = count(holes)
@@ -386,7 +390,12 @@ def _absent(name: bytes, expected: Expectation, scope: Scope) -> ProducerFinding
 def _count_only(found: ProducerFinding, expected: Expectation, scope: Scope) -> None:
     acknowledged = sum(many for topic, many in expected.topics.items() if topic in scope.topics)
     found.is_by_counts = True
-    found.lost = max(0, acknowledged - found.numbers)
+    fewer = max(0, acknowledged - found.numbers)
+    if scope.is_from_first_seen:
+        # Nobody knows how many of them were in the days that are deleted.
+        found.undecided = fewer
+    else:
+        found.lost = fewer
 
 
 def _add(out: AuditReport, found: ProducerFinding) -> None:
