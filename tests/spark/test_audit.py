@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproduce.audit.mark import Mark
+from aioproduce.spark.__main__ import main
 from aioproduce.spark.errors import LayoutError, OptionError
 from aioproduce.spark.jobs import audit as job
 from aioproduce.spark.jobs import ranges
@@ -327,6 +328,42 @@ def test_files_are_dealt_out_evenly_and_none_is_left_out() -> None:
     sizes = [sum(unit.file.size // unit.parts for unit in task) for task in tasks]
     assert max(sizes) < 2 * min(sizes)
     assert packed([Unit(files[1])], 8) == [[Unit(files[1])]]
+
+
+def test_a_small_lake_is_audited_without_a_jvm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/no-java-here")
+    write_files(tmp_path, [[Row(1, number) for number in (0, 2)]])
+    assert main(["audit", str(tmp_path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["lost"] == 1
+    assert main(["audit", str(tmp_path / "nowhere")]) == 2
+    assert "is no lake" in capsys.readouterr().err
+    assert main(["audit", str(tmp_path), "--reader", "files"]) == 2
+    assert capsys.readouterr().err.startswith("error: Spark needs Java")
+
+
+@pytest.mark.parametrize(
+    ("more", "is_needed"),
+    [
+        pytest.param([], False, id="small"),
+        pytest.param(["--reader", "driver"], False, id="driver"),
+        pytest.param(["--reader", "spark"], True, id="spark"),
+        pytest.param(["--bootstrap-servers", "x:1"], True, id="marks-from-kafka"),
+    ],
+)
+def test_when_an_audit_needs_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: list[str], is_needed: bool
+) -> None:
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    write_files(tmp_path, [[Row(1, 0)]])
+    args = arguments(*more, lake=("--lake", str(tmp_path)))
+    assert job.needs_spark(args) is is_needed
+    assert job.needs_spark(arguments(lake=("--lake", "s3a://bucket/lake")))
+    monkeypatch.setattr(job, "DRIVER_BYTES", 100)
+    assert job.needs_spark(args) is ("driver" not in more)
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    assert job.needs_spark(args)
 
 
 def test_the_report_is_json_and_lines(tmp_path: Path) -> None:

@@ -80,7 +80,10 @@ def test_land_and_audit_by_spark_submit(
     )
     audited = standalone.submit(
         standalone.command(
-            script, "audit", "--lake", str(lake), "--json", "--strict", "--fail-on-duplicates"
+            script,
+            *("audit", "--lake", str(lake), "--json", "--strict", "--fail-on-duplicates"),
+            # By the executors: so small a lake the driver would read by itself.
+            *("--reader", "files"),
         ),
         timeout=JOB_TIMEOUT,
     )

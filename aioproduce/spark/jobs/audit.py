@@ -31,6 +31,7 @@ from aioproduce.spark.jobs.audit_report import AuditReport, ExitCode
 from aioproduce.spark.jobs.marks import MarkFold
 from aioproduce.spark.jobs.running import pairs_of
 from aioproduce.spark.jobs.selection import instant_of, names_of
+from aioproduce.spark.jobs.session import is_submitted
 from aioproduce.spark.jobs.task_progress import TaskProgress
 from aioproduce.spark.layout import Table, read_table, table_path
 from aioproduce.spark.store import Snapshot, Store, read_consistently
@@ -150,7 +151,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace, spark: SparkSession) -> AuditReport:
+def needs_spark(args: argparse.Namespace) -> bool:
+    """Whether a session is of use: not where this process reads the files itself, and the marks with them.
+
+    Raises:
+        OptionError: an argument is refused.
+    """
+    options = options_of(args)
+    if is_submitted() or options.bootstrap_servers is not None or not is_local(options.lake):
+        return True
+    if options.reader != "auto":
+        return options.reader != "driver"
+    snapshots = (Store(options.lake, table).snapshot() for table in (Table.DATA, Table.QUARANTINE))
+    files = [file for snapshot in snapshots for file in _files_of(snapshot, options.topics)]
+    return sum(file.size for file in files) > DRIVER_BYTES
+
+
+def run(args: argparse.Namespace, spark: SparkSession | None) -> AuditReport:
     """Make the audit.
 
     Raises:

@@ -140,8 +140,9 @@ def run_job(name: str, job: Job, args: argparse.Namespace) -> int:
     ending = Ending()
     try:
         with ending, contextlib.ExitStack() as stack:
-            # `compact` says that it needs none: no JVM is started for it.
-            if getattr(job, "NEEDS_SPARK", True):
+            # `compact` says that it needs none, and `audit` of a small lake: no JVM is started then.
+            needs_spark = getattr(job, "needs_spark", lambda _: getattr(job, "NEEDS_SPARK", True))
+            if needs_spark(args):
                 session = job_session(
                     name,
                     job.SETTINGS,

@@ -72,9 +72,9 @@ def job_session(
         JavaError: Java is missing or too old.
         ConnectorMissingError: the connector is needed and not there.
     """
-    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    was_submitted = is_submitted()
     chosen = {**COMMON_SETTINGS, **settings}
-    if not is_submitted:
+    if not was_submitted:
         check_java()
         _prepare_environment()
         chosen = {**LOCAL_SETTINGS, **chosen}
@@ -86,7 +86,7 @@ def job_session(
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(f"aioproduce {name}")
-    if master or not is_submitted:
+    if master or not was_submitted:
         builder = builder.master(master or "local[*]")
     for key, value in {**chosen, **(own or {}), "spark.sql.session.timeZone": "UTC"}.items():
         builder = builder.config(key, value)
@@ -100,6 +100,11 @@ def job_session(
         yield session
     finally:
         session.stop()
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, beside a JVM that is there already."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _prepare_environment() -> None:

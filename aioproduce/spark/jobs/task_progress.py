@@ -24,7 +24,7 @@ class TaskProgress:
 
     Args:
         title: What the line begins with.
-        spark: The session whose stages are shown.
+        spark: The session whose stages are shown; None shows nothing.
         is_quiet: Show nothing.
         every: Seconds between two looks.
     """
@@ -32,12 +32,12 @@ class TaskProgress:
     __slots__ = ("_ended", "_every", "_is_quiet", "_line", "_thread", "_tracker")
 
     def __init__(
-        self, title: str, spark: SparkSession, *, is_quiet: bool = False, every: float = _EVERY
+        self, title: str, spark: SparkSession | None, *, is_quiet: bool = False, every: float = _EVERY
     ) -> None:
-        self._line = ProgressLine(title, is_quiet=is_quiet)
-        self._is_quiet = is_quiet
+        self._is_quiet = is_quiet or spark is None
+        self._line = ProgressLine(title, is_quiet=self._is_quiet)
         self._every = every
-        self._tracker: Any = None if is_quiet else spark.sparkContext.statusTracker()
+        self._tracker: Any = None if is_quiet or spark is None else spark.sparkContext.statusTracker()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="task-progress", daemon=True)
 
