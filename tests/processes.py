@@ -35,6 +35,15 @@ def family(pid: int) -> list[int]:
     return found
 
 
+def is_alive(pid: int) -> bool:
+    """Whether it runs; one that has ended and that nobody has asked for its exit code does not."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[0] not in "ZX"
+
+
 def command_of(pid: int) -> bytes:
     """Its command line; empty where it is gone."""
     try:

@@ -26,7 +26,7 @@ from rich.table import Table
 
 from examples.lake import jobs, report, verify
 from examples.lake.crew import Crew, CrewError
-from examples.lake.story import Plan, Story, room_for
+from examples.lake.story import FolderError, Plan, Story, room_for
 from examples.lake.watch import Watch
 from tests.kafka_cluster import KafkaCluster, KafkaClusterError
 from tests.kafka_install import KafkaUnavailableError, find_or_install, find_or_install_connector
@@ -55,7 +55,10 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--records", type=int, help="from each of the three sources (300,000; 60,000)")
     parser.add_argument("--seconds", type=float, help="in which they are sent (60; 15)")
     parser.add_argument(
-        "--folder", type=Path, default=REPOSITORY / "build" / "lake", help="for everything; emptied first"
+        "--folder",
+        type=Path,
+        default=REPOSITORY / "build" / "lake",
+        help="for everything; emptied first where it is of an earlier run, and refused where it is not",
     )
     return parser.parse_args(arguments)
 
@@ -206,6 +209,9 @@ def main(arguments: list[str]) -> int:
         return 130
     except KafkaUnavailableError as error:
         console.print(f"This needs a real Kafka: {error}", markup=False)
+        return 2
+    except FolderError as error:
+        console.print(str(error), markup=False, highlight=False)
         return 2
     except (CrewError, KafkaClusterError) as error:
         console.print(str(error), markup=False, highlight=False)

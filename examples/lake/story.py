@@ -34,9 +34,16 @@ from tests.processes import command_of, connected_to, kill
 STEP_TIMEOUT: Final = 600.0
 """Seconds that no step comes near: beyond them something hangs."""
 
+SIGN: Final = ".examples-lake"
+"""A file in the example's folder, by which it is known as one that may be emptied."""
+
 PARTITIONS: Final = 4
 VICTIM: Final = 2
 """The broker that is killed."""
+
+
+class FolderError(Exception):
+    """The folder that was named is not one that may be emptied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +243,18 @@ Until = Callable[[str, Callable[[], bool]], None]
 
 
 def room_for(folder: Path) -> Path:
-    """The folder, emptied."""
+    """The folder, emptied; only one that the example has filled before is.
+
+    Raises:
+        FolderError: It is somebody else's.
+    """
+    sign = folder / SIGN
     if folder.exists():
+        if any(folder.iterdir()) and not sign.exists():
+            raise FolderError(
+                f"{folder} would be emptied, and has files that are not of this example: name another, or remove it"
+            )
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
+    sign.touch()
     return folder
