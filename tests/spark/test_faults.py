@@ -225,7 +225,7 @@ class Fault:
 FAULTS = {
     "task-raises": Fault(task_raises, (1, ROWS)),
     "worker-killed": Fault(worker_killed, (1, ROWS)),
-    "broker-down": Fault(broker_down, (0, ROWS)),
+    "broker-down": Fault(broker_down, (0, 0)),
     "commit-raises": Fault(commit_raises, (ROWS, ROWS)),
     "driver-killed-before": Fault(driver_killed_before, (0, 0)),
     "driver-killed-during": Fault(driver_killed_during, (ENOUGH, ROWS)),

@@ -45,6 +45,7 @@ def test_arguments() -> None:
         pytest.param("--write-id", ["--to", "t", "--write-id", "x"], id="write-id-of-old-ids"),
         pytest.param("--map", ["--map", "orders"], id="map-without-a-target"),
         pytest.param("--map", ["--map", "a=b", "--topics", "a,c"], id="a-topic-that-the-map-has-not"),
+        pytest.param("--map", ["--map", "a=b,a=c"], id="a-topic-that-goes-to-two"),
         pytest.param("--since", ["--to", "t", "--since", "today"], id="no-time"),
         pytest.param(
             "--since", ["--to", "t", "--since", "2026-02-01", "--until", "2026-01-01"], id="ends-before"

@@ -55,7 +55,7 @@ class Replay:
     Attributes:
         selection: Which rows.
         to: One topic for all; None where `targets` or `is_same` says it.
-        targets: Topic in the lake -> topic in Kafka; rows of other topics are refused.
+        targets: Topic in the lake -> topic in Kafka; rows of other topics are not meant.
         is_same: Into the topics that they came from.
         ids: `original`, `new` (of `write_id`, or fresh ones) or `none`.
         write_id: Names the write, so that the same replay run again has the same new ids.
@@ -202,7 +202,7 @@ def replay_of(args: argparse.Namespace) -> Replay:
         raise OptionError("--rate is 0, for no bound, or a number of records a second", option="--rate")
     if args.write_id is not None and args.ids != "new":
         raise OptionError("--write-id names new ids: it goes with --ids new", option="--write-id")
-    targets = dict(_route(text) for text in names_of(args.map, "--map"))
+    targets = _targets_of(names_of(args.map, "--map"))
     selection = selection_of(args)
     if targets and not selection.topics:
         selection = Selection(
@@ -337,6 +337,17 @@ def write(rows: DataFrame, replay: Replay, kafka: Mapping[str, str]) -> dict[str
         lines = told.read_text().splitlines() if told.exists() else []
     found: dict[str, Any] = json.loads(lines[-1]) if lines else {}
     return found
+
+
+def _targets_of(texts: tuple[str, ...]) -> dict[str, str]:
+    targets: dict[str, str] = {}
+    for old, new in map(_route, texts):
+        if targets.setdefault(old, new) != new:
+            raise OptionError(
+                f"--map has {old!r} go to {targets[old]!r} and to {new!r}: replay it once for each",
+                option="--map",
+            )
+    return targets
 
 
 def _route(text: str) -> tuple[str, str]:
