@@ -31,9 +31,8 @@ def test_plans_of_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
         "that join, sorted": merged.sortWithinPartitions("id", "other"),
         "fewer partitions without a shuffle, sorted": files.coalesce(1).sortWithinPartitions("id"),
     }
-    for name, frame in stable.items():
+    for frame in stable.values():
         check_row_order(frame)
-        assert frame.count() >= 0, name
     open_order = {
         "a shuffle": shuffled,
         "one by a key": files.repartition(4, "k"),
