@@ -228,9 +228,11 @@ class _CommitRaisesOnceWriter(DataSourceStreamArrowWriter):
         self._writer.abort(messages, batchId)
 
 
-def main(source: str, checkpoint: str, servers: str, topic: str) -> None:
-    """A driver that will be killed: a slow streaming write, in a JVM of its own."""
+def main(source: str, checkpoint: str, servers: str, topic: str, gate: str) -> None:
+    """A driver that will be killed: a slow streaming write, in a JVM of its own; begun when the gate is there."""
     from pyspark.sql import SparkSession
+
+    parent = os.getppid()
 
     spark = (
         SparkSession.builder.master("local[2]")
@@ -243,6 +245,10 @@ def main(source: str, checkpoint: str, servers: str, topic: str) -> None:
         .getOrCreate()
     )
     rows = text_stream(spark, Path(source))
+    while not os.path.exists(gate):
+        if os.getppid() != parent:
+            return
+        time.sleep(POLL_INTERVAL)
     start(rows, Path(checkpoint), options(servers, topic, rate_limit_records=SLOW)).awaitTermination()
 
 

@@ -66,12 +66,29 @@ ENOUGH = 100
 
 
 @dataclass(frozen=True, slots=True)
+class Driver:
+    """One that is to be killed. It is started before the first fault, since a JVM takes as long as several faults.
+
+    Attributes:
+        process: It waits, and then writes what `driver_killed_during` says.
+        gate: A file by which it is let go.
+    """
+
+    process: subprocess.Popen[bytes]
+    gate: Path
+
+    def check(self) -> None:
+        assert self.process.poll() is None, "the driver that was to be killed has ended by itself"
+
+
+@dataclass(frozen=True, slots=True)
 class World:
     """Where a fault is played.
 
     Attributes:
         folder: An empty one, of this fault alone.
         topic: Likewise, with two partitions.
+        driver: To be killed by one of the faults.
     """
 
     spark: SparkSession
@@ -79,6 +96,7 @@ class World:
     source: Path
     folder: Path
     topic: str
+    driver: Driver
 
     @property
     def checkpoint(self) -> Path:
@@ -160,22 +178,10 @@ def driver_killed_before(world: World) -> None:
 
 
 def driver_killed_during(world: World) -> None:
-    servers = world.cluster.bootstrap_servers
-    command = [sys.executable, "-m", "tests.spark.fault_world", str(world.source), str(world.checkpoint)]
-    with open(world.folder / "driver.log", "wb") as log:
-        driver = subprocess.Popen(
-            [*command, servers, world.topic],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd=ROOT,
-            env=os.environ | spark_environment(),
-        )
-    try:
-        wait_for_records(world.cluster, world.topic, ENOUGH)
-    finally:
-        kill_family(driver.pid)
-        driver.wait()
+    world.driver.gate.touch()
+    wait_for_records(world.cluster, world.topic, ENOUGH, world.driver.check)
+    kill_family(world.driver.process.pid)
+    world.driver.process.wait()
     world.run(world.stream())
 
 
@@ -266,6 +272,28 @@ def meanwhile(strike: Callable[[Callable[[], None]], None]) -> Iterator[None]:
         raise raised[0]
 
 
+@contextmanager
+def driver_beside(source: Path, servers: str, folder: Path) -> Iterator[Driver]:
+    """A driver for `driver_killed_during`, which ends with the body at the latest."""
+    gate, topic = folder / "gate", topic_of(folder.name)
+    command = [sys.executable, "-m", "tests.spark.fault_world", str(source), str(folder / "checkpoint")]
+    with open(folder / "driver.log", "wb") as log:
+        process = subprocess.Popen(
+            [*command, servers, topic, str(gate)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=ROOT,
+            env=os.environ | spark_environment(),
+        )
+    try:
+        yield Driver(process, gate)
+    finally:
+        if process.poll() is None:
+            kill_family(process.pid)
+            process.wait()
+
+
 @pytest.fixture(scope="module")
 def played(
     _spark_session: SparkSession,
@@ -276,15 +304,17 @@ def played(
     folder = tmp_path_factory.mktemp("faults")
     source = write_input(folder / "source")
     found = {}
+    for name in FAULTS:
+        (folder / name).mkdir()
+    servers = _kafka1_session.bootstrap_servers
     _spark_session.conf.set(ARROW_BATCH, BATCH_ROWS)
     try:
         make_marks_topic(_kafka1_session)
-        for name, fault in FAULTS.items():
-            topic = _kafka1_session.create_topic(topic_of(name), partitions=PARTITIONS)
-            own = folder / name
-            own.mkdir()
-            fault.play(World(_spark_session, _kafka1_session, source, own, topic))
-            found[name] = read_back(_kafka1_session.bootstrap_servers, topic, PARTITIONS)
+        with driver_beside(source, servers, folder / "driver-killed-during") as driver:
+            for name, fault in FAULTS.items():
+                topic = _kafka1_session.create_topic(topic_of(name), partitions=PARTITIONS)
+                fault.play(World(_spark_session, _kafka1_session, source, folder / name, topic, driver))
+                found[name] = read_back(servers, topic, PARTITIONS)
     finally:
         _spark_session.conf.unset(ARROW_BATCH)
     return found
