@@ -12,7 +12,8 @@ from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from aioproduce.audit.mark import Mark
-from aioproduce.spark.jobs.alert import AlertSummary, Telling, Watcher, ranges_of
+from aioproduce.spark.errors import TopicError
+from aioproduce.spark.jobs.alert import AlertSummary, Telling, Watcher, marks_topic, ranges_of
 from aioproduce.spark.jobs.watch import Patience
 
 PRODUCER = "00" * 15 + "07"
@@ -22,8 +23,10 @@ def came(*runs: tuple[int, int]) -> list[Row]:
     return [Row(producer_id=PRODUCER, first=first, last=last, mark=None) for first, last in runs]
 
 
-def mark(end: int, *, closing: bool, failed: list[list[int]] | None = None) -> list[Row]:
-    text = json.dumps({"closing": closing, "failed": failed or []})
+def mark(
+    end: int, *, closing: bool, failed: list[list[int]] | None = None, elsewhere: bool = False
+) -> list[Row]:
+    text = json.dumps({"closing": closing, "failed": failed or [], "elsewhere": elsewhere})
     return [Row(producer_id=PRODUCER, first=end, last=end, mark=text)]
 
 
@@ -106,9 +109,52 @@ def test_rows_become_ranges_and_marks() -> None:
         (one.hex(), 0, 1, None),
         (one.hex(), 1, 2, None),
         (two.hex(), 7, 7, None),
-        (one.hex(), 9, 9, '{"closing": true, "failed": [[3, 3]]}'),
+        (one.hex(), 9, 9, '{"closing": true, "failed": [[3, 3]], "elsewhere": false}'),
     ]
     assert ranges_of(rows.slice(0, 0)).num_rows == 0
+
+
+@pytest.mark.parametrize("is_from_zero", [pytest.param(True, id="zero"), pytest.param(False, id="midst")])
+def test_marks_of_producers_of_other_topics_are_no_promise(is_from_zero: bool) -> None:
+    tester = TwsTester(Watcher(Patience(1000, 10_000), is_from_zero=is_from_zero), timeMode="ProcessingTime")
+    tester.setProcessingTime(1)
+    assert told(tester.test(PRODUCER, mark(100, closing=False, elsewhere=True))) == []
+    assert told(tester.test(PRODUCER, mark(200, closing=False, elsewhere=True))) == []
+    assert tester.peekValueState("watch", PRODUCER) is None
+    assert told(tester.setProcessingTime(30_000)) == []
+
+
+def test_of_a_producer_of_other_topics_too_only_duplicates_are_told(tester: TwsTester) -> None:
+    """Every second number is in a topic that is not watched, which its heartbeat tells."""
+    assert told(tester.test(PRODUCER, came(*((number, number) for number in range(0, 20, 2))))) == []
+    assert told(tester.test(PRODUCER, mark(20, closing=False, elsewhere=True))) == []
+    assert told(tester.setProcessingTime(2000)) == []
+    assert told(tester.test(PRODUCER, came((20, 20), (22, 22), (22, 22), (24, 24)))) == [
+        ("duplicate", 22, 22)
+    ]
+    assert told(tester.test(PRODUCER, mark(26, closing=True, elsewhere=True))) == []
+    assert told(tester.setProcessingTime(30_000)) == []
+    assert tester.peekValueState("watch", PRODUCER) is None
+
+
+@pytest.mark.parametrize(
+    ("topics", "is_elsewhere"),
+    [
+        pytest.param(None, False, id="all"),
+        pytest.param(["orders", "clicks"], False, id="both"),
+        pytest.param(["orders"], True, id="one"),
+    ],
+)
+def test_a_mark_tells_of_topics_that_are_not_watched(topics: list[str] | None, is_elsewhere: bool) -> None:
+    mark = Mark("heartbeat", bytes(16), 9, 9, topics={"orders": 4, "clicks": 5, "payments": 0})
+    rows = pa.table(
+        {
+            "producer_id": pa.array([None], pa.binary()),
+            "sequence": pa.array([None], pa.int64()),
+            "mark": pa.array([mark.to_json()]),
+        }
+    )
+    assert json.loads(ranges_of(rows, topics)["mark"][0].as_py())["elsewhere"] is is_elsewhere
 
 
 @pytest.mark.parametrize(
@@ -132,6 +178,30 @@ def test_failures_that_a_mark_does_not_list_are_no_gaps(
         }
     )
     assert json.loads(ranges_of(rows)["mark"][0].as_py())["failed"] == excused
+
+
+def test_the_topic_of_marks_may_be_missing_where_nobody_named_it() -> None:
+    assert marks_topic(["orders"], None, None, {"orders"}) is None
+    assert marks_topic(["orders"], None, None, {"orders", "aioproduce.audit"}) == "aioproduce.audit"
+    assert marks_topic(["orders"], "none", "alerts", {"orders", "alerts", "aioproduce.audit"}) is None
+    assert marks_topic(["orders"], "marks", None, {"orders", "marks"}) == "marks"
+
+
+@pytest.mark.parametrize(
+    ("audit_topic", "alert_topic", "missing", "remedy"),
+    [
+        pytest.param(None, None, "clicks", "correct --topics", id="watched"),
+        pytest.param("marks", None, "marks", "--audit-topic none", id="marks"),
+        pytest.param(None, "alerts", "alerts", "correct --alert-topic", id="alerts"),
+    ],
+)
+def test_a_topic_that_is_missing_is_told_before_anything_is_watched(
+    audit_topic: str | None, alert_topic: str | None, missing: str, remedy: str
+) -> None:
+    there = {"orders", "clicks", "aioproduce.audit"} - {missing}
+    with pytest.raises(TopicError, match=f"there is no topic {missing}: create it, or .*{remedy}") as caught:
+        marks_topic(["orders", "clicks"], audit_topic, alert_topic, there)
+    assert (caught.value.topic, caught.value.is_missing) == (missing, True)
 
 
 class Rows:

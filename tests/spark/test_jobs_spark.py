@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from confluent_kafka import Producer as Librdkafka
 
 from aioproduce.audit.mark import Mark
 from aioproduce.audit.stamp import STAMP_HEADER, pack_stamp
+from aioproduce.spark.errors import TopicError
 from aioproduce.spark.jobs import alert, replay
 from aioproduce.spark.jobs.alert import AlertSummary, Telling, alerts_of, seen_in, started
 from aioproduce.spark.jobs.running import add_common_arguments
 from aioproduce.spark.jobs.watch import Patience
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -39,15 +42,61 @@ def stamped(number: int) -> list[dict[str, object]]:
     return [{"key": "h", "value": b"1"}, {"key": STAMP_HEADER, "value": pack_stamp(ID, number)}]
 
 
+@pytest.fixture
+def settings_kept(spark: SparkSession) -> Iterator[None]:
+    """A stream of alerts sets the session as it needs it."""
+    names = ("spark.sql.streaming.stateStore.providerClass", "spark.sql.streaming.noDataMicroBatches.enabled")
+    before = {name: spark.conf.get(name) for name in names}
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, str(value))
+
+
+@pytest.mark.usefixtures("settings_kept")
+def test_alert_on_kafka(
+    spark: SparkSession,
+    kafka1: KafkaCluster,
+    topic_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The job itself: numbers 0, 1, 3 and 3; a topic that is missing is said at once."""
+    topic = kafka1.create_topic(topic_name)
+    alerts = kafka1.create_topic(f"{topic_name}-alerts")
+    producer = Librdkafka({"bootstrap.servers": kafka1.bootstrap_servers})
+    for number in (0, 1, 3, 3):
+        producer.produce(topic, b"v", headers=[(STAMP_HEADER, pack_stamp(ID, number))])
+    assert producer.flush(60) == 0
+
+    def run(*given: str) -> AlertSummary:
+        parser = argparse.ArgumentParser()
+        alert.add_arguments(parser)
+        add_common_arguments(parser)
+        said = ["--bootstrap-servers", kafka1.bootstrap_servers, "--checkpoint", str(tmp_path / "checkpoint")]
+        return alert.run(
+            parser.parse_args([*said, *given, "--once", "--json", "--quiet", "--audit-topic", "none"]), spark
+        )
+
+    with pytest.raises(TopicError, match="there is no topic no-such"):
+        run("--topics", f"{topic},no-such")
+    found = run("--topics", topic, "--starting-offsets", "earliest", "--grace", "0", "--alert-topic", alerts)
+    assert (found.rows, found.gap, found.duplicate, found.exit_code) == (4, 1, 1, 3)
+    lines = sorted(capsys.readouterr().out.splitlines())
+    assert [(told["kind"], told["first"], told["last"]) for told in map(json.loads, lines)] == [
+        ("duplicate", 3, 3),
+        ("gap", 2, 2),
+    ]
+    where = {"kafka.bootstrap.servers": kafka1.bootstrap_servers, "subscribe": alerts}
+    sent = spark.read.format("kafka").options(**where).load().collect()
+    assert {bytes(row.key).decode() for row in sent} == {ID.hex()}
+    assert sorted(map(json.loads, lines), key=str) == sorted((json.loads(row.value) for row in sent), key=str)
+
+
+@pytest.mark.usefixtures("settings_kept")
 def test_alert_as_a_stream(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two runs on one checkpoint: what the first waits for the second tells, and a late one is known for it."""
     records = tmp_path / "records"
     records.mkdir()
-    providers = (
-        "spark.sql.streaming.stateStore.providerClass",
-        "spark.sql.streaming.noDataMicroBatches.enabled",
-    )
-    before = {name: spark.conf.get(name) for name in providers}
 
     def write(name: str, numbers: list[int], marks: list[Mark]) -> None:
         count = len(numbers) + len(marks)
@@ -78,17 +127,13 @@ def test_alert_as_a_stream(spark: SparkSession, tmp_path: Path, capsys: pytest.C
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         return summary, sorted((line["kind"], line["first"], line["last"]) for line in lines)
 
-    try:
-        write("1.parquet", [3, 0, 1, 1, 5], [])
-        first, lines = watch()
-        assert lines == [("duplicate", 1, 1), ("gap", 2, 2), ("gap", 4, 4)]
-        assert (first.gap, first.duplicate, first.exit_code) == (2, 1, 3)
-        write("2.parquet", [4, 5], [Mark("closing", ID, 8, 7, failed=((6, 6),))])
-        _, lines = watch()
-        assert lines == [("duplicate", 5, 5), ("gap", 7, 7), ("late", 4, 4)]
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, str(value))
+    write("1.parquet", [3, 0, 1, 1, 5], [])
+    first, lines = watch()
+    assert lines == [("duplicate", 1, 1), ("gap", 2, 2), ("gap", 4, 4)]
+    assert (first.gap, first.duplicate, first.exit_code) == (2, 1, 3)
+    write("2.parquet", [4, 5], [Mark("closing", ID, 8, 7, failed=((6, 6),))])
+    _, lines = watch()
+    assert lines == [("duplicate", 5, 5), ("gap", 7, 7), ("late", 4, 4)]
 
 
 def lake_of(folder: Path, rows: list[dict[str, object]]) -> None:

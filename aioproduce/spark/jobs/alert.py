@@ -29,7 +29,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC, MarkError
 from aioproduce.audit.mark import Mark
-from aioproduce.spark.errors import OptionError
+from aioproduce.spark.errors import OptionError, TopicError
 from aioproduce.spark.jobs.audit_passes import codes_of
 from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
 from aioproduce.spark.jobs.ranges import Range, Ranges
@@ -37,9 +37,11 @@ from aioproduce.spark.jobs.running import ExitCode, pairs_of
 from aioproduce.spark.jobs.selection import names_of
 from aioproduce.spark.jobs.watch import Alert, Kind, Patience, Watch
 from aioproduce.spark.records import with_ids
+from aioproduce.spark.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Container, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -112,9 +114,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--topics", required=True, metavar="T,...", help="the topics of the records")
     what.add_argument(
         "--audit-topic",
-        default=DEFAULT_AUDIT_TOPIC,
         metavar="T",
-        help="the topic of the marks; `none` for none (default: %(default)s)",
+        help=f"the topic of the marks; `none` for none (default: {DEFAULT_AUDIT_TOPIC} if it is there)",
     )
     what.add_argument("--checkpoint", required=True, metavar="DIR", help="how far it is, and the states")
     what.add_argument(
@@ -155,26 +156,63 @@ def run(args: argparse.Namespace, spark: SparkSession) -> AlertSummary:
 
     Raises:
         OptionError: an argument is refused.
+        TopicError: a topic is missing, or the cluster does not answer.
     """
     if not 0 <= args.grace < args.silence:
         raise OptionError("--grace is 0 seconds or more, and less than --silence", option="--grace")
     topics = names_of(args.topics, "--topics")
-    marks = None if args.audit_topic == "none" else args.audit_topic
     kafka = {**pairs_of(args.kafka, "--kafka"), "bootstrap.servers": args.bootstrap_servers}
     source = {f"kafka.{key}": value for key, value in kafka.items()}
+    others = [name for name in (args.audit_topic, args.alert_topic) if name not in (None, "none")]
+    cluster = TopicPartitions.ask(spark, source, [*topics, *others, DEFAULT_AUDIT_TOPIC])
+    marks = marks_topic(topics, args.audit_topic, args.alert_topic, cluster.partitions)
     source["subscribe"] = ",".join([*topics, *([] if marks is None else [marks])])
     source["startingOffsets"] = args.starting_offsets
     source["includeHeaders"] = "true"
     source["maxOffsetsPerTrigger"] = str(args.max_offsets)
     records = spark.readStream.format("kafka").options(**source).load()
     patience = Patience(int(args.grace * 1000), int(args.silence * 1000))
-    alerts = alerts_of(seen_in(records, marks), patience, is_from_zero=args.starting_offsets == "earliest")
+    alerts = alerts_of(
+        seen_in(records, marks, topics), patience, is_from_zero=args.starting_offsets == "earliest"
+    )
     summary = AlertSummary()
     told = Telling(summary, is_json=args.json, topic=args.alert_topic, kafka=kafka)
     began = time.monotonic()
     totals = _follow(started(alerts, told, args.checkpoint, None if args.once else args.trigger), args)
     summary.rows, summary.seconds = totals.rows, time.monotonic() - began
     return summary
+
+
+def marks_topic(
+    topics: Sequence[str], audit_topic: str | None, alert_topic: str | None, there: Container[str]
+) -> str | None:
+    """The topic of the marks; None for none. By default it may be missing: not every producer has an Auditor.
+
+    Args:
+        topics: Those that are watched.
+        audit_topic: As it was given; None: the default one.
+        alert_topic: Where alerts go; None: into no topic.
+        there: The topics of the cluster.
+
+    Raises:
+        TopicError: one that was named is missing.
+    """
+    named = None if audit_topic == "none" else audit_topic
+    wanted = {
+        **dict.fromkeys(topics, "correct --topics"),
+        **({} if named is None else {named: "correct --audit-topic, or say `--audit-topic none`"}),
+        **({} if alert_topic is None else {alert_topic: "correct --alert-topic"}),
+    }
+    for name, remedy in wanted.items():
+        if name not in there:
+            raise TopicError(
+                f"there is no topic {name}: create it, or {remedy}; nothing was watched",
+                topic=name,
+                is_missing=True,
+            )
+    if audit_topic is None and DEFAULT_AUDIT_TOPIC in there:
+        return DEFAULT_AUDIT_TOPIC
+    return named
 
 
 def started(alerts: DataFrame, told: Telling, checkpoint: str, trigger: str | None) -> StreamingQuery:
@@ -196,8 +234,14 @@ def started(alerts: DataFrame, told: Telling, checkpoint: str, trigger: str | No
     return writer.start()
 
 
-def seen_in(records: DataFrame, audit_topic: str | None) -> DataFrame:
-    """Rows of Spark's Kafka source, with headers, as ranges of numbers and as marks (`SEEN`)."""
+def seen_in(records: DataFrame, audit_topic: str | None, topics: Sequence[str] | None = None) -> DataFrame:
+    """Rows of Spark's Kafka source, with headers, as ranges of numbers and as marks (`SEEN`).
+
+    Args:
+        records: The rows.
+        audit_topic: The topic of the marks; None for none.
+        topics: Those that are watched; None: all that marks tell of.
+    """
     is_mark = F.lit(False) if audit_topic is None else F.col("topic") == audit_topic
     found = with_ids(records).select(
         F.when(~is_mark, F.col("producer_id")).alias("producer_id"),
@@ -205,16 +249,21 @@ def seen_in(records: DataFrame, audit_topic: str | None) -> DataFrame:
         F.when(is_mark, F.col("value")).alias("mark"),
     )
     found = found.where("(producer_id IS NOT NULL AND sequence IS NOT NULL) OR mark IS NOT NULL")
-    return found.mapInArrow(_in_ranges, SEEN)
+
+    def in_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from ranges_of(pa.Table.from_batches([batch]), topics).to_batches()
+
+    return found.mapInArrow(in_ranges, SEEN)
 
 
-def _in_ranges(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        yield from ranges_of(pa.Table.from_batches([batch])).to_batches()
+def ranges_of(rows: pa.Table, topics: Sequence[str] | None = None) -> pa.Table:
+    """Ids with their numbers, and marks, as `SEEN`: one range for numbers that follow each other.
 
-
-def ranges_of(rows: pa.Table) -> pa.Table:
-    """Ids with their numbers, and marks, as `SEEN`: one range for numbers that follow each other."""
+    Args:
+        rows: `producer_id`, `sequence` and `mark`.
+        topics: Those that are watched; None: all that marks tell of.
+    """
     ids: list[str] = []
     firsts: list[int] = []
     lasts: list[int] = []
@@ -240,7 +289,13 @@ def ranges_of(rows: pa.Table) -> pa.Table:
         ids.append(mark.producer_id.hex())
         firsts.append(mark.next)
         lasts.append(mark.next)
-        marks.append(json.dumps({"closing": mark.kind == "closing", "failed": _failed_of(mark)}))
+        told = {
+            "closing": mark.kind == "closing",
+            "failed": _failed_of(mark),
+            "elsewhere": topics is not None
+            and any(many for name, many in mark.topics.items() if name not in topics),
+        }
+        marks.append(json.dumps(told))
     return pa.table(
         {
             "producer_id": pa.array(ids, pa.string()),
@@ -291,24 +346,26 @@ class Watcher(StatefulProcessor):
         """Spark's: rows of one producer in this batch."""
         now = int(timerValues.getCurrentProcessingTimeInMs())
         came: list[tuple[int, int]] = []
-        promises: list[tuple[int, Ranges, bool]] = []
+        promises: list[tuple[int, Ranges, bool, bool]] = []
         for row in rows:
             if row.mark is None:
                 came.append((row.first, row.last))
             else:
                 mark = json.loads(row.mark)
                 failed = tuple((first, last) for first, last in mark["failed"])
-                promises.append((row.first, failed, mark["closing"]))
+                promises.append((row.first, failed, mark["closing"], mark["elsewhere"]))
         state = self._state.get()
+        if state is None and not came and all(is_elsewhere for *_, is_elsewhere in promises):
+            return  # the audit topic tells of producers, too, that have nothing to do with what is watched
         if state is None:
-            lowest = min([first for first, _ in came] or [end for end, _, _ in promises])
+            lowest = min([first for first, _ in came] or [end for end, *_ in promises])
             first = 0 if self._is_from_zero else lowest
             found = Watch.begin(first, now, self._patience.grace_ms)
         else:
             found = Watch.from_json(state[0])
         alerts = found.take(came, now) if came else []
-        for end, failed, is_closing in promises:
-            alerts += found.promise(end, failed, now, is_closing=is_closing)
+        for end, failed, is_closing, is_elsewhere in promises:
+            alerts += found.promise(end, failed, now, is_closing=is_closing, is_elsewhere=is_elsewhere)
         alerts += found.look(now, self._patience)
         self._keep(found, now)
         yield from _rows(key[0], alerts, now)

@@ -11,7 +11,9 @@ argument, in milliseconds.
    become one, which knows how many of its numbers are missing and not which. Nothing is told before its grace for
    want of room. Of what was told the oldest is forgotten (a number of it that comes then counts as a duplicate).
 4. What is told once is not told again, unless the state was lost.
-5. A watch that begins in the midst of a producer's numbers cannot know which of them came before it: gaps that are
+5. Numbers run over all topics of a producer. Of one whose mark tells of topics that are not watched no gap is told,
+   for its numbers may be there; duplicates are.
+6. A watch that begins in the midst of a producer's numbers cannot know which of them came before it: gaps that are
    seen within its first grace are dropped, unless number 0 was seen.
 """
 
@@ -123,6 +125,7 @@ class Watch:
         gaps: What is waited for, by number.
         told: Numbers that were told as missing.
         is_closed: Whether the producer has said that it ends.
+        is_partial: Whether it has said that it sends to topics, too, that are not watched.
     """
 
     base: int
@@ -132,6 +135,7 @@ class Watch:
     gaps: list[Gap] = field(default_factory=list)
     told: Ranges = NOTHING
     is_closed: bool = False
+    is_partial: bool = False
 
     @classmethod
     def begin(cls, first: int, now: int, grace_ms: int = 0) -> Self:
@@ -159,7 +163,9 @@ class Watch:
             self.top = last + 1
         return alerts + self._bound()
 
-    def promise(self, end: int, failed: Ranges, now: int, *, is_closing: bool) -> list[Alert]:
+    def promise(
+        self, end: int, failed: Ranges, now: int, *, is_closing: bool, is_elsewhere: bool = False
+    ) -> list[Alert]:
         """Take a mark: all numbers below `end` were given out, and those that failed need not come.
 
         Args:
@@ -167,10 +173,13 @@ class Watch:
             failed: Its `failed`.
             now: The time.
             is_closing: Whether no number will come after these.
+            is_elsewhere: Whether some of them are in topics that are not watched.
         """
         self.seen_at = now
         self.is_closed = self.is_closed or is_closing
-        self._reach(end, now)
+        self.is_partial = self.is_partial or is_elsewhere
+        if not self.is_partial:
+            self._reach(end, now)
         self.told = difference(self.told, failed)
         self._fill(failed)
         return self._bound()
@@ -226,6 +235,9 @@ class Watch:
         self.gaps = left
 
     def _tell(self, gaps: list[Gap]) -> list[Alert]:
+        if gaps and self.is_partial:
+            self.base = max(self.base, gaps[-1].last + 1)
+            return []
         # The oldest are forgotten.
         self.told = union(self.told, ((gap.first, gap.last) for gap in gaps))[-MOST_RANGES:]
         return [Alert(Kind.GAP, gap.first, gap.last, None if gap.is_exact else gap.missing) for gap in gaps]
