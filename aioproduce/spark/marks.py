@@ -85,6 +85,7 @@ def closing_mark(
             "batch": identity.batch_id or 0,
             "partition": identity.partition_id,
             "attempt": identity.attempt,
+            **({} if identity.write is None else {"write": identity.write}),
         },
     )
 

@@ -110,7 +110,7 @@ class _Task:
         self._runtime = runtime
         self._bound = ProducerConfig.from_mapping(dict(options.kafka)).delivery_timeout
         self._producer_id = b""
-        self._run = options.write_id or identity.query_id or ""
+        self._run = (options.write_id if identity.write is None else None) or identity.query_id or ""
         if options.stamp and options.id_column is None:
             self._producer_id = identity.producer_id(options.write_id)
         self._headers = HeaderMaker(options.headers)

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StringType, StructField, StructType
 
 import pyspark_aioproduce
+from aioproduce.audit.mark import Mark
 from aioproduce.config import ProducerConfig
 from aioproduce.errors import MissingExtraError
 from aioproduce.spark import requirements, topics
@@ -35,7 +36,7 @@ from aioproduce.spark.errors import (
 from aioproduce.spark.ids import task_id
 from aioproduce.spark.report import LOG, TaskReport, WriteSummary, summarize, tell
 from tests.spark.conftest import ROOT
-from tests.spark.task_bench import QUERY, cluster
+from tests.spark.task_bench import AUDIT, QUERY, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -299,14 +300,23 @@ def test_a_batch_write_without_a_name_has_one_for_all_its_tasks(
     assert first.producer_id == again.producer_id != other.producer_id
 
 
-def test_a_batch_write_within_foreach_batch_is_the_query_s(
-    found: ClusterThread, monkeypatch: pytest.MonkeyPatch
+def test_batch_writes_within_foreach_batch_are_the_query_s_and_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The same rows to two topics: a reader that drops duplicates must find no id twice."""
     task_of(monkeypatch, queryId=QUERY, batchId="7")
+    with cluster(t=1, u=1) as running:
+        reports = [
+            written(source(running, **options).writer(VALUES, overwrite=False), 1)
+            for options in ({}, {"topic": "u"}, {"write_id": "again"})
+        ]
+        marks = [Mark.from_json(record.value).run for record in running.records(AUDIT)]
 
-    report = written(source(found).writer(VALUES, overwrite=False), 1)
-
-    assert report.producer_id == task_id(QUERY, 7, 1).hex()
+    assert [report.producer_id for report in reports] == [
+        task_id(f"{QUERY}\n{name}", 7, 1).hex() for name in ("t", "u", "again")
+    ]
+    assert {report.query_id for report in reports} == {QUERY}
+    assert [run["write"] for run in marks] == ["t", "u", "again"]
 
 
 def test_a_row_that_cannot_be_sent_fails_the_task(
