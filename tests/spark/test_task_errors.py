@@ -126,6 +126,22 @@ def test_rows_without_a_topic_and_with_one_that_is_not_there() -> None:
     assert dead[b"v4"]["ap.dead.error"] == b"MetadataTimeoutError"
 
 
+def test_many_topics_that_are_not_there_take_no_longer_than_one() -> None:
+    topics = pa.array([f"missing-{row % 10}" if row % 2 else "t" for row in range(40)])
+    batch = pa.record_batch({"value": [b"v%d" % row for row in range(40)], "topic": topics})
+    with cluster(t=1) as found:
+        options = options_for(
+            found,
+            topic=None,
+            on_error="drop",
+            kafka_max_block_ms="1500",
+            kafka_request_timeout_ms="1000",
+            kafka_delivery_timeout_ms="6000",
+        )
+        report = write(options, [batch])
+    assert (report.topics, report.dropped) == ({"t": 20}, 20)
+
+
 def test_a_partition_that_is_not_there_is_a_row_of_its_own() -> None:
     batch = pa.record_batch({"value": [b"a", b"b", b"c"], "partition": pa.array([0, 99, None], pa.int32())})
     with cluster(t=2) as found:
