@@ -14,6 +14,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter
@@ -470,6 +471,28 @@ def test_an_older_spark_finds_a_sink_that_says_what_is_missing() -> None:
     )
 
     assert "ImportError: cannot import name 'DataSourceStreamArrowWriter'" in done.stderr
+
+
+@pytest.mark.parametrize(("told", "is_enough"), [("4.2.0", True), ("4.1.0.dev1", True), ("4.0.1", False)])
+def test_a_spark_that_was_not_installed_but_unpacked(
+    monkeypatch: pytest.MonkeyPatch, told: str, is_enough: bool
+) -> None:
+    """`spark-submit` puts SPARK_HOME/python on the path, and no metadata of any distribution."""
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name.startswith("pyspark"):
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(requirements, "version", version)
+    monkeypatch.setattr(pyspark, "__version__", told)
+
+    if is_enough:
+        requirements.check_extra("the sink")
+    else:
+        with pytest.raises(MissingExtraError, match=r"found pyspark 4\.0 and needs"):
+            requirements.check_extra("the sink")
 
 
 def test_a_library_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
