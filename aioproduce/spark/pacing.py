@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 BURST: Final = 1.0
 """Seconds of the rate that may be sent at once after a pause."""
 STEP: Final = 0.25
-"""Seconds of the rate in one piece: six pieces under way, the default, are more than brokers take to acknowledge."""
+"""Seconds of the rate in one piece: six of them under way, the default, are more than brokers take to answer."""
 
 
 @final

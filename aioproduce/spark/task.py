@@ -9,8 +9,8 @@ Invariants:
    closing mark: worker processes end without notice, so nothing may be left behind.
 2. When it raises, its producer is dropped with all that was under way; the next attempt starts afresh.
 3. No wait here is without a bound, except for Spark's iterator.
-4. At most `inflight.batches` Arrow batches are under way, or pieces of them where a rate is limited; while they are,
-   nothing is taken from Spark.
+4. At most `inflight.batches` Arrow batches are under way, or pieces of them where a rate is limited; while they
+   are, nothing is taken from Spark.
 5. Row numbers count what Spark's iterator gave, refused rows too.
 """
 
