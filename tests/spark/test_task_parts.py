@@ -271,10 +271,15 @@ Union
         (RUN, None),
         # df.limit(10), and df.orderBy("id").limit(10)
         ("CollectLimit 10\n+- *(1) Range (0, 100, step=1, splits=2)", "CollectLimit 10"),
-        ("TakeOrderedAndProject(limit=10, orderBy=[id#1 ASC])\n+- *(1) Range (0, 100, step=1, splits=2)", None),
+        (
+            "TakeOrderedAndProject(limit=10, orderBy=[id#1 ASC])\n+- *(1) Range (0, 100, step=1, splits=2)",
+            None,
+        ),
     ],
-    ids=["scan", "shuffled", "sorted", "broadcast", "one side", "merged", "merged and sorted", "run"]
-    + ["limit", "sorted limit"],
+    ids=[
+        *("scan", "shuffled", "sorted", "broadcast", "one side", "merged", "merged and sorted", "run"),
+        *("limit", "sorted limit"),
+    ],
 )
 def test_which_shuffle_leaves_the_order_open(plan: str, blamed: str | None) -> None:
     found = unstable_operator(plan)
