@@ -44,8 +44,9 @@ class Mark:
     Attributes:
         kind: `heartbeat`, or `closing` where nothing comes after it.
         producer_id: 16 bytes, those of the stamps.
-        next: The first number that is not given out; all below it are.
-        acknowledged: How many records were acknowledged.
+        next: All numbers below it were acknowledged or have failed; in a closing mark, the first that was not given
+            out.
+        acknowledged: How many records were acknowledged; in a heartbeat, some of them may lie beyond `next`.
         failed: Ranges of numbers, first and last, whose records were told as failed: they may be missing.
         failed_more: How many numbers more have failed than `failed` holds.
         topics: How many were acknowledged in each topic.

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
+    from aioproduce.spark.ids import TaskIdentity
+
 NAME: Final = "aioproduce"
 
 
@@ -198,16 +200,23 @@ class _AtLeastOnce:
         from aioproduce.spark.ids import TaskIdentity
         from aioproduce.spark.task import write_task
 
-        identity = TaskIdentity.of_context(TaskContext.get())
-        if identity.query_id is None:
-            # A batch write, and not one of `foreachBatch`, which has its query's id.
-            identity = replace(identity, query_id=self.fresh_id)
+        identity = self._named(TaskIdentity.of_context(TaskContext.get()))
         return write_task(self.options, self.columns, iterator, identity)
+
+    def _named(self, identity: TaskIdentity) -> TaskIdentity:
+        """The identity that Spark tells, with what it lacks."""
+        return identity
 
 
 @final
 class AtLeastOnceWriter(_AtLeastOnce, DataSourceArrowWriter):
     """Of a batch write."""
+
+    def _named(self, identity: TaskIdentity) -> TaskIdentity:
+        if identity.query_id is None:
+            return replace(identity, query_id=self.fresh_id)
+        # Within `foreachBatch`, where there may be other writes of the same query and batch.
+        return replace(identity, write=self.options.write_id or self.options.topic or "")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Tell what was written."""

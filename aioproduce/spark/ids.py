@@ -7,6 +7,8 @@ Invariants:
 1. `task_id()` depends on nothing but its arguments: not on the attempt, the process, the machine or the version, so
    that a replay writes the ids of the first time. What it hashes is written down here and never changes.
 2. Two different (run, batch, partition) never give the same text to hash.
+3. Writes of one micro-batch, as `foreachBatch` has them, are told apart by `write.id` or by their topic: with the
+   same ids, a reader that drops duplicates would drop what was written to the second topic.
 """
 
 from __future__ import annotations
@@ -68,6 +70,7 @@ class TaskIdentity:
         partition_id: The partition of the DataFrame, from 0.
         attempt: How often this task was tried before: 0 the first time.
         task_attempt_id: A number that no other attempt of this application has.
+        write: Of a batch write within `foreachBatch`: what tells it from the other writes there; None elsewhere.
     """
 
     query_id: str | None
@@ -75,6 +78,7 @@ class TaskIdentity:
     partition_id: int
     attempt: int = 0
     task_attempt_id: int = 0
+    write: str | None = None
 
     @classmethod
     def of_context(cls, context: Any) -> Self:
@@ -93,11 +97,16 @@ class TaskIdentity:
         )
 
     def run_id(self, write_id: str | None) -> str:
-        """What names the write over its retries and replays: `write.id` where it is given, else the query's id.
+        r"""What names the write over its retries and replays: `write.id` where it is given, else the query's id.
+
+        Of a write within `foreachBatch` it is `<query>\n<write>`: batches are numbered from 0 in each query, so
+        a name alone would be that of another query's rows too.
 
         Raises:
             OptionError: there is neither, so rows have no id that a retry could repeat.
         """
+        if self.write is not None:
+            return f"{self.query_id}\n{self.write}"
         run = write_id or self.query_id
         if not run:
             raise OptionError(

@@ -7,8 +7,10 @@ Invariants:
 
 1. A mark is acknowledged before its task ends, so a batch that Spark has committed has all of its marks.
 2. A replay writes a mark with the same `producer_id`, `next` and `failed`; the audit takes either.
-3. A topic that is not there is an error where the user named it. Of the default one it is a warning, once a
-   minute and process, and the rows count all the same.
+3. A topic that is not there, or denied, is an error where the user named it. Of the default one it is a warning,
+   once a minute and producer, and the rows count all the same.
+4. A producer waits once for a topic that is not there. It goes on asking beside its records, so a task after that
+   one finds the topic when it is made, and waits for nothing until then.
 """
 
 from __future__ import annotations
@@ -16,10 +18,17 @@ from __future__ import annotations
 import logging
 import time
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 from aioproduce.audit.mark import MAX_FAILED_RANGES, Mark
-from aioproduce.errors import MetadataTimeoutError
+from aioproduce.errors import (
+    BrokerRejectedError,
+    MetadataTimeoutError,
+    ProducerError,
+    TopicAuthorizationError,
+)
 from aioproduce.spark.errors import TopicError
+from aioproduce.wire.error_codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,9 +40,11 @@ _log = logging.getLogger("aioproduce.spark")
 
 # That a topic is missing a broker says at once; the rest is for a leader to be found.
 _PATIENCE: Final = 2.0
-_ASK_AGAIN_AFTER: Final = 60.0
+_WARN_AGAIN_AFTER: Final = 60.0
 
-_missing_since: dict[str, float] = {}
+# Producers whose cluster has no default topic for them, and when that was told last. By producer: what one cluster
+# lacks another may have.
+_unusable: WeakKeyDictionary[Producer, float] = WeakKeyDictionary()
 
 
 def ranges_of(rows: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -85,6 +96,7 @@ def closing_mark(
             "batch": identity.batch_id or 0,
             "partition": identity.partition_id,
             "attempt": identity.attempt,
+            **({} if identity.write is None else {"write": identity.write}),
         },
     )
 
@@ -99,39 +111,62 @@ async def publish(producer: Producer, topic: str, mark: Mark, *, is_named: bool)
         is_named: Whether the user named the topic.
 
     Returns:
-        Whether it was; False where the default topic is missing.
+        Whether it was; False where the default topic is missing or denied.
 
     Raises:
-        TopicError: the topic that was named is not there.
+        TopicError: the topic that was named is not there, or denied.
         DeliveryError: it was not acknowledged.
     """
-    now = time.monotonic()
-    if not is_named and now - _missing_since.get(topic, -_ASK_AGAIN_AFTER) < _ASK_AGAIN_AFTER:
-        return False
     try:
-        try:
-            delivery = await producer.send(topic, mark.to_json(), mark.key, timeout=_PATIENCE)
-        except MetadataTimeoutError as error:
-            if error.code != 0:
-                raise
-            # No broker answered, which says nothing of the topic.
-            delivery = await producer.send(topic, mark.to_json(), mark.key)
-    except MetadataTimeoutError as error:
-        if error.code == 0:
+        await _deliver(producer, topic, mark)
+    except (MetadataTimeoutError, TopicAuthorizationError, BrokerRejectedError) as error:
+        why = _why_unusable(error)
+        if why is None:
             raise
         if is_named:
             raise TopicError(
-                f"audit topic {topic!r} is not there: make it, or name another by option 'audit.topic'",
+                f"audit topic {topic!r} {why}, or name another by option 'audit.topic'",
                 topic=topic,
-                is_missing=True,
+                is_missing=isinstance(error, MetadataTimeoutError),
             ) from error
-        _missing_since[topic] = now
-        _log.warning(
-            "topic %r is not there, so no closing marks are written and an audit cannot see what is missing at the "
-            "end of a task: make it, or name another by option 'audit.topic', or set 'stamp' to 'off'",
-            topic,
-        )
+        _warn(producer, topic, why)
         return False
-    _missing_since.pop(topic, None)
-    await delivery
+    _unusable.pop(producer, None)
     return True
+
+
+async def _deliver(producer: Producer, topic: str, mark: Mark) -> None:
+    for patience in (*((0.0,) if producer in _unusable else ()), _PATIENCE, None):
+        try:
+            delivery = await producer.send(topic, mark.to_json(), mark.key, timeout=patience)
+        except MetadataTimeoutError as error:
+            # No broker answered, or none leads it yet: that does not say that there is no such topic.
+            if error.code == UNKNOWN_TOPIC_OR_PARTITION or patience is None:
+                raise
+        else:
+            await delivery
+            return
+
+
+def _why_unusable(error: ProducerError) -> str | None:
+    """What is the matter with the topic, and the remedy; None where it is something else."""
+    if isinstance(error, MetadataTimeoutError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
+        return "is not there: make it"
+    is_denied = isinstance(error, BrokerRejectedError) and error.code == TOPIC_AUTHORIZATION_FAILED
+    if is_denied or isinstance(error, TopicAuthorizationError):
+        return "is denied: have the cluster's administrator allow Describe and Write"
+    return None
+
+
+def _warn(producer: Producer, topic: str, why: str) -> None:
+    now = time.monotonic()
+    told_at = _unusable.get(producer)
+    if told_at is not None and now - told_at < _WARN_AGAIN_AFTER:
+        return
+    _unusable[producer] = now
+    _log.warning(
+        "topic %r %s, or name another by option 'audit.topic', or set 'stamp' to 'off'. Until then no closing "
+        "marks are written, and an audit cannot see what is missing at the end of a task",
+        topic,
+        why,
+    )

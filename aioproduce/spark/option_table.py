@@ -210,8 +210,8 @@ OPTIONS: Final = (
         _text,
         None,
         "a topic's name",
-        "Where each task's closing record goes. A missing topic is a warning if it is the default one, and an "
-        "error if it is named here.",
+        "Where each task's closing record goes. A topic that is missing or denied is a warning if it is the "
+        "default one, and an error if it is named here.",
         f"`{DEFAULT_AUDIT_TOPIC}`",
     ),
     Option(

@@ -170,7 +170,9 @@ def _parsed(option: Option, value: str) -> object:
     try:
         return option.parse(value)
     except ValueError as error:
-        raise OptionError(f"option {shown(option.name, value)} {error}", option=option.name) from None
+        # A header may carry a token.
+        what = "headers=<hidden>" if option.name == "headers" else shown(option.name, value)
+        raise OptionError(f"option {what} {error}", option=option.name) from None
 
 
 def _check_kafka(given: Mapping[str, str]) -> None:

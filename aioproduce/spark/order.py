@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 _SORTED_ROWS: Final = 10_000
 """Rows in each Arrow batch that comes out of a sort: as many as Spark puts into one by itself."""
 
-# Nodes of a plan above which rows of a partition have no order that a second run would repeat.
+# Nodes of a plan above which rows of a partition have no order that a second run would repeat. A limit that is the
+# plan's last node stands for the shuffle to one partition that it becomes when it is written.
 _SHUFFLES: Final = re.compile(
     r"^(Exchange|ReusedExchange|ShuffleExchange|ShuffleQueryStage|CustomShuffleReader|AQEShuffleRead|REPARTITION|Repartition"
-    r"|RepartitionByExpression|RebalancePartitions|CoalesceExec|Coalesce)\b"
+    r"|RepartitionByExpression|RebalancePartitions|CoalesceExec|Coalesce|CollectLimit|CollectTail)\b"
 )
 _SORT: Final = re.compile(r"^(Sort|TakeOrderedAndProject)\b")
 # Spark sorts below these by itself, by columns that need not tell rows apart: that sort orders nothing for us.

@@ -4,9 +4,10 @@ Called by `task`, from the thread that reads Spark's iterator: a task that waits
 
 Invariants:
 
-1. Over any span of `t` seconds a task hands over at most `rate * (t + BURST)` and one Arrow batch more, which is
-   never cut.
-2. An Arrow batch that is larger than a second's worth is paid for afterwards: it does not wait, the next one does.
+1. Over any span of `t` seconds a task hands over at most `rate * (t + BURST)` and one piece more.
+2. A piece is paid for afterwards: it does not wait, the next one does.
+3. An Arrow batch is cut into pieces of `STEP` seconds' worth, and of one row at least. Rows of a batch are taken to
+   be as large as its mean; where they are not, a piece may be more, and is paid for all the same.
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ import time
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 BURST: Final = 1.0
 """Seconds of the rate that may be sent at once after a pause."""
+STEP: Final = 0.25
+"""Seconds of the rate in one piece: six of them under way, the default, are more than brokers take to answer."""
 
 
 @final
@@ -62,7 +65,7 @@ class Pacer:
         sleep: Waits so many seconds.
     """
 
-    __slots__ = ("_buckets", "_clock", "_sleep", "waited")
+    __slots__ = ("_buckets", "_clock", "_rates", "_sleep", "waited")
 
     def __init__(
         self,
@@ -72,14 +75,24 @@ class Pacer:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._rates = (records_per_second or math.inf, bytes_per_second or math.inf)
         self._clock = clock
         self._sleep = sleep
         now = clock()
-        self._buckets = (
-            TokenBucket(records_per_second or math.inf, now),
-            TokenBucket(bytes_per_second or math.inf, now),
-        )
+        self._buckets = tuple(TokenBucket(rate, now) for rate in self._rates)
         self.waited = 0.0
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether there is any."""
+        return any(math.isfinite(rate) for rate in self._rates)
+
+    def pieces(self, records: int, size: int) -> Iterator[tuple[int, int]]:
+        """Where to cut so many records, of so many bytes together: the first of each piece, and how many."""
+        by_records, by_bytes = (rate * STEP for rate in self._rates)
+        each = max(1, int(min(by_records, by_bytes * records / max(size, 1), records)))
+        for first in range(0, records, each):
+            yield first, min(each, records - first)
 
     def wait(self, records: int, size: int) -> None:
         """Wait until so many records, of so many bytes together, may be sent."""

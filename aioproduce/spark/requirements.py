@@ -1,7 +1,7 @@
 """What the pipeline on Spark needs besides aioproduce: the extra `spark`, and a Java that Spark runs on.
 
 Called before anything of either is used, so that what is missing is told with its remedy and not by an import that
-fails somewhere. Imports none of it itself.
+fails somewhere. Imports none of it itself, but what nobody installed and is on the path all the same.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,8 +57,13 @@ def _installed(name: str) -> tuple[int, ...] | None:
             text = version(distribution)
         except PackageNotFoundError:
             continue
-        return tuple(int(digits) for digits in re.findall(r"\d+", text)[:2])
-    return None
+        return _numbers(text)
+    # On the path without having been installed, as `pyspark` in SPARK_HOME is: `spark-submit`, Spark's own images.
+    return _numbers(str(getattr(import_module(name), "__version__", ""))) or None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(digits) for digits in re.findall(r"\d+", text)[:2])
 
 
 def check_java(environment: Mapping[str, str] | None = None) -> int:

@@ -7,7 +7,8 @@ Invariants:
 
 1. A runtime is of one process. After a fork the child makes its own; what it inherited it keeps and never touches,
    since closing a copied selector or socket would reach into the parent's.
-2. A producer is of one configuration. One with which a write failed is dropped: the next task starts afresh.
+2. A producer is of one configuration. One with which a write failed is dropped: the next task starts afresh. So is
+   the one that was not used for longest, where there are more than `_MOST_PRODUCERS`.
 3. When the loop thread ends, whoever waits for it is told: nobody waits for a loop that is no more.
 4. `Runtime.here()` is called by one thread, as Spark does: a worker runs one task at a time.
 """
@@ -35,6 +36,8 @@ ProducerKey: TypeAlias = tuple[tuple[str, str], ...]
 
 _log = logging.getLogger("aioproduce.spark")
 
+# Of settings that come and go, a `client.id` for each write say, those used last are kept.
+_MOST_PRODUCERS: Final = 8
 _START_BOUND: Final = 30.0
 _CLOSE_BOUND: Final = 10.0
 
@@ -53,7 +56,7 @@ class Runtime:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self._loop = _new_loop()
-        self._producers: dict[ProducerKey, Producer] = {}
+        self._producers: dict[ProducerKey, Producer] = {}  # the one that was used last comes last
         self._pending: WeakSet[concurrent.futures.Future[Any]] = WeakSet()
         self._has_ended = False
         self._thread = threading.Thread(target=self._run, name="aioproduce-spark", daemon=True)
@@ -131,9 +134,12 @@ class Runtime:
             ConfigError: the settings are none.
             LoopEndedError: the thread has ended.
         """
-        found = self._producers.get(key)
+        found = self._producers.pop(key, None)
         if found is None:
-            found = self._producers[key] = self.run(_started(key), _START_BOUND)
+            while len(self._producers) >= _MOST_PRODUCERS:
+                self.drop(next(iter(self._producers)))  # idle: nothing is under way when a task ends
+            found = self.run(_started(key), _START_BOUND)
+        self._producers[key] = found
         return found
 
     def drop(self, key: ProducerKey) -> None:

@@ -186,7 +186,17 @@ class TaskSending:
         headers: Of all rows that bring none.
     """
 
-    __slots__ = ("_bound", "_dead_letters", "_headers", "_missing", "_policy", "_producer", "_topic", "_turn")
+    __slots__ = (
+        "_asked",
+        "_bound",
+        "_dead_letters",
+        "_headers",
+        "_missing",
+        "_policy",
+        "_producer",
+        "_topic",
+        "_turn",
+    )
 
     def __init__(
         self,
@@ -205,7 +215,8 @@ class TaskSending:
         self._bound = bound
         self._headers = list(headers) or None
         self._turn = asyncio.Lock()
-        # Topics that the cluster does not have: waiting for one a second time would take as long again.
+        # Of the column `topic`: those that were asked for, and those that the cluster does not have.
+        self._asked: set[str] = set()
         self._missing: dict[str, MetadataTimeoutError] = {}
 
     async def send(self, rows: Rows) -> Outcome:
@@ -246,6 +257,7 @@ class TaskSending:
     async def _accept(self, rows: Rows, dead: list[DeadRow]) -> list[tuple[Rows, Deliveries]]:
         """Hand rows to the producer, passing over those that it refuses."""
         accepted: list[tuple[Rows, Deliveries]] = []
+        await self._ask_for_topics(rows)
         if self._missing:
             rows = self._without_missing(rows, dead)
         while len(rows):
@@ -270,6 +282,22 @@ class TaskSending:
                 accepted.append((rows, deliveries))
                 break
         return accepted
+
+    async def _ask_for_topics(self, rows: Rows) -> None:
+        """Find out which topics there are, all at once.
+
+        A missing one takes `max.block.ms`: one after the other, two of them would take as long as a write may.
+        """
+        topics = None if self._topic is not None else rows.column("topic")
+        if topics is None:
+            return
+        names = {name for name in pc.unique(topics).to_pylist() if name is not None} - self._asked
+        self._asked |= names
+        found = await asyncio.gather(*map(self._producer.partitions_for, names), return_exceptions=True)
+        for error in found:
+            if isinstance(error, MetadataTimeoutError) and _is_of_the_row(error, has_topic=False):
+                self._missing[error.topic] = error
+            # All else comes again with the row that it belongs to.
 
     def _without_missing(self, rows: Rows, dead: list[DeadRow]) -> Rows:
         """The rows whose topics there are; the others are refused."""

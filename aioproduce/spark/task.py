@@ -9,7 +9,8 @@ Invariants:
    closing mark: worker processes end without notice, so nothing may be left behind.
 2. When it raises, its producer is dropped with all that was under way; the next attempt starts afresh.
 3. No wait here is without a bound, except for Spark's iterator.
-4. At most `inflight.batches` Arrow batches are under way; while they are, nothing is taken from Spark.
+4. At most `inflight.batches` Arrow batches are under way, or pieces of them where a rate is limited; while they
+   are, nothing is taken from Spark.
 5. Row numbers count what Spark's iterator gave, refused rows too.
 """
 
@@ -38,7 +39,7 @@ from aioproduce.spark.stamping import HeaderMaker, stamps_of_column
 
 if TYPE_CHECKING:
     import concurrent.futures
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from aioproduce.producer import Producer
     from aioproduce.spark.columns import SinkColumns
@@ -110,7 +111,7 @@ class _Task:
         self._runtime = runtime
         self._bound = ProducerConfig.from_mapping(dict(options.kafka)).delivery_timeout
         self._producer_id = b""
-        self._run = options.write_id or identity.query_id or ""
+        self._run = (options.write_id if identity.write is None else None) or identity.query_id or ""
         if options.stamp and options.id_column is None:
             self._producer_id = identity.producer_id(options.write_id)
         self._headers = HeaderMaker(options.headers)
@@ -142,8 +143,9 @@ class _Task:
             batches = sorted_rows(batches)
         try:
             for batch in batches:
-                if batch.num_rows:
-                    self._hand_over(batch)
+                self._batches += batch.num_rows > 0
+                for piece in self._pieces(batch):
+                    self._hand_over(piece)
             self._finish()
         except SparkPipelineError as error:
             if isinstance(error, WriteError):
@@ -165,6 +167,14 @@ class _Task:
         )
 
     # -- rows ---
+
+    def _pieces(self, batch: Any) -> Iterator[Any]:
+        """An Arrow batch, in as many pieces as the limits of the rate ask for."""
+        if not batch.num_rows or not self._pacer.has_limit:
+            return iter([batch] if batch.num_rows else [])
+        places = (self._columns.value, self._columns.key)
+        size = sum(_size(batch.column(place)) for place in places if place is not None)
+        return (batch.slice(first, count) for first, count in self._pacer.pieces(batch.num_rows, size))
 
     def _hand_over(self, batch: Any) -> None:
         rows = self._prepared(batch)
@@ -213,7 +223,6 @@ class _Task:
         count = batch.num_rows
         first = self._next_row
         self._next_row += count
-        self._batches += 1
         columns = {
             role: batch.column(place)
             for role in _ROLES

@@ -148,6 +148,14 @@ def test_of_an_open_producer_only_what_is_proven_is_lost(tmp_path: Path) -> None
     assert (audited(tmp_path).lost, audited(tmp_path).undecided) == (1, 2)
 
 
+def test_what_an_open_producer_had_acknowledged_beyond_its_heartbeat_makes_no_loss(tmp_path: Path) -> None:
+    """Two failed that the mark does not list; three beyond its `next` were acknowledged already."""
+    write_files(tmp_path, [[Row(1, number) for number in (0, 1, 2, 3, 6, 7, 8)]])
+    write_marks(tmp_path, [Mark("heartbeat", id_of(1), 6, 7, failed_more=2)])
+    report = audited(tmp_path)
+    assert (report.open, report.lost, report.undecided, report.exit_code) == (1, 0, 2, 0)
+
+
 def test_conflicts_are_no_duplicates(tmp_path: Path) -> None:
     write_files(
         tmp_path, [[Row(1, 0, checksum=7), Row(1, 0, checksum=8, offset=1), Row(1, 1), Row(1, 1, offset=2)]]

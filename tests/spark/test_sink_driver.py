@@ -14,12 +14,14 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyspark
 import pytest
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import StringType, StructField, StructType
 
 import pyspark_aioproduce
+from aioproduce.audit.mark import Mark
 from aioproduce.config import ProducerConfig
 from aioproduce.errors import MissingExtraError
 from aioproduce.spark import requirements, topics
@@ -35,7 +37,7 @@ from aioproduce.spark.errors import (
 from aioproduce.spark.ids import task_id
 from aioproduce.spark.report import LOG, TaskReport, WriteSummary, summarize, tell
 from tests.spark.conftest import ROOT
-from tests.spark.task_bench import QUERY, cluster
+from tests.spark.task_bench import AUDIT, QUERY, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -299,14 +301,23 @@ def test_a_batch_write_without_a_name_has_one_for_all_its_tasks(
     assert first.producer_id == again.producer_id != other.producer_id
 
 
-def test_a_batch_write_within_foreach_batch_is_the_query_s(
-    found: ClusterThread, monkeypatch: pytest.MonkeyPatch
+def test_batch_writes_within_foreach_batch_are_the_query_s_and_told_apart(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The same rows to two topics: a reader that drops duplicates must find no id twice."""
     task_of(monkeypatch, queryId=QUERY, batchId="7")
+    with cluster(t=1, u=1) as running:
+        reports = [
+            written(source(running, **options).writer(VALUES, overwrite=False), 1)
+            for options in ({}, {"topic": "u"}, {"write_id": "again"})
+        ]
+        marks = [Mark.from_json(record.value).run for record in running.records(AUDIT)]
 
-    report = written(source(found).writer(VALUES, overwrite=False), 1)
-
-    assert report.producer_id == task_id(QUERY, 7, 1).hex()
+    assert [report.producer_id for report in reports] == [
+        task_id(f"{QUERY}\n{name}", 7, 1).hex() for name in ("t", "u", "again")
+    ]
+    assert {report.query_id for report in reports} == {QUERY}
+    assert [run["write"] for run in marks] == ["t", "u", "again"]
 
 
 def test_a_row_that_cannot_be_sent_fails_the_task(
@@ -460,6 +471,28 @@ def test_an_older_spark_finds_a_sink_that_says_what_is_missing() -> None:
     )
 
     assert "ImportError: cannot import name 'DataSourceStreamArrowWriter'" in done.stderr
+
+
+@pytest.mark.parametrize(("told", "is_enough"), [("4.2.0", True), ("4.1.0.dev1", True), ("4.0.1", False)])
+def test_a_spark_that_was_not_installed_but_unpacked(
+    monkeypatch: pytest.MonkeyPatch, told: str, is_enough: bool
+) -> None:
+    """`spark-submit` puts SPARK_HOME/python on the path, and no metadata of any distribution."""
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name.startswith("pyspark"):
+            raise metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(requirements, "version", version)
+    monkeypatch.setattr(pyspark, "__version__", told)
+
+    if is_enough:
+        requirements.check_extra("the sink")
+    else:
+        with pytest.raises(MissingExtraError, match=r"found pyspark 4\.0 and needs"):
+            requirements.check_extra("the sink")
 
 
 def test_a_library_that_is_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,7 +166,20 @@ def test_a_secret_is_in_no_message(name: str) -> None:
     with pytest.raises(OptionError) as caught:
         SinkOptions.parse({**SERVERS, name: "hush-hush"})
 
-    error: BaseException | None = caught.value
+    _check_hidden(caught.value)
+
+
+@pytest.mark.parametrize(
+    "value", ['{"authorization": "hush-hush"', '{"authorization": ["hush-hush"]}', '"hush-hush"', "hush-hush"]
+)
+def test_a_header_s_value_is_in_no_message(value: str) -> None:
+    with pytest.raises(OptionError, match="headers") as caught:
+        SinkOptions.parse({**SERVERS, "headers": value})
+
+    _check_hidden(caught.value)
+
+
+def _check_hidden(error: BaseException | None) -> None:
     while error is not None:
         assert "hush" not in f"{error} {error!r}"
         error = error.__cause__ or error.__context__

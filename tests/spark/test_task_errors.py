@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
 import pyarrow as pa
 import pytest
 
 from aioproduce.audit.mark import Mark
 from aioproduce.errors import BrokerRejectedError, RecordTooLargeError
+from aioproduce.producer import Producer
+from aioproduce.spark import marks
 from aioproduce.spark.errors import RowError, StampHeaderError, TopicError, WriteError
+from aioproduce.spark.runtime import Runtime
+from aioproduce.testing import ClusterThread
 from tests.spark.task_bench import AUDIT, by_value, cluster, identity, options_for, rows, write
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NOT_LEADER, INVALID_RECORD, TOPIC_DENIED, TOO_LARGE = 6, 87, 29, 10
 HEADERS = pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()}))
 SMALL = {"kafka_max_request_size": "2000", "kafka_batch_size": "1000"}
+
+
+@contextmanager
+def bare_cluster(**topics: int) -> Iterator[ClusterThread]:
+    """As `cluster()`, without an audit topic."""
+    with ClusterThread(brokers=1, topics=topics, auto_create_topics=False) as found:
+        try:
+            yield found
+        finally:
+            Runtime.here().close()
 
 
 def with_large_row(count: int, at: int, size: int = 100_000) -> list[pa.RecordBatch]:
@@ -106,6 +126,22 @@ def test_rows_without_a_topic_and_with_one_that_is_not_there() -> None:
     assert dead[b"v4"]["ap.dead.error"] == b"MetadataTimeoutError"
 
 
+def test_many_topics_that_are_not_there_take_no_longer_than_one() -> None:
+    topics = pa.array([f"missing-{row % 10}" if row % 2 else "t" for row in range(40)])
+    batch = pa.record_batch({"value": [b"v%d" % row for row in range(40)], "topic": topics})
+    with cluster(t=1) as found:
+        options = options_for(
+            found,
+            topic=None,
+            on_error="drop",
+            kafka_max_block_ms="1500",
+            kafka_request_timeout_ms="1000",
+            kafka_delivery_timeout_ms="6000",
+        )
+        report = write(options, [batch])
+    assert (report.topics, report.dropped) == ({"t": 20}, 20)
+
+
 def test_a_partition_that_is_not_there_is_a_row_of_its_own() -> None:
     batch = pa.record_batch({"value": [b"a", b"b", b"c"], "partition": pa.array([0, 99, None], pa.int32())})
     with cluster(t=2) as found:
@@ -187,3 +223,58 @@ def test_an_audit_topic_that_was_named_must_be_there() -> None:
     with cluster(t=1) as found, pytest.raises(TopicError, match=r"'gone'.*audit\.topic") as caught:
         write(options_for(found, audit_topic="gone"), rows(1))
     assert caught.value.is_missing
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
+    """How long each call waits for the audit topic."""
+    waits: list[float | None] = []
+    send = Producer.send
+
+    async def told(self: Producer, topic: str, *args: Any, timeout: float | None = None, **more: Any) -> Any:
+        if topic == AUDIT:
+            waits.append(timeout)
+        return await send(self, topic, *args, timeout=timeout, **more)
+
+    monkeypatch.setattr(Producer, "send", told)
+    monkeypatch.setattr(marks, "_PATIENCE", 0.5)
+    return waits
+
+
+def test_a_missing_default_topic_is_waited_for_once_and_found_when_it_is_made(
+    asked: list[float | None], caplog: pytest.LogCaptureFixture
+) -> None:
+    with bare_cluster(t=1) as found:
+        for _ in range(3):
+            assert write(options_for(found), rows(1)).rows == 1
+        assert asked == [0.5, 0.0, 0.0]
+        assert [record.levelname for record in caplog.records if "make it" in record.message] == ["WARNING"]
+        found.create_topic(AUDIT, partitions=1)
+        while not found.records(AUDIT):
+            write(options_for(found), rows(1))
+
+
+def test_what_one_cluster_lacks_is_looked_for_in_another(asked: list[float | None]) -> None:
+    with bare_cluster(t=1) as lacking:
+        write(options_for(lacking), rows(1))
+        with cluster(t=1) as found:
+            write(options_for(found), rows(1))
+            assert len(found.records(AUDIT)) == 1
+    assert asked == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("is_by_broker", [False, True])
+def test_a_default_topic_that_is_denied_is_a_warning_and_a_named_one_an_error(
+    is_by_broker: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with cluster(t=1) as found:
+        if is_by_broker:
+            found.faults.fail_produce(TOPIC_DENIED, topic=AUDIT, times=2)
+        else:
+            found.deny_topic(AUDIT)
+        assert write(options_for(found), rows(3)).rows == 3
+        assert [record.levelname for record in caplog.records if "is denied" in record.message] == ["WARNING"]
+        with pytest.raises(TopicError, match=r"is denied.*audit\.topic") as caught:
+            write(options_for(found, audit_topic=AUDIT), rows(1))
+        assert not caught.value.is_missing
+        assert len(found.records("t")) == 4

@@ -269,8 +269,17 @@ Union
         (MERGED, "Exchange hashpartitioning(k#1, 4)"),
         ("Sort [k#1 ASC NULLS FIRST], false, 0\n+- " + MERGED.strip().replace("\n", "\n   "), None),
         (RUN, None),
+        # df.limit(10), and df.orderBy("id").limit(10)
+        ("CollectLimit 10\n+- *(1) Range (0, 100, step=1, splits=2)", "CollectLimit 10"),
+        (
+            "TakeOrderedAndProject(limit=10, orderBy=[id#1 ASC])\n+- *(1) Range (0, 100, step=1, splits=2)",
+            None,
+        ),
     ],
-    ids=["scan", "shuffled", "sorted", "broadcast", "one side", "merged", "merged and sorted", "run"],
+    ids=[
+        *("scan", "shuffled", "sorted", "broadcast", "one side", "merged", "merged and sorted", "run"),
+        *("limit", "sorted limit"),
+    ],
 )
 def test_which_shuffle_leaves_the_order_open(plan: str, blamed: str | None) -> None:
     found = unstable_operator(plan)
@@ -315,14 +324,34 @@ def test_both_limits_hold_and_none_waits_for_nothing() -> None:
         TokenBucket(-1, 0)
 
 
-def test_a_task_is_held_to_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("batch_size", [400, 100, 7])
+@pytest.mark.parametrize("limit", ["rate_limit_records", "rate_limit_bytes"])
+def test_a_task_is_held_to_its_rate_whatever_the_batches_are(
+    monkeypatch: pytest.MonkeyPatch, batch_size: int, limit: str
+) -> None:
     waits: list[float] = []
-    monkeypatch.setattr("aioproduce.spark.task.Pacer", partial(Pacer, clock=lambda: 0.0, sleep=waits.append))
+    monkeypatch.setattr(
+        "aioproduce.spark.task.Pacer", partial(Pacer, clock=lambda: sum(waits), sleep=waits.append)
+    )
     with cluster(t=1) as found:
-        report = write(options_for(found, rate_limit_records="50"), rows(400, batch_size=100))
-    assert report.rows == 400
-    # A second's worth is there at once; what goes beyond is a debt, which the next batch waits for.
-    assert waits == [1, 3, 5]
+        per_row = 1 if limit == "rate_limit_records" else 10
+        batches = rows(400, batch_size, key=[b"key"] * 400)
+        batches = [batch.set_column(0, "value", pa.array([b"1234567"] * len(batch))) for batch in batches]
+        report = write(options_for(found, **{limit: str(50 * per_row)}), batches)
+        numbers = [int.from_bytes(dict(r.headers)["ap.id"][16:], "big") for r in found.records("t")]  # type: ignore[index]
+    assert (report.rows, report.batches) == (400, len(batches))
+    assert numbers == list(range(400))
+    # A second's worth is there at once; of what goes beyond each piece is a debt, which the next one waits for.
+    assert 6.75 <= sum(waits) <= 7
+    assert max(waits) <= 0.25 * (1 + 1e-9)
+
+
+def test_pieces_are_all_rows_and_each_once() -> None:
+    pacer = Pacer(10, 1000)
+    assert list(pacer.pieces(5, 0)) == [(0, 2), (2, 2), (4, 1)]
+    assert list(pacer.pieces(3, 30_000)) == [(0, 1), (1, 1), (2, 1)]
+    assert list(Pacer(0, 1000).pieces(100, 1000)) == [(0, 25), (25, 25), (50, 25), (75, 25)]
+    assert list(Pacer(1_000_000, 0).pieces(10_000, 10**6)) == [(0, 10_000)]
 
 
 # -- marks ---

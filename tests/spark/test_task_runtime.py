@@ -48,6 +48,22 @@ def test_tasks_share_a_loop_thread_and_a_producer_by_configuration() -> None:
         assert len(found.records("t")) == 15
 
 
+def test_of_many_configurations_those_used_last_keep_their_producers() -> None:
+    with cluster(t=1) as found:
+        first = options_for(found, kafka_client_id="first")
+        write(first, rows(1))
+        here = Runtime.here()
+        kept, others = here.producer(first.kafka), []
+        for number in range(20):
+            other = options_for(found, kafka_client_id=f"other-{number}")
+            write(other, rows(1))
+            others.append(here.producer(other.kafka))
+            write(first, rows(1))
+        assert here.producer(first.kafka) is kept
+        assert [other.state.name for other in others] == ["CLOSED"] * 13 + ["RUNNING"] * 7
+        assert len(found.records("t")) == 41
+
+
 def test_a_failed_write_drops_its_producer_and_no_other() -> None:
     with cluster(t=1) as found:
         bad, good = options_for(found), options_for(found, kafka_linger_ms="1")
