@@ -3,6 +3,7 @@
     <lake>/_land/lake.json               the lake's own id: a checkpoint says which lake it is for
     <lake>/_land/queries/<query id>.json how far a query has come: its last complete batch, and where that ends
     <checkpoint>/aioproduce-land.json    which lake this checkpoint is for, and what it lands
+    <checkpoint>/aioproduce-land.lock    held by the process that lands with it
 
 Written by `landing` after each batch and before Spark commits it. So a lake can say by itself which offsets it
 holds, and a lost checkpoint loses nothing: a new one goes on from there (`starting`).
@@ -36,6 +37,7 @@ VERSION: Final = 1
 """Of these files; what is newer is refused."""
 
 NOTE_NAME: Final = "aioproduce-land.json"
+LOCK_NAME: Final = "aioproduce-land.lock"
 
 Offsets = dict[str, dict[int, int]]
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from aioproduce.spark.errors import LayoutError
+from aioproduce.spark.errors import LandRunningError, LayoutError
 from aioproduce.spark.files import LocalFiles, files_of, is_local, join, local_path
 from aioproduce.spark.lake import (
+    LOCK_NAME,
     CheckpointNote,
     Lander,
     held_offsets,
@@ -19,6 +20,7 @@ from aioproduce.spark.lake import (
     write_lander,
     write_note,
 )
+from aioproduce.spark.lake_files import LandLock
 
 FILES = LocalFiles()
 ONE = "a1cc365a-d2bd-4c7e-adb1-071156ad6f08"
@@ -108,3 +110,16 @@ def test_which_paths_are_local() -> None:
     assert join("s3a://bucket/lake/", "a", "b") == "s3a://bucket/lake/a/b"
     with pytest.raises(LayoutError, match="only a job with a session"):
         files_of("hdfs://host/lake")
+
+
+def test_one_land_with_a_checkpoint_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / LOCK_NAME
+    with (
+        LandLock(path),
+        pytest.raises(LandRunningError, match="another land works with the checkpoint") as told,
+    ):
+        LandLock(path).__enter__()
+    assert told.value.path == str(path)
+    assert '"pid"' in told.value.owner
+    with LandLock(path):
+        pass

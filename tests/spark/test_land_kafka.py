@@ -11,9 +11,12 @@ import pytest
 from confluent_kafka import Producer as Librdkafka
 
 from aioproduce.audit.stamp import pack_stamp
-from aioproduce.spark.errors import CheckpointError, OptionError, TopicError
+from aioproduce.spark.errors import CheckpointError, LandRunningError, OptionError, TopicError
+from aioproduce.spark.files import LocalFiles
 from aioproduce.spark.jobs import land
 from aioproduce.spark.jobs.running import add_common_arguments
+from aioproduce.spark.lake import LOCK_NAME, CheckpointNote, lake_id, write_note
+from aioproduce.spark.lake_files import LandLock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +104,10 @@ def test_land(landing_session: SparkSession, kafka1: KafkaCluster, topic_name: s
     assert ids(lake, "data") == everything
     assert len(ids(lake, "marks")) == 2
 
+    # A second one beside it, as a cron job that takes longer than its period, is refused before it does anything.
+    with LandLock(checkpoint / LOCK_NAME), pytest.raises(LandRunningError, match="another land works with"):
+        land.run(args, spark)
+
     # Another checkpoint while this one lives would land everything twice.
     with pytest.raises(CheckpointError, match="is landed into this lake with the checkpoint"):
         land.run(arguments(*common, "--topics", topic_name, "--checkpoint", str(tmp_path / "new")), spark)
@@ -112,6 +119,17 @@ def test_land(landing_session: SparkSession, kafka1: KafkaCluster, topic_name: s
     with pytest.raises(CheckpointError, match="would be landed once more"):
         land.run(arguments(*common, "--topics", topic_name, "--starting-offsets", "earliest"), spark)
     send(kafka1, topic_name, range(340, 350))
+    # Killed as soon as Spark had written whose the checkpoint is, and where its source begins: nothing is planned,
+    # so what the lake holds counts.
+    note = CheckpointNote(
+        lake_id(str(lake), LocalFiles()), (topic_name,), is_pattern=False, audit_topic=marks
+    )
+    write_note(str(checkpoint), note, LocalFiles())
+    (checkpoint / "sources" / "0").mkdir(parents=True)
+    (checkpoint / "sources" / "0" / "0").write_text(
+        f'v1\n{{"{topic_name}":{{"0":0,"1":0}},"{marks}":{{"0":0}}}}'
+    )
+    (checkpoint / "metadata").write_text('{"id":"b1cc365a-d2bd-4c7e-adb1-071156ad6f08"}')
     anew = land.run(args, spark)
     assert anew.query_id != first.query_id
     assert (anew.rows, anew.removed, half.exists()) == (10, 1, False)

@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -26,6 +27,7 @@ from aioproduce.spark.files import files_of, is_local, join, local_path
 from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
 from aioproduce.spark.jobs.running import ExitCode, pairs_of
 from aioproduce.spark.lake import (
+    LOCK_NAME,
     CheckpointNote,
     lake_id,
     landers_of,
@@ -33,6 +35,7 @@ from aioproduce.spark.lake import (
     remove_incomplete,
     write_note,
 )
+from aioproduce.spark.lake_files import LandLock
 from aioproduce.spark.landing import SETTINGS as LANDING_SETTINGS
 from aioproduce.spark.landing import Landing
 from aioproduce.spark.layout import STATE_DIRECTORY, Table, read_table
@@ -209,8 +212,16 @@ class Prepared:
 
 
 def run(args: argparse.Namespace, spark: SparkSession) -> LandSummary:
-    """Land until all that is there is landed, or for ever."""
-    prepared = prepare(args, spark)
+    """Land until all that is there is landed, or for ever.
+
+    Raises:
+        LandRunningError: another one does, with this checkpoint.
+    """
+    with contextlib.ExitStack() as held:
+        return _land(args, spark, prepare(args, spark, held))
+
+
+def _land(args: argparse.Namespace, spark: SparkSession, prepared: Prepared) -> LandSummary:
     records = spark.readStream.format("kafka").options(**prepared.source).load()
     parquet = {"parquet.compression.codec.zstd.level": str(args.zstd_level)}
     landing = Landing(
@@ -238,10 +249,16 @@ def run(args: argparse.Namespace, spark: SparkSession) -> LandSummary:
     )
 
 
-def prepare(args: argparse.Namespace, spark: SparkSession) -> Prepared:
+def prepare(args: argparse.Namespace, spark: SparkSession, held: contextlib.ExitStack) -> Prepared:
     """Check everything, and say in lake and checkpoint what is about to begin.
 
+    Args:
+        args: The job's.
+        spark: A session with the connector.
+        held: Has the checkpoint's lock from here on.
+
     Raises:
+        LandRunningError: another one lands with this checkpoint.
         OptionError: an argument is out of range.
         TopicError: a topic is missing, or the cluster does not answer.
         CheckpointError: the checkpoint is not for this, or offsets would be landed twice.
@@ -254,6 +271,7 @@ def prepare(args: argparse.Namespace, spark: SparkSession) -> Prepared:
     checkpoint = complete(args.checkpoint or join(lake, STATE_DIRECTORY, "checkpoint"))
     cluster = _ask(args, spark, kafka)
     audit_topic = _audit_topic(args.audit_topic, cluster)
+    _lock(checkpoint, held)
     files = files_of(lake, spark)
     plan = CheckpointNote(
         lake=lake_id(lake, files),
@@ -262,10 +280,13 @@ def prepare(args: argparse.Namespace, spark: SparkSession) -> Prepared:
         audit_topic=audit_topic,
     )
     found = _find(lake, checkpoint, spark)
-    check_checkpoint(found, plan, checkpoint)
+    check_checkpoint(found, plan, checkpoint, cluster.partitions)
     starting = starting_offsets(found, args.starting_offsets, cluster.partitions, checkpoint)
+    if found.checkpoint is not None and not found.is_begun and starting != Start.LATEST:
+        # Where Spark was told to begin when it was started first, and ended before it had planned: it heeds that.
+        files_of(checkpoint, spark).delete(join(checkpoint, "sources"))
     removed = 0
-    if found.checkpoint is None:
+    if not found.is_begun:
         gone = {each.query_id: each.batch for each in found.landers if each.query_id not in found.alive}
         removed = len(remove_incomplete(lake, gone, files)) if gone else 0
     write_note(checkpoint, plan, files_of(checkpoint, spark))
@@ -284,6 +305,14 @@ def prepare(args: argparse.Namespace, spark: SparkSession) -> Prepared:
         source["subscribe"] = ",".join(cluster.partitions)
     first = 0 if found.checkpoint is None else found.checkpoint.committed + 1
     return Prepared(lake, checkpoint, plan, source, first, removed)
+
+
+def _lock(checkpoint: str, held: contextlib.ExitStack) -> None:
+    """Take the lock of a checkpoint that is local; others have none."""
+    if is_local(checkpoint):
+        folder = local_path(checkpoint)
+        folder.mkdir(parents=True, exist_ok=True)
+        held.enter_context(LandLock(folder / LOCK_NAME))
 
 
 def complete(path: str) -> str:
@@ -355,16 +384,24 @@ def _audit_topic(named: str | None, cluster: TopicPartitions) -> str | None:
 
 def _find(lake: str, checkpoint: str, spark: SparkSession) -> Found:
     landers = landers_of(lake, files_of(lake, spark))
+    own = read_checkpoint(checkpoint, spark)
+    found = {} if own is None else {own.query_id: own}
     alive = set()
     for lander in landers:
         state = read_checkpoint(lander.checkpoint, spark)
         if state is not None and state.query_id == lander.query_id:
             alive.add(lander.query_id)
+            found.setdefault(state.query_id, state)
     return Found(
-        checkpoint=read_checkpoint(checkpoint, spark),
+        checkpoint=own,
         note=read_note(checkpoint, files_of(checkpoint, spark)),
         landers=landers,
         alive=alive,
+        planned={
+            query_id: state.end_offsets(state.planned)
+            for query_id, state in found.items()
+            if state.planned >= 0
+        },
     )
 
 
