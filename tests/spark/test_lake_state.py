@@ -17,6 +17,7 @@ from aioproduce.spark.lake import (
     landers_of,
     read_note,
     remove_incomplete,
+    remove_staging,
     write_lander,
     write_note,
 )
@@ -82,6 +83,35 @@ def test_only_what_a_query_that_is_gone_left_half_done_is_removed(tmp_path: Path
         f"table=data/topic=t/date=2026-11-22/hour=07/batch={ONE}-2"
     ]
     assert sorted(each.name for each in hour.iterdir()) == sorted(kept)
+
+
+@pytest.mark.parametrize(
+    "below",
+    [
+        "_temporary/0/_temporary/attempt_202611220759591234567890_0001_m_000000_1/table=data",
+        "_temporary/0/task_202611220759591234567890_0001_m_000000/table=marks",
+        "table=quarantine",
+    ],
+    ids=["a task writes", "a task is done", "all are done"],
+)
+def test_what_a_killed_batch_had_written_out_of_sight_is_removed(tmp_path: Path, below: str) -> None:
+    def staged(name: str, query: str) -> Path:
+        hour = tmp_path / f".spark-staging-{name}" / below / "topic=t.1" / "date=2026-11-22" / "hour=07"
+        batch = hour / f"batch={query}-3"
+        batch.mkdir(parents=True)
+        (batch / "part-0.zstd.parquet").write_bytes(b"half")
+        (hour / ".x.crc").write_bytes(b"")
+        return tmp_path / f".spark-staging-{name}"
+
+    mine, theirs = staged("1", ONE), staged("2", TWO)
+    # Nobody knows whose this is: another query's write may have just begun.
+    nobodys = tmp_path / ".spark-staging-3" / "_temporary" / "0"
+    nobodys.mkdir(parents=True)
+    landed = tmp_path / "table=data" / "topic=t.1" / "date=2026-11-22" / "hour=07" / f"batch={ONE}-2"
+    landed.mkdir(parents=True)
+    assert remove_staging(str(tmp_path), {ONE}, FILES) == [mine.name]
+    assert (mine.exists(), theirs.exists(), nobodys.exists(), landed.exists()) == (False, True, True, True)
+    assert remove_staging(str(tmp_path / "none"), {ONE}, FILES) == []
 
 
 def test_local_files(tmp_path: Path) -> None:

@@ -98,8 +98,12 @@ def test_land(landing_session: SparkSession, kafka1: KafkaCluster, topic_name: s
     for name in (f"{commits[-1]}", f".{commits[-1]}.crc"):
         (checkpoint / "commits" / name).unlink()
     send(kafka1, topic_name, range(300, 340))
+    # So is what such a batch had written by then, under a name that nobody would ever look at again.
+    staging = lake / ".spark-staging-1" / "table=data" / f"batch={first.query_id}-{commits[-1]}"
+    staging.mkdir(parents=True)
     again = land.run(args, spark)
     assert again.query_id == first.query_id
+    assert (again.removed, list(lake.glob(".spark-staging-*"))) == (1, [])
     everything = sorted([(ID, number) for number in range(340)], key=repr)
     assert ids(lake, "data") == everything
     assert len(ids(lake, "marks")) == 2

@@ -155,7 +155,7 @@ def test_what_is_told_at_the_end() -> None:
         "landed 2,000,000 rows in 3 batches and 8.0 s (250,000 rows/s) in /lake",
         "of these in quarantine: 2 (column `reason` tells why)",
         "marks of producers: 40",
-        "removed 1 directories that a query which is gone had left half done",
+        "removed 1 directories that killed runs had left half done",
     ]
     told = summary.to_json()
     assert (told["job"], told["rows"], told["quarantined"]) == ("land", 2_000_000, 2)

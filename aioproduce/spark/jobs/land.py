@@ -33,6 +33,7 @@ from aioproduce.spark.lake import (
     landers_of,
     read_note,
     remove_incomplete,
+    remove_staging,
     write_note,
 )
 from aioproduce.spark.lake_files import LandLock
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from aioproduce.spark.files import Files
 
 HELP: Final = """Land topics of Kafka in a lake: Parquet files by topic, date and hour (UTC).
 
@@ -82,7 +85,7 @@ class LandSummary:
         marks: Rows that went to the table of marks.
         seconds: From the start of the query to its end.
         lake: Where.
-        removed: Directories of a query that is gone, which had been left half done.
+        removed: Directories that killed runs had left half done.
     """
 
     query_id: str
@@ -111,7 +114,7 @@ class LandSummary:
         if self.marks:
             lines.append(f"marks of producers: {self.marks:,}")
         if self.removed:
-            lines.append(f"removed {self.removed} directories that a query which is gone had left half done")
+            lines.append(f"removed {self.removed} directories that killed runs had left half done")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -200,7 +203,7 @@ class Prepared:
         plan: What is landed, as the checkpoint will say it.
         source: The options of Spark's Kafka source.
         first_batch: The first that this run commits.
-        removed: Directories of a query that is gone, which had been left half done.
+        removed: Directories that killed runs had left half done.
     """
 
     lake: str
@@ -285,10 +288,7 @@ def prepare(args: argparse.Namespace, spark: SparkSession, held: contextlib.Exit
     if found.checkpoint is not None and not found.is_begun and starting != Start.LATEST:
         # Where Spark was told to begin when it was started first, and ended before it had planned: it heeds that.
         files_of(checkpoint, spark).delete(join(checkpoint, "sources"))
-    removed = 0
-    if not found.is_begun:
-        gone = {each.query_id: each.batch for each in found.landers if each.query_id not in found.alive}
-        removed = len(remove_incomplete(lake, gone, files)) if gone else 0
+    removed = _remove_leftovers(lake, found, files)
     write_note(checkpoint, plan, files_of(checkpoint, spark))
     source = {
         **kafka,
@@ -403,6 +403,18 @@ def _find(lake: str, checkpoint: str, spark: SparkSession) -> Found:
             if state.planned >= 0
         },
     )
+
+
+def _remove_leftovers(lake: str, found: Found, files: Files) -> int:
+    """Remove what killed runs have left half done: of the own query; at its beginning of those that are gone."""
+    removed: list[str] = []
+    queries = set() if found.checkpoint is None else {found.checkpoint.query_id}
+    if not found.is_begun:
+        gone = {each.query_id: each.batch for each in found.others if each.query_id not in found.alive}
+        queries |= set(gone)
+        removed += remove_incomplete(lake, gone, files) if gone else []
+    removed += remove_staging(lake, queries, files) if queries else []
+    return len(removed)
 
 
 def _follow(query: StreamingQuery, *, is_quiet: bool) -> StreamTotals:
