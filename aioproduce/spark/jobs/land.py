@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC
@@ -39,8 +40,9 @@ from aioproduce.spark.lake import (
 from aioproduce.spark.lake_files import LandLock
 from aioproduce.spark.landing import SETTINGS as LANDING_SETTINGS
 from aioproduce.spark.landing import Landing
-from aioproduce.spark.layout import STATE_DIRECTORY, Table, read_table
+from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch, Table, read_table
 from aioproduce.spark.starting import Found, Start, check_checkpoint, starting_offsets
+from aioproduce.spark.store import Snapshot, Store, read_consistently
 from aioproduce.spark.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
@@ -435,8 +437,21 @@ def _follow(query: StreamingQuery, *, is_quiet: bool) -> StreamTotals:
 
 
 def _count(table: Table, spark: SparkSession, lake: str, query_id: str, first: int) -> int:
-    """The rows of a table that this run wrote; Spark reads no more than the footers of the files."""
+    """The rows of a table that this run wrote, by the footers of its files; a compact may be at work beside it."""
+    if is_local(lake):
+        return read_consistently(Store(lake, table), lambda snapshot: rows_since(snapshot, query_id, first))
     batch = F.col("batch")
-    number = F.substring_index(batch, "-", -1).cast("int")
+    number = F.substring_index(batch, "-", -1).try_cast("int")
     rows = read_table(spark, lake, table)
     return rows.where(batch.startswith(f"{query_id}-")).where(number >= first).count()
+
+
+def rows_since(snapshot: Snapshot, query_id: str, first: int) -> int:
+    """The rows of a query's batches from a number on, of those that are not compacted yet."""
+    rows = 0
+    for batch in snapshot.batches:
+        landed = LandedBatch.parse(batch.name.removeprefix("batch="))
+        if landed is not None and landed.query_id == query_id and landed.number >= first:
+            folder = snapshot.root / batch.hour / batch.name
+            rows += sum(pq.read_metadata(folder / name).num_rows for name, _ in batch.files.files)
+    return rows
