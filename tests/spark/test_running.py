@@ -166,3 +166,12 @@ def test_a_local_path_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert complete("lake") == str(tmp_path / "lake")
     assert complete("file:/lake") == "/lake"
     assert complete("s3a://bucket/lake/") == "s3a://bucket/lake"
+
+
+def test_a_path_that_spark_would_take_for_one_of_its_default_file_system() -> None:
+    default = "hdfs://name:8020"
+    with pytest.raises(OptionError, match="write hdfs://name:8020/lake or file:///lake"):
+        complete("/lake", default)
+    # Without its scheme Spark would write to the default.
+    assert complete("file:/lake", default) == complete("file:///lake/", default) == "file:///lake"
+    assert complete("hdfs://name:8020/lake/", default) == "hdfs://name:8020/lake"

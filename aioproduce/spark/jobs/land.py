@@ -272,8 +272,9 @@ def prepare(args: argparse.Namespace, spark: SparkSession, held: contextlib.Exit
     _check(args)
     kafka = {f"kafka.{key}": value for key, value in pairs_of(args.kafka, "--kafka").items()}
     kafka = {**_FETCH, **kafka, "kafka.bootstrap.servers": args.bootstrap_servers}
-    lake = complete(args.lake)
-    checkpoint = complete(args.checkpoint or join(lake, STATE_DIRECTORY, "checkpoint"))
+    default = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
+    lake = complete(args.lake, default)
+    checkpoint = complete(args.checkpoint or join(lake, STATE_DIRECTORY, "checkpoint"), default)
     cluster = _ask(args, spark, kafka)
     audit_topic = _audit_topic(args.audit_topic, cluster)
     _lock(checkpoint, held)
@@ -317,9 +318,27 @@ def _lock(checkpoint: str, held: contextlib.ExitStack) -> None:
         held.enter_context(LandLock(folder / LOCK_NAME))
 
 
-def complete(path: str) -> str:
-    """A local path from the root on, because a checkpoint is found again from elsewhere; others as they are."""
-    return str(local_path(path).absolute()) if is_local(path) else path.rstrip("/")
+def complete(path: str, default: str = "file:///") -> str:
+    """A local path from the root on, because a checkpoint is found again from elsewhere; others as they are.
+
+    Args:
+        path: As the user gave it.
+        default: Spark's default file system (`fs.defaultFS`): on it is what has no scheme.
+
+    Raises:
+        OptionError: the path has no scheme, and the default is not the local file system.
+    """
+    if not is_local(path):
+        return path.rstrip("/")
+    complete_path = str(local_path(path).absolute())
+    if is_local(default):
+        return complete_path
+    if not path.startswith("file:"):
+        raise OptionError(
+            f"{path} could be on this machine or on {default}, which is Spark's own for paths without a scheme:"
+            f" write {default.rstrip('/')}{complete_path} or file://{complete_path}"
+        )
+    return f"file://{complete_path}"
 
 
 def _check(args: argparse.Namespace) -> None:
