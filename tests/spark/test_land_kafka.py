@@ -66,6 +66,18 @@ def send(cluster: KafkaCluster, topic: str, numbers: range, *, header: bytes | N
     assert failed == []
 
 
+def send_and_take_back(cluster: KafkaCluster, topic: str, numbers: range) -> None:
+    producer = Librdkafka(
+        {"bootstrap.servers": cluster.bootstrap_servers, "transactional.id": f"{topic}-taken-back"}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for number in numbers:
+        producer.produce(topic, b"taken back", headers=[("ap.id", pack_stamp(ID, number))])
+    assert producer.flush(60) == 0
+    producer.abort_transaction(60)
+
+
 def ids(lake: Path, table: str) -> list[Id]:
     """As any engine sees them that knows nothing of us: hidden names are nothing."""
     found = ds.dataset(lake / f"table={table}", format="parquet", partitioning="hive").to_table(
@@ -82,6 +94,8 @@ def test_land(landing_session: SparkSession, kafka1: KafkaCluster, topic_name: s
     common = ["--bootstrap-servers", kafka1.bootstrap_servers, "--lake", str(lake), "--audit-topic", marks]
     args = arguments(*common, "--topics", topic_name, "--max-offsets", "150")
 
+    # Its records are in the topic's log, and were taken back: they are in no table.
+    send_and_take_back(kafka1, topic_name, range(1000, 1010))
     send(kafka1, topic_name, range(300))
     send(kafka1, topic_name, range(1), header=b"short")
     send(kafka1, marks, range(2))

@@ -65,6 +65,9 @@ _POLL: Final = 1  # second; Spark's own call takes whole ones
 _CODECS: Final = ("zstd", "snappy", "lz4_raw", "gzip", "none")
 
 _FETCH: Final = {
+    # What a transaction took back is nobody's record, and its retry would be there beside it. Without transactions
+    # it changes nothing.
+    "kafka.isolation.level": "read_committed",
     # Records by the ten thousand, not by 500, and as much from each broker as a batch of that takes.
     "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
