@@ -7,6 +7,7 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer as Librdkafka
 
@@ -105,6 +106,16 @@ def test_land(landing_session: SparkSession, kafka1: KafkaCluster, topic_name: s
     everything = sorted([(ID, number) for number in range(300)], key=repr)
     assert ids(lake, "data") == everything
     assert (ids(lake, "quarantine"), len(ids(lake, "marks"))) == ([(None, None)], 2)
+
+    # Least and greatest are kept of what is looked for by order, and of nothing else.
+    kept = set()
+    for path in (lake / "table=data").rglob("part-*.parquet"):
+        group = pq.read_metadata(path).row_group(0)
+        columns = [group.column(number) for number in range(group.num_columns)]
+        kept |= {each.path_in_schema for each in columns if each.is_stats_set and each.statistics.has_min_max}
+    assert kept == {
+        "partition", "offset", "timestamp", "timestamp_type", "producer_id", "sequence", "checksum"
+    }  # fmt: skip
 
     # The last batch's commit is lost, as after a kill between the write and the commit: it is landed again.
     checkpoint = lake / "_land" / "checkpoint"
