@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -15,7 +17,7 @@ from aioproduce.spark.__main__ import JOBS, main
 from aioproduce.spark.connector import JARS, coordinates, jars_of
 from aioproduce.spark.errors import ConnectorMissingError, OptionError
 from aioproduce.spark.jobs.land import LandSummary, complete
-from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
+from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals, news_of
 from aioproduce.spark.jobs.running import Ending, ExitCode, JobInterrupted, is_told, message_of, pairs_of
 
 
@@ -146,6 +148,28 @@ def test_the_progress_of_batches_adds_up() -> None:
         )
     assert (totals.rows, totals.batches, totals.batch, totals.behind) == (17, 2, 2, 3)
     assert totals.line() == "batch 2, 17 rows, 1,000 rows/s, at most 3 behind in a partition"
+
+
+@pytest.mark.parametrize(
+    ("kept", "known", "news"),
+    [([], -1, []), ([0], -1, [0]), ([0, 1], 0, [1]), ([0, 1, 2], 2, []), ([4, 5, 6], 4, [4, 5, 6])],
+)
+def test_only_news_of_a_stream_are_asked_for(kept: list[int], known: int, news: list[int]) -> None:
+    asked: list[str] = []
+
+    class Query:
+        @property
+        def lastProgress(self) -> Any:
+            asked.append("last")
+            return SimpleNamespace(batchId=kept[-1]) if kept else None
+
+        @property
+        def recentProgress(self) -> list[Any]:
+            asked.append("all")
+            return [SimpleNamespace(batchId=number) for number in kept]
+
+    assert [each.batchId for each in news_of(cast("Any", Query()), known)] == news
+    assert asked == (["last", "all"] if len(news) > 1 else ["last"])
 
 
 def test_what_is_told_at_the_end() -> None:

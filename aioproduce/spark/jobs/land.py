@@ -25,7 +25,7 @@ from aioproduce.audit import DEFAULT_AUDIT_TOPIC
 from aioproduce.spark.checkpoint import read_checkpoint
 from aioproduce.spark.errors import OptionError, TopicError
 from aioproduce.spark.files import files_of, is_local, join, local_path
-from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
+from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals, news_of
 from aioproduce.spark.jobs.running import ExitCode, pairs_of
 from aioproduce.spark.lake import (
     LOCK_NAME,
@@ -449,7 +449,7 @@ def _follow(query: StreamingQuery, *, is_quiet: bool) -> StreamTotals:
             has_ended = False
             while not has_ended:
                 has_ended = bool(query.awaitTermination(_POLL))
-                for progress in query.recentProgress:
+                for progress in news_of(query, totals.batch):
                     totals.take(json.loads(progress.json))
                 if totals.batch >= 0:
                     line.show(totals.line())
