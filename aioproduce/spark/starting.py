@@ -172,8 +172,10 @@ def _check_progress(found: Found, checkpoint: Checkpoint, path: str) -> None:
     for other in found.others:
         ahead = [
             topic
+            # What it has planned counts: it will land that as soon as it is started.
+            for reached in (other.offsets, found.planned.get(other.query_id, {}))
             for topic in mine
-            for number, offset in other.offsets.get(topic, {}).items()
+            for number, offset in reached.get(topic, {}).items()
             if offset > mine[topic].get(number, offset)
         ]
         if ahead:

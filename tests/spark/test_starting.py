@@ -102,6 +102,14 @@ def test_a_checkpoint_whose_topics_another_has_gone_on_with() -> None:
         check_checkpoint(found(checkpoint(), landers=(mine, other)), WANTED, "/c")
 
 
+def test_a_checkpoint_whose_topics_another_is_about_to_go_on_with() -> None:
+    # Restored, after another query was begun in its place and killed in its first batch.
+    mine, other = Lander("q", "/c", 3, {"orders": {0: 5}}), Lander("r", "/d", -1, {})
+    there = found(checkpoint(), landers=(mine, other), alive=("q", "r"), planned={"r": {"orders": {0: 6}}})
+    with pytest.raises(CheckpointError, match="further into this lake by another query"):
+        check_checkpoint(there, WANTED, "/c")
+
+
 def test_an_empty_lake_begins_with_the_first_offset() -> None:
     assert starting_offsets(found(), "lake", PARTITIONS, "/c") == "earliest"
     assert starting_offsets(found(), "latest", PARTITIONS, "/c") == "latest"
