@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from aioproduce.spark.checkpoint import Checkpoint
 from aioproduce.spark.errors import LandRunningError, LayoutError
 from aioproduce.spark.files import LocalFiles, files_of, is_local, join, local_path
+from aioproduce.spark.jobs.land import remove_leftovers
 from aioproduce.spark.lake import (
     LOCK_NAME,
     CheckpointNote,
@@ -22,6 +24,7 @@ from aioproduce.spark.lake import (
     write_note,
 )
 from aioproduce.spark.lake_files import LandLock
+from aioproduce.spark.starting import Found
 
 FILES = LocalFiles()
 ONE = "a1cc365a-d2bd-4c7e-adb1-071156ad6f08"
@@ -112,6 +115,28 @@ def test_what_a_killed_batch_had_written_out_of_sight_is_removed(tmp_path: Path,
     assert remove_staging(str(tmp_path), {ONE}, FILES) == [mine.name]
     assert (mine.exists(), theirs.exists(), nobodys.exists(), landed.exists()) == (False, True, True, True)
     assert remove_staging(str(tmp_path / "none"), {ONE}, FILES) == []
+
+
+@pytest.mark.parametrize(
+    ("planned", "alive", "left"),
+    [
+        # Begun: others' batches are not its business, and its own planned one replaces itself.
+        (0, (), {ONE, TWO}),
+        (-1, (), set()),
+        (-1, (TWO,), {TWO}),
+    ],
+    ids=["begun", "not begun", "another lives"],
+)
+def test_what_a_landing_removes_at_its_start(
+    tmp_path: Path, planned: int, alive: tuple[str, ...], left: set[str]
+) -> None:
+    hour = tmp_path / "table=data" / "topic=t" / "date=2026-11-22" / "hour=07"
+    for query in (ONE, TWO):
+        (hour / f"batch={query}-0").mkdir(parents=True)
+    landers = [Lander(ONE, "/c", -1, {}), Lander(TWO, "/d", -1, {})]
+    found = Found(Checkpoint("/c", ONE, -1, planned, FILES), None, landers, {ONE, *alive})
+    assert remove_leftovers(str(tmp_path), found, FILES) == 2 - len(left)
+    assert {path.name for path in hour.iterdir()} == {f"batch={query}-0" for query in left}
 
 
 def test_local_files(tmp_path: Path) -> None:

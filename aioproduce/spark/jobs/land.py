@@ -294,7 +294,7 @@ def prepare(args: argparse.Namespace, spark: SparkSession, held: contextlib.Exit
     if found.checkpoint is not None and not found.is_begun and starting != Start.LATEST:
         # Where Spark was told to begin when it was started first, and ended before it had planned: it heeds that.
         files_of(checkpoint, spark).delete(join(checkpoint, "sources"))
-    removed = _remove_leftovers(lake, found, files)
+    removed = remove_leftovers(lake, found, files)
     write_note(checkpoint, plan, files_of(checkpoint, spark))
     source = {
         **kafka,
@@ -429,12 +429,17 @@ def _find(lake: str, checkpoint: str, spark: SparkSession) -> Found:
     )
 
 
-def _remove_leftovers(lake: str, found: Found, files: Files) -> int:
+def remove_leftovers(lake: str, found: Found, files: Files) -> int:
     """Remove what killed runs have left half done: of the own query; at its beginning of those that are gone."""
     removed: list[str] = []
     queries = set() if found.checkpoint is None else {found.checkpoint.query_id}
     if not found.is_begun:
-        gone = {each.query_id: each.batch for each in found.others if each.query_id not in found.alive}
+        # The own one, too, where a power cut took what it had planned: none of its batches is done.
+        gone = {
+            each.query_id: each.batch
+            for each in found.landers
+            if each.query_id in queries or each.query_id not in found.alive
+        }
         queries |= set(gone)
         removed += remove_incomplete(lake, gone, files) if gone else []
     removed += remove_staging(lake, queries, files) if queries else []
