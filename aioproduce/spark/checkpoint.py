@@ -91,9 +91,10 @@ def read_checkpoint(path: str, spark: SparkSession | None = None) -> Checkpoint 
     committed = _last(files, join(path, "commits"))
     planned = _last(files, join(path, "offsets"))
     if text is None:
-        if planned >= 0 or committed >= 0:
+        # Where its sources begin is kept apart: a new query would heed it, and land once more what is landed.
+        if planned >= 0 or committed >= 0 or files.names(join(path, "sources")):
             raise CheckpointError(
-                f"{path} has batches and no file `metadata`, so nobody knows whose they are: {_REMEDY}",
+                f"{path} has batches or sources and no file `metadata`, so nobody knows whose they are: {_REMEDY}",
                 path=path,
             )
         return None

@@ -8,7 +8,7 @@ Invariants:
 1. Of rows with the same id and the same checksum one is kept: the first by topic, partition and offset where the
    rows tell these.
 2. Rows of one id with other checksums are all kept, and `conflicts` tells them.
-3. Rows without a stamp are no duplicates of anything.
+3. Rows without a stamp are no duplicates of anything, nor are those whose number could not be read (quarantine).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 ID: Final = ("producer_id", "sequence")
 """The columns that are the same in a record and its duplicates, beside `checksum`."""
@@ -34,9 +34,13 @@ def drop_duplicates(rows: DataFrame) -> DataFrame:
     """
     order = [F.col(name) for name in ("topic", "partition", "offset") if name in rows.columns]
     same = Window.partitionBy(*ID, "checksum").orderBy(*(order or [F.col("sequence")]))
-    stamped = rows.where(F.col("producer_id").isNotNull())
-    first = stamped.withColumn("_number", F.row_number().over(same)).where("_number = 1").drop("_number")
-    return first.unionByName(rows.where(F.col("producer_id").isNull()))
+    first = (
+        rows.where(_is_stamped())
+        .withColumn("_number", F.row_number().over(same))
+        .where("_number = 1")
+        .drop("_number")
+    )
+    return first.unionByName(rows.where(~_is_stamped()))
 
 
 def conflicts(rows: DataFrame) -> DataFrame:
@@ -44,7 +48,9 @@ def conflicts(rows: DataFrame) -> DataFrame:
 
     Such ids are no ids. The sink refuses the plans that make them (`RowOrderError`).
     """
-    stamped = rows.where(F.col("producer_id").isNotNull())
-    return (
-        stamped.groupBy(*ID).agg(F.count_distinct("checksum").alias("contents")).where(F.col("contents") > 1)
-    )
+    contents = F.count_distinct("checksum").alias("contents")
+    return rows.where(_is_stamped()).groupBy(*ID).agg(contents).where(F.col("contents") > 1)
+
+
+def _is_stamped() -> Column:
+    return F.col("producer_id").isNotNull() & F.col("sequence").isNotNull()

@@ -15,7 +15,9 @@
         ├── LayoutError                      a directory is not the lake that it should be
         │   ├── ManifestError                what says how far a compaction got is damaged, or at odds with the lake
         │   └── LakeChangingError            the lake changed each time that it was listed
-        ├── CompactRunningError              another compact works on this table
+        ├── RunningError                     another process is at it
+        │   ├── CompactRunningError          another compact works on this table
+        │   └── LandRunningError             another land works with this checkpoint
         ├── CompactCheckError                a compacted file is not what it was made of; the lake is as it was
         └── StampHeaderError (ValueError)    a stamp's header is not one
 
@@ -184,8 +186,8 @@ class LakeChangingError(LayoutError):
     """Each time that the lake was listed, a compaction was done in between."""
 
 
-class CompactRunningError(SparkPipelineError):
-    """Another process compacts this table.
+class RunningError(SparkPipelineError):
+    """Another process is at what only one may do at a time.
 
     Attributes:
         path: The lock's file.
@@ -196,6 +198,14 @@ class CompactRunningError(SparkPipelineError):
         super().__init__(message)
         self.path = path
         self.owner = owner
+
+
+class CompactRunningError(RunningError):
+    """Another process compacts this table."""
+
+
+class LandRunningError(RunningError):
+    """Another process lands with this checkpoint."""
 
 
 class CompactCheckError(SparkPipelineError):

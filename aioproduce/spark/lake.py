@@ -3,6 +3,7 @@
     <lake>/_land/lake.json               the lake's own id: a checkpoint says which lake it is for
     <lake>/_land/queries/<query id>.json how far a query has come: its last complete batch, and where that ends
     <checkpoint>/aioproduce-land.json    which lake this checkpoint is for, and what it lands
+    <checkpoint>/aioproduce-land.lock    held by the process that lands with it
 
 Written by `landing` after each batch and before Spark commits it. So a lake can say by itself which offsets it
 holds, and a lost checkpoint loses nothing: a new one goes on from there (`starting`).
@@ -28,7 +29,7 @@ from aioproduce.spark.files import join
 from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from aioproduce.spark.files import Files
 
@@ -36,6 +37,13 @@ VERSION: Final = 1
 """Of these files; what is newer is refused."""
 
 NOTE_NAME: Final = "aioproduce-land.json"
+LOCK_NAME: Final = "aioproduce-land.lock"
+
+STAGING_PREFIX: Final = ".spark-staging-"
+"""Spark's own, of a write that replaces partitions; a random name follows."""
+
+# What is between that and a batch's directory: Hadoop's committer's names, and the lake's.
+_STAGED: Final = ("_temporary", "task_", "attempt_", "table=", "topic=", "date=", "hour=")
 
 Offsets = dict[str, dict[int, int]]
 
@@ -175,6 +183,43 @@ def remove_incomplete(lake: str, complete: Mapping[str, int], files: Files) -> l
             files.delete(join(lake, path))
             removed.append(path)
     return removed
+
+
+def remove_staging(lake: str, queries: Collection[str], files: Files) -> list[str]:
+    """Remove what some queries' batches had written out of sight when they were killed: Spark never does.
+
+    Of each such directory one batch below it tells whose it is; where there is none, it is left.
+
+    Args:
+        lake: The lake.
+        queries: The ids of queries of which none is running.
+        files: Its file system.
+
+    Returns:
+        The directories that were removed, relative to the lake.
+    """
+    removed = []
+    for name in files.names(lake):
+        if name.startswith(STAGING_PREFIX):
+            landed = _staged(join(lake, name), files)
+            if landed is not None and landed.query_id in queries:
+                files.delete(join(lake, name))
+                removed.append(name)
+    return removed
+
+
+def _staged(path: str, files: Files) -> LandedBatch | None:
+    """A batch that is somewhere below: of a task that writes, of one that is done, or of all of them."""
+    for name in files.names(path):
+        if name.startswith("batch="):
+            found = LandedBatch.parse(name.removeprefix("batch="))
+        elif name.startswith(_STAGED) or name.isdecimal():
+            found = _staged(join(path, name), files)
+        else:
+            continue
+        if found is not None:
+            return found
+    return None
 
 
 def _batch_directories(lake: str, files: Files) -> Iterator[tuple[str, str]]:

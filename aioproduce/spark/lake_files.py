@@ -1,13 +1,14 @@
-"""What compact does to the file system, one method for each effect, and the lock that lets one compact do it.
+"""What compact does to the file system, one method for each effect, and the locks that let one process do it.
 
-`compaction` calls it. Tests put another one in its place that dies before or after an effect.
+`compaction` calls it. Tests put another one in its place that dies before or after an effect. The lock of `land` is
+here, too.
 
 Invariants:
 
 1. Each effect is atomic (a rename) or may be repeated after it was cut short (removing a tree).
 2. What was written is on the disk before anything relies on it: files and directories are synced, so that a power
    cut is no worse than a kill.
-3. The lock is the kernel's (`flock`): it ends with the process, however that ends. The file stays, meaning nothing.
+3. A lock is the kernel's (`flock`): it ends with the process, however that ends. The file stays, meaning nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self, final
 
-from aioproduce.spark.errors import CompactRunningError, LayoutError
+from aioproduce.spark.errors import CompactRunningError, LandRunningError, LayoutError, RunningError
 
 if TYPE_CHECKING:
     import io
@@ -67,16 +68,20 @@ class LakeFiles:
         self.sync_file(path)
 
 
-class CompactLock:
-    """Held while a compact works on a table.
+class _ProcessLock:
+    """Held by one process; what has it says who it is.
 
     Args:
         path: The lock's file; its directory is there.
 
     Raises:
-        CompactRunningError: On entry, where another process has it.
+        RunningError: On entry, where another process has it.
         LayoutError: On entry, where the file system knows no locks.
     """
+
+    job: ClassVar[str]
+    works_on: ClassVar[str]
+    error: ClassVar[type[RunningError]]
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -90,8 +95,9 @@ class CompactLock:
             file.seek(0)
             owner = file.read().strip()
             file.close()
-            raise CompactRunningError(
-                f"another compact works on {self._path.parent} ({owner or 'it has not said which'}): let it end. "
+            raise self.error(
+                f"another {self.job} works {self.works_on} {self._path.parent} "
+                f"({owner or 'it has not said which'}): let it end. "
                 "Its lock ends with its process, also when that is killed; there is nothing to remove by hand",
                 path=str(self._path),
                 owner=owner,
@@ -99,7 +105,7 @@ class CompactLock:
         except OSError as error:
             file.close()
             raise LayoutError(
-                f"{self._path}: no lock can be had there ({error.strerror}): compact needs flock",
+                f"{self._path}: no lock can be had there ({error.strerror}): {self.job} needs flock",
                 path=str(self._path),
             ) from error
         owner = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": int(time.time())})
@@ -114,3 +120,25 @@ class CompactLock:
             self._file.truncate(0)
             self._file.close()
             self._file = None
+
+
+@final
+class CompactLock(_ProcessLock):
+    """Held while a compact works on a table; its error is `CompactRunningError`."""
+
+    job = "compact"
+    works_on = "on"
+    error = CompactRunningError
+
+
+@final
+class LandLock(_ProcessLock):
+    """Held while a land goes on from a checkpoint; its error is `LandRunningError`.
+
+    Of two at once the slower could put a batch in place again that the other has committed, and that was compacted
+    meanwhile: it would be there twice.
+    """
+
+    job = "land"
+    works_on = "with the checkpoint"
+    error = LandRunningError

@@ -39,6 +39,15 @@ SETTINGS: Final = {
 
 _WRITE_OPTIONS: Final = {
     "partitionOverwriteMode": "dynamic",
+    # Least and greatest of what nobody looks for by order: each value would be compared with both, byte by byte.
+    **{
+        f"parquet.column.statistics.enabled#{column}": "false"
+        for column in ("key", "value", "headers.list.element.key", "headers.list.element.value")
+    },
+    "parquet.size.statistics.enabled": "false",
+    # Of the heap, for all open files together: 24 of each task at most. By default it is nearly all, and a batch of
+    # large records over many hours would leave nothing for Kafka's fetches.
+    "parquet.memory.pool.ratio": "0.5",
     # Of what is nearly always different a dictionary is built in vain, one page after the other.
     **{
         f"parquet.enable.dictionary#{column}": "false"

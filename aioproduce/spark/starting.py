@@ -7,12 +7,14 @@ Invariants:
 1. A batch that was planned is done again as it was: nothing that decides where its rows go may have changed.
 2. No offset that a lake holds is landed into it again by another query, and none between what it holds and what is
    landed next is left out, unless the user says `latest`.
-3. Two queries that both live do not land the same topic into one lake.
+3. Two queries that both live do not land the same topic into one lake; a query lands a topic from the moment that
+   a batch with it is planned.
+4. Spark heeds what is told here as long as it has planned no batch, and nothing of it from then on.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, final
 
@@ -51,16 +53,42 @@ class Found:
         note: What that says it is for; `None` where there is none.
         landers: The queries that ever landed into this lake.
         alive: Those among their ids whose checkpoint is still where it was.
+        planned: Where the last planned batch of such a query ends, which may not be landed yet; by the query's id.
     """
 
     checkpoint: Checkpoint | None
     note: CheckpointNote | None
     landers: Sequence[Lander]
     alive: Collection[str]
+    planned: Mapping[str, Offsets] = field(default_factory=dict)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the checkpoint has planned a batch, so that Spark goes on from there, whatever it is told."""
+        return self.checkpoint is not None and self.checkpoint.planned >= 0
+
+    @property
+    def others(self) -> list[Lander]:
+        """The landers that are not the checkpoint's own query."""
+        own = None if self.checkpoint is None else self.checkpoint.query_id
+        return [lander for lander in self.landers if lander.query_id != own]
+
+    def topics_of(self, lander: Lander) -> set[str]:
+        """What a query has landed, and, where it lives, is about to land."""
+        return {*lander.offsets, *self.planned.get(lander.query_id, {})}
 
 
-def check_checkpoint(found: Found, wanted: CheckpointNote, path: str) -> None:
+def check_checkpoint(
+    found: Found, wanted: CheckpointNote, path: str, topics: Collection[str] | None = None
+) -> None:
     """See that a checkpoint that is there can go on with what is wanted now.
+
+    Args:
+        found: What there is.
+        wanted: What is to be landed.
+        path: The checkpoint's.
+        topics: The names of all topics that are to be landed; by default those that `wanted` names, which does not
+            tell those of a pattern.
 
     Raises:
         CheckpointError: it is another lake's, not one of `land`, or its next batch would go elsewhere.
@@ -91,7 +119,10 @@ def check_checkpoint(found: Found, wanted: CheckpointNote, path: str) -> None:
             " run once with these, then with the new ones",
             path=path,
         )
-    _check_progress(found.checkpoint, found.landers, path)
+    _check_progress(found, found.checkpoint, path)
+    if topics is None:
+        topics = {*wanted.topics, *filter(None, [wanted.audit_topic])}
+    _check_added(found, found.checkpoint, topics, path)
     gone = [] if note.is_pattern or wanted.is_pattern else [t for t in note.topics if t not in wanted.topics]
     if gone:
         raise CheckpointError(
@@ -101,9 +132,35 @@ def check_checkpoint(found: Found, wanted: CheckpointNote, path: str) -> None:
         )
 
 
-def _check_progress(checkpoint: Checkpoint, landers: Sequence[Lander], path: str) -> None:
+def _reach(found: Found, checkpoint: Checkpoint) -> Offsets:
+    """Where a checkpoint's own query has come to; of topics in its planned batch alone, where that ends."""
+    own = next((lander for lander in found.landers if lander.query_id == checkpoint.query_id), None)
+    return {**found.planned.get(checkpoint.query_id, {}), **(own.offsets if own is not None else {})}
+
+
+def _check_added(found: Found, checkpoint: Checkpoint, topics: Collection[str], path: str) -> None:
+    """See that no topic comes to a checkpoint that the lake already has from another query.
+
+    Spark begins such a topic with its first offset, whatever it is told: all that the lake has of it would come
+    once more.
+    """
+    if not found.is_begun:
+        return
+    added = set(topics) - set(_reach(found, checkpoint))
+    for other in found.others:
+        if both := sorted(added & found.topics_of(other)):
+            raise CheckpointError(
+                f"{', '.join(both)} is new to the checkpoint {path}, which would land all of it, and was landed"
+                f" into this lake with the checkpoint {other.checkpoint}: land it with that one, or, if that is"
+                " deleted, with a new one of its own (--checkpoint); if it is the topic of the marks, say"
+                " `--audit-topic none`",
+                path=other.checkpoint,
+            )
+
+
+def _check_progress(found: Found, checkpoint: Checkpoint, path: str) -> None:
     """See that nobody has gone on from where this checkpoint stands, not even itself in another life."""
-    own = next((lander for lander in landers if lander.query_id == checkpoint.query_id), None)
+    own = next((lander for lander in found.landers if lander.query_id == checkpoint.query_id), None)
     if own is not None and own.batch > checkpoint.planned:
         raise CheckpointError(
             f"the checkpoint {path} is older than the lake, which has its batches up to {own.batch}, not"
@@ -111,15 +168,17 @@ def _check_progress(checkpoint: Checkpoint, landers: Sequence[Lander], path: str
             " holds",
             path=path,
         )
-    mine = own.offsets if own is not None else {}
-    for other in landers:
+    mine = _reach(found, checkpoint)
+    for other in found.others:
         ahead = [
             topic
+            # What it has planned counts: it will land that as soon as it is started.
+            for reached in (other.offsets, found.planned.get(other.query_id, {}))
             for topic in mine
-            for number, offset in other.offsets.get(topic, {}).items()
+            for number, offset in reached.get(topic, {}).items()
             if offset > mine[topic].get(number, offset)
         ]
-        if other.query_id != checkpoint.query_id and ahead:
+        if ahead:
             raise CheckpointError(
                 f"{ahead[0]} was landed further into this lake by another query, with the checkpoint"
                 f" {other.checkpoint}: go on with that one",
@@ -133,7 +192,7 @@ def starting_offsets(
     partitions: Mapping[str, Collection[int]],
     path: str,
 ) -> str:
-    """What Spark's option `startingOffsets` is to say; Spark heeds it only where the checkpoint is new.
+    """What Spark's option `startingOffsets` is to say; Spark heeds it until it has planned a batch.
 
     Args:
         found: What there is.
@@ -146,15 +205,16 @@ def starting_offsets(
         OptionError: the choice is neither a name nor offsets.
     """
     given = _given(choice)
-    if found.checkpoint is not None:
+    if found.is_begun:
         return str(Start.EARLIEST)
-    for lander in found.landers:
-        common = sorted(set(lander.offsets) & set(partitions))
+    for lander in found.others:
+        common = sorted(found.topics_of(lander) & set(partitions))
         if lander.query_id in found.alive and common:
             raise CheckpointError(
                 f"{', '.join(common)} is landed into this lake with the checkpoint {lander.checkpoint}: go on with"
                 " that (--checkpoint), or, if it is never to be used again, delete it, and this goes on from what"
-                f" the lake holds with the new checkpoint {path}",
+                f" the lake holds with the new checkpoint {path}; if it is the topic of the marks alone, say"
+                " `--audit-topic none`",
                 path=lander.checkpoint,
             )
     held = held_offsets(list(found.landers))

@@ -69,6 +69,7 @@ class Report:
         lost: Ids that were sent and are in no file.
         duplicated: Rows that are there once more than they should.
         foreign: Rows whose id nobody sent.
+        mixed: Rows with another key or value than was sent under their id.
         unreadable: Files that pyarrow cannot read.
         files: Files that were read.
         kills: Of land: what the checkpoint said when it was killed.
@@ -84,6 +85,7 @@ class Report:
     lost: int = 0
     duplicated: int = 0
     foreign: int = 0
+    mixed: int = 0
     unreadable: list[str] = field(default_factory=list)
     files: int = 0
     kills: list[str] = field(default_factory=list)
@@ -96,7 +98,7 @@ class Report:
     @property
     def is_right(self) -> bool:
         """Whether everything that was sent is there, once."""
-        wrong = (self.lost, self.duplicated, self.foreign, len(self.unreadable), self.torn)
+        wrong = (self.lost, self.duplicated, self.foreign, self.mixed, len(self.unreadable), self.torn)
         return not any(wrong) and self.rows == self.sent > 0
 
 
@@ -220,6 +222,19 @@ def ids_in(
     return counts, by_producer
 
 
+def mixed_in(rows: pa.Table) -> int:
+    """Rows with another key or value than `send` gives to the record with their id."""
+    producers = pc.index_in(rows["producer_id"], value_set=pa.array(PRODUCERS, pa.binary()))
+    numbers = pc.add(pc.multiply(rows["sequence"], 4), pc.cast(producers, pa.int64()))
+    keys = pc.cast(numbers, pa.string())
+    values = pc.utf8_lpad(keys, 100, "0")
+    is_right = pc.and_(
+        pc.equal(pc.cast(rows["key"], pa.string()), keys),
+        pc.equal(pc.cast(rows["value"], pa.string()), values),
+    )
+    return int(rows.num_rows - (pc.sum(is_right).as_py() or 0))
+
+
 def judge(lake: Path, report: Report) -> None:
     """Count what is in the files that anybody finds, with pyarrow and numpy alone."""
     root = Path(lake) / "table=data"
@@ -229,11 +244,12 @@ def judge(lake: Path, report: Report) -> None:
             continue
         try:
             with pq.ParquetFile(path) as opened:
-                opened.read()
+                rows = opened.read()
         except (pa.ArrowException, OSError) as error:
             report.unreadable.append(f"{path.name}: {error}")
         else:
             files.append(str(path))
+            report.mixed += mixed_in(rows)
     report.files = len(files)
     counts, found = ids_in(files)
     report.rows = sum(counts.values())

@@ -90,6 +90,13 @@ def test_batches_of_nobody_are_an_error(tmp_path: Path) -> None:
     assert raised.value.path == str(tmp_path)
 
 
+def test_sources_of_nobody_are_an_error(tmp_path: Path) -> None:
+    # A new query would begin where these say.
+    (tmp_path / "sources" / "0").mkdir(parents=True)
+    with pytest.raises(CheckpointError, match="sources and no file `metadata`"):
+        read_checkpoint(str(tmp_path))
+
+
 @pytest.mark.parametrize("text", ["v1", "v1\n{}", "v1\n{}\n{}\n{}", "x\n{}\n{}", ""])
 def test_offsets_of_another_kind_of_query(tmp_path: Path, text: str) -> None:
     (spark_checkpoint(tmp_path, planned=1, committed=0) / "offsets" / "1").write_text(text)

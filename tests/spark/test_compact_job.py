@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 
 from aioproduce.spark.__main__ import main
+from aioproduce.spark.compaction import Compactor, Policy
 from aioproduce.spark.errors import CheckpointError, OptionError
 from aioproduce.spark.files import LocalFiles
 from aioproduce.spark.jobs.compact import size_of
+from aioproduce.spark.jobs.land import rows_since
 from aioproduce.spark.lake import Lander, write_lander
 from aioproduce.spark.lake_files import CompactLock
 from aioproduce.spark.safety import safe_batches
+from aioproduce.spark.store import Snapshot, read_consistently
 from tests.spark.dying_compact import STEPS
 from tests.spark.lake_harness import HOUR, OTHER_QUERY, QUERY, Lake
 
@@ -94,6 +97,20 @@ def test_a_process_that_is_killed_at_each_step_in_turn(lake: Lake) -> None:
         assert done.returncode == (-signal.SIGKILL if number < len(STEPS) else 0), (step, done.stderr)
         assert lake.numbers() == lake.landed, step
     assert lake.listed_numbers() == lake.landed
+
+
+def test_what_land_counts_at_its_end_while_compact_takes_files_away(lake: Lake) -> None:
+    found: list[int] = []
+
+    def count(snapshot: Snapshot) -> int:
+        if not found:
+            found.append(Compactor(lake.store, lake.safe, Policy()).run().compactions)
+        return rows_since(snapshot, QUERY, 1)
+
+    # Batches 1 to 3 have five rows each; the first three batches are one file now, and the first look's are gone.
+    assert read_consistently(lake.store, count) == 5
+    assert found == [1]
+    assert rows_since(lake.store.snapshot(), OTHER_QUERY, 0) == 0
 
 
 class TestJob:

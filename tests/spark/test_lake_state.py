@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from aioproduce.spark.errors import LayoutError
+from aioproduce.spark.checkpoint import Checkpoint
+from aioproduce.spark.errors import LandRunningError, LayoutError
 from aioproduce.spark.files import LocalFiles, files_of, is_local, join, local_path
+from aioproduce.spark.jobs.land import remove_leftovers
 from aioproduce.spark.lake import (
+    LOCK_NAME,
     CheckpointNote,
     Lander,
     held_offsets,
@@ -16,9 +19,12 @@ from aioproduce.spark.lake import (
     landers_of,
     read_note,
     remove_incomplete,
+    remove_staging,
     write_lander,
     write_note,
 )
+from aioproduce.spark.lake_files import LandLock
+from aioproduce.spark.starting import Found
 
 FILES = LocalFiles()
 ONE = "a1cc365a-d2bd-4c7e-adb1-071156ad6f08"
@@ -82,6 +88,57 @@ def test_only_what_a_query_that_is_gone_left_half_done_is_removed(tmp_path: Path
     assert sorted(each.name for each in hour.iterdir()) == sorted(kept)
 
 
+@pytest.mark.parametrize(
+    "below",
+    [
+        "_temporary/0/_temporary/attempt_202611220759591234567890_0001_m_000000_1/table=data",
+        "_temporary/0/task_202611220759591234567890_0001_m_000000/table=marks",
+        "table=quarantine",
+    ],
+    ids=["a task writes", "a task is done", "all are done"],
+)
+def test_what_a_killed_batch_had_written_out_of_sight_is_removed(tmp_path: Path, below: str) -> None:
+    def staged(name: str, query: str) -> Path:
+        hour = tmp_path / f".spark-staging-{name}" / below / "topic=t.1" / "date=2026-11-22" / "hour=07"
+        batch = hour / f"batch={query}-3"
+        batch.mkdir(parents=True)
+        (batch / "part-0.zstd.parquet").write_bytes(b"half")
+        (hour / ".x.crc").write_bytes(b"")
+        return tmp_path / f".spark-staging-{name}"
+
+    mine, theirs = staged("1", ONE), staged("2", TWO)
+    # Nobody knows whose this is: another query's write may have just begun.
+    nobodys = tmp_path / ".spark-staging-3" / "_temporary" / "0"
+    nobodys.mkdir(parents=True)
+    landed = tmp_path / "table=data" / "topic=t.1" / "date=2026-11-22" / "hour=07" / f"batch={ONE}-2"
+    landed.mkdir(parents=True)
+    assert remove_staging(str(tmp_path), {ONE}, FILES) == [mine.name]
+    assert (mine.exists(), theirs.exists(), nobodys.exists(), landed.exists()) == (False, True, True, True)
+    assert remove_staging(str(tmp_path / "none"), {ONE}, FILES) == []
+
+
+@pytest.mark.parametrize(
+    ("planned", "alive", "left"),
+    [
+        # Begun: others' batches are not its business, and its own planned one replaces itself.
+        (0, (), {ONE, TWO}),
+        (-1, (), set()),
+        (-1, (TWO,), {TWO}),
+    ],
+    ids=["begun", "not begun", "another lives"],
+)
+def test_what_a_landing_removes_at_its_start(
+    tmp_path: Path, planned: int, alive: tuple[str, ...], left: set[str]
+) -> None:
+    hour = tmp_path / "table=data" / "topic=t" / "date=2026-11-22" / "hour=07"
+    for query in (ONE, TWO):
+        (hour / f"batch={query}-0").mkdir(parents=True)
+    landers = [Lander(ONE, "/c", -1, {}), Lander(TWO, "/d", -1, {})]
+    found = Found(Checkpoint("/c", ONE, -1, planned, FILES), None, landers, {ONE, *alive})
+    assert remove_leftovers(str(tmp_path), found, FILES) == 2 - len(left)
+    assert {path.name for path in hour.iterdir()} == {f"batch={query}-0" for query in left}
+
+
 def test_local_files(tmp_path: Path) -> None:
     path = str(tmp_path / "a" / "b.json")
     assert FILES.read(path) is None
@@ -108,3 +165,16 @@ def test_which_paths_are_local() -> None:
     assert join("s3a://bucket/lake/", "a", "b") == "s3a://bucket/lake/a/b"
     with pytest.raises(LayoutError, match="only a job with a session"):
         files_of("hdfs://host/lake")
+
+
+def test_one_land_with_a_checkpoint_at_a_time(tmp_path: Path) -> None:
+    path = tmp_path / LOCK_NAME
+    with (
+        LandLock(path),
+        pytest.raises(LandRunningError, match="another land works with the checkpoint") as told,
+    ):
+        LandLock(path).__enter__()
+    assert told.value.path == str(path)
+    assert '"pid"' in told.value.owner
+    with LandLock(path):
+        pass

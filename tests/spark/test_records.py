@@ -176,9 +176,12 @@ def test_only_what_is_the_same_is_dropped(spark: SparkSession) -> None:
         {"headers": stamp, "value": b"another", "offset": 2},
         {"offset": 3},
         {"offset": 4},
+        # Two numbers that do not fit, of one producer and with one content: two records.
+        {"headers": [("ap.id", pack_stamp(ID, 2**63))], "offset": 5},
+        {"headers": [("ap.id", pack_stamp(ID, 2**63 + 1))], "offset": 6},
     ]
     frame = records.with_ids(kafka_rows(spark, rows))
-    assert sorted(row.offset for row in drop_duplicates(frame).collect()) == [0, 2, 3, 4]
+    assert sorted(row.offset for row in drop_duplicates(frame).collect()) == [0, 2, 3, 4, 5, 6]
     found = conflicts(frame).collect()
     assert [(bytes(row.producer_id), row.sequence, row.contents) for row in found] == [(ID, 2**40 + 5, 2)]
 

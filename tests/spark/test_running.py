@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from pyspark.errors import AnalysisException
@@ -17,7 +18,7 @@ from aioproduce.spark.__main__ import JOBS, main
 from aioproduce.spark.connector import JARS, coordinates, jars_of
 from aioproduce.spark.errors import ConnectorMissingError, OptionError
 from aioproduce.spark.jobs.land import LandSummary, complete
-from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
+from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals, news_of
 from aioproduce.spark.jobs.running import (
     Ending,
     ExitCode,
@@ -183,6 +184,28 @@ def test_the_progress_of_batches_adds_up() -> None:
     assert totals.line() == "batch 2, 17 rows, 1,000 rows/s, at most 3 behind in a partition"
 
 
+@pytest.mark.parametrize(
+    ("kept", "known", "news"),
+    [([], -1, []), ([0], -1, [0]), ([0, 1], 0, [1]), ([0, 1, 2], 2, []), ([4, 5, 6], 4, [4, 5, 6])],
+)
+def test_only_news_of_a_stream_are_asked_for(kept: list[int], known: int, news: list[int]) -> None:
+    asked: list[str] = []
+
+    class Query:
+        @property
+        def lastProgress(self) -> Any:
+            asked.append("last")
+            return SimpleNamespace(batchId=kept[-1]) if kept else None
+
+        @property
+        def recentProgress(self) -> list[Any]:
+            asked.append("all")
+            return [SimpleNamespace(batchId=number) for number in kept]
+
+    assert [each.batchId for each in news_of(cast("Any", Query()), known)] == news
+    assert asked == (["last", "all"] if len(news) > 1 else ["last"])
+
+
 def test_what_is_told_at_the_end() -> None:
     summary = LandSummary("q", 2_000_000, 3, 2, 40, 8.0, "/lake", removed=1)
     assert summary.exit_code == ExitCode.DONE
@@ -190,7 +213,7 @@ def test_what_is_told_at_the_end() -> None:
         "landed 2,000,000 rows in 3 batches and 8.0 s (250,000 rows/s) in /lake",
         "of these in quarantine: 2 (column `reason` tells why)",
         "marks of producers: 40",
-        "removed 1 directories that a query which is gone had left half done",
+        "removed 1 directories that killed runs had left half done",
     ]
     told = summary.to_json()
     assert (told["job"], told["rows"], told["quarantined"]) == ("land", 2_000_000, 2)
@@ -201,3 +224,12 @@ def test_a_local_path_is_completed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert complete("lake") == str(tmp_path / "lake")
     assert complete("file:/lake") == "/lake"
     assert complete("s3a://bucket/lake/") == "s3a://bucket/lake"
+
+
+def test_a_path_that_spark_would_take_for_one_of_its_default_file_system() -> None:
+    default = "hdfs://name:8020"
+    with pytest.raises(OptionError, match="write hdfs://name:8020/lake or file:///lake"):
+        complete("/lake", default)
+    # Without its scheme Spark would write to the default.
+    assert complete("file:/lake", default) == complete("file:///lake/", default) == "file:///lake"
+    assert complete("hdfs://name:8020/lake/", default) == "hdfs://name:8020/lake"

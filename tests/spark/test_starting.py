@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,11 @@ from aioproduce.spark.errors import CheckpointError, OptionError
 from aioproduce.spark.files import LocalFiles
 from aioproduce.spark.lake import CheckpointNote, Lander
 from aioproduce.spark.starting import Found, check_checkpoint, starting_offsets
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproduce.spark.lake import Offsets
 
 PARTITIONS = {"orders": (0, 1), "aioproduce.audit": (0,)}
 WANTED = CheckpointNote("lake-1", ("orders",), is_pattern=False, audit_topic="aioproduce.audit")
@@ -26,8 +32,9 @@ def found(
     note: CheckpointNote | None = WANTED,
     landers: tuple[Lander, ...] = (),
     alive: tuple[str, ...] = (),
+    planned: Mapping[str, Offsets] | None = None,
 ) -> Found:
-    return Found(state, note if state is not None else None, landers, alive)
+    return Found(state, note if state is not None else None, landers, alive, planned or {})
 
 
 @pytest.mark.parametrize("own", [-1, 2, 3])
@@ -95,6 +102,14 @@ def test_a_checkpoint_whose_topics_another_has_gone_on_with() -> None:
         check_checkpoint(found(checkpoint(), landers=(mine, other)), WANTED, "/c")
 
 
+def test_a_checkpoint_whose_topics_another_is_about_to_go_on_with() -> None:
+    # Restored, after another query was begun in its place and killed in its first batch.
+    mine, other = Lander("q", "/c", 3, {"orders": {0: 5}}), Lander("r", "/d", -1, {})
+    there = found(checkpoint(), landers=(mine, other), alive=("q", "r"), planned={"r": {"orders": {0: 6}}})
+    with pytest.raises(CheckpointError, match="further into this lake by another query"):
+        check_checkpoint(there, WANTED, "/c")
+
+
 def test_an_empty_lake_begins_with_the_first_offset() -> None:
     assert starting_offsets(found(), "lake", PARTITIONS, "/c") == "earliest"
     assert starting_offsets(found(), "latest", PARTITIONS, "/c") == "latest"
@@ -136,3 +151,62 @@ def test_neither_a_name_nor_offsets() -> None:
     with pytest.raises(OptionError, match="takes lake, earliest, latest, or offsets as") as raised:
         starting_offsets(found(), "newest", PARTITIONS, "/c")
     assert raised.value.option == "--starting-offsets"
+
+
+def test_a_checkpoint_without_a_batch_begins_as_a_new_one() -> None:
+    # Killed between Spark's `metadata` and its first batch: from then on "earliest" would land all of it once more.
+    there = found(checkpoint(planned=-1, committed=-1), landers=(OLD,))
+    check_checkpoint(there, WANTED, "/c")
+    told = starting_offsets(there, "lake", PARTITIONS, "/c")
+    assert json.loads(told) == {"orders": {"0": 100, "1": -2}, "aioproduce.audit": {"0": -2}}
+    assert starting_offsets(there, "latest", PARTITIONS, "/c") == "latest"
+    with pytest.raises(CheckpointError, match="would be landed once more"):
+        starting_offsets(there, "earliest", PARTITIONS, "/c")
+    with pytest.raises(CheckpointError, match="go on with that"):
+        starting_offsets(found(there.checkpoint, landers=(OLD,), alive=("q-old",)), "lake", PARTITIONS, "/c")
+
+
+def test_a_query_in_its_first_batch_is_not_overtaken() -> None:
+    # It has said who it is, and nothing is landed yet: what it has planned tells.
+    first = Lander("q-old", "/other", -1, {})
+    there = found(landers=(first,), alive=("q-old",), planned={"q-old": {"orders": {0: 5, 1: 5}}})
+    with pytest.raises(CheckpointError, match="orders is landed into this lake with the checkpoint /other"):
+        starting_offsets(there, "lake", PARTITIONS, "/c")
+    other = found(landers=(first,), alive=("q-old",), planned={"q-old": {"payments": {0: 5}}})
+    assert starting_offsets(other, "lake", PARTITIONS, "/c") == "earliest"
+
+
+@pytest.mark.parametrize("is_alive", [False, True])
+@pytest.mark.parametrize("topics", [None, ("orders", "payments", "aioproduce.audit")])
+def test_a_topic_that_another_query_has_landed_is_not_added(
+    topics: tuple[str, ...] | None, *, is_alive: bool
+) -> None:
+    # Spark would begin it with its first offset.
+    mine = Lander("q", "/c", 3, {"orders": {0: 5}, "aioproduce.audit": {0: 1}})
+    other = Lander("q-old", "/gone", 7, {"payments": {0: 100}})
+    more = CheckpointNote("lake-1", ("orders", "payments"), is_pattern=False, audit_topic="aioproduce.audit")
+    there = found(checkpoint(), landers=(mine, other), alive=("q-old",) if is_alive else ())
+    with pytest.raises(
+        CheckpointError, match=r"payments is new to the checkpoint /c.*checkpoint /gone"
+    ) as raised:
+        check_checkpoint(there, more, "/c", topics)
+    assert raised.value.path == "/gone"
+    check_checkpoint(there, WANTED, "/c")
+
+
+def test_a_first_batch_goes_on_where_an_older_query_had_ended() -> None:
+    own = Lander("q", "/c", -1, {})
+    there = found(
+        checkpoint(planned=0, committed=-1),
+        landers=(OLD, own),
+        alive=("q",),
+        planned={"q": {"orders": {0: 200, 1: 9}, "aioproduce.audit": {0: 0}}},
+    )
+    check_checkpoint(there, WANTED, "/c")
+    further = found(
+        there.checkpoint,
+        landers=(Lander("q-old", "/gone", 9, {"orders": {0: 201}}), own),
+        planned=there.planned,
+    )
+    with pytest.raises(CheckpointError, match="further into this lake by another query"):
+        check_checkpoint(further, WANTED, "/c")

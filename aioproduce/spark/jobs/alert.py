@@ -31,7 +31,7 @@ from aioproduce.audit import DEFAULT_AUDIT_TOPIC, MarkError
 from aioproduce.audit.mark import Mark
 from aioproduce.spark.errors import OptionError, TopicError
 from aioproduce.spark.jobs.audit_passes import codes_of
-from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
+from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals, news_of
 from aioproduce.spark.jobs.ranges import Range, Ranges
 from aioproduce.spark.jobs.running import ExitCode, pairs_of
 from aioproduce.spark.jobs.selection import names_of
@@ -484,7 +484,7 @@ def _follow(query: StreamingQuery, args: argparse.Namespace) -> StreamTotals:
             has_ended = False
             while not has_ended:
                 has_ended = bool(query.awaitTermination(1))
-                for progress in query.recentProgress:
+                for progress in news_of(query, totals.batch):
                     totals.take(json.loads(progress.json))
                 if totals.batch >= 0:
                     line.show(totals.line())

@@ -11,32 +11,38 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC
 from aioproduce.spark.checkpoint import read_checkpoint
 from aioproduce.spark.errors import OptionError, TopicError
 from aioproduce.spark.files import files_of, is_local, join, local_path
-from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals
+from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals, news_of
 from aioproduce.spark.jobs.running import ExitCode, pairs_of
 from aioproduce.spark.lake import (
+    LOCK_NAME,
     CheckpointNote,
     lake_id,
     landers_of,
     read_note,
     remove_incomplete,
+    remove_staging,
     write_note,
 )
+from aioproduce.spark.lake_files import LandLock
 from aioproduce.spark.landing import SETTINGS as LANDING_SETTINGS
 from aioproduce.spark.landing import Landing
-from aioproduce.spark.layout import STATE_DIRECTORY, Table, read_table
+from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch, Table, read_table
 from aioproduce.spark.starting import Found, Start, check_checkpoint, starting_offsets
+from aioproduce.spark.store import Snapshot, Store, read_consistently
 from aioproduce.spark.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
@@ -44,6 +50,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from aioproduce.spark.files import Files
 
 HELP: Final = """Land topics of Kafka in a lake: Parquet files by topic, date and hour (UTC).
 
@@ -57,6 +65,9 @@ _POLL: Final = 1  # second; Spark's own call takes whole ones
 _CODECS: Final = ("zstd", "snappy", "lz4_raw", "gzip", "none")
 
 _FETCH: Final = {
+    # What a transaction took back is nobody's record, and its retry would be there beside it. Without transactions
+    # it changes nothing.
+    "kafka.isolation.level": "read_committed",
     # Records by the ten thousand, not by 500, and as much from each broker as a batch of that takes.
     "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": str(8 * 1024 * 1024),
@@ -79,7 +90,7 @@ class LandSummary:
         marks: Rows that went to the table of marks.
         seconds: From the start of the query to its end.
         lake: Where.
-        removed: Directories of a query that is gone, which had been left half done.
+        removed: Directories that killed runs had left half done.
     """
 
     query_id: str
@@ -108,7 +119,7 @@ class LandSummary:
         if self.marks:
             lines.append(f"marks of producers: {self.marks:,}")
         if self.removed:
-            lines.append(f"removed {self.removed} directories that a query which is gone had left half done")
+            lines.append(f"removed {self.removed} directories that killed runs had left half done")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -197,7 +208,7 @@ class Prepared:
         plan: What is landed, as the checkpoint will say it.
         source: The options of Spark's Kafka source.
         first_batch: The first that this run commits.
-        removed: Directories of a query that is gone, which had been left half done.
+        removed: Directories that killed runs had left half done.
     """
 
     lake: str
@@ -209,8 +220,16 @@ class Prepared:
 
 
 def run(args: argparse.Namespace, spark: SparkSession) -> LandSummary:
-    """Land until all that is there is landed, or for ever."""
-    prepared = prepare(args, spark)
+    """Land until all that is there is landed, or for ever.
+
+    Raises:
+        LandRunningError: another one does, with this checkpoint.
+    """
+    with contextlib.ExitStack() as held:
+        return _land(args, spark, prepare(args, spark, held))
+
+
+def _land(args: argparse.Namespace, spark: SparkSession, prepared: Prepared) -> LandSummary:
     records = spark.readStream.format("kafka").options(**prepared.source).load()
     parquet = {"parquet.compression.codec.zstd.level": str(args.zstd_level)}
     landing = Landing(
@@ -238,10 +257,16 @@ def run(args: argparse.Namespace, spark: SparkSession) -> LandSummary:
     )
 
 
-def prepare(args: argparse.Namespace, spark: SparkSession) -> Prepared:
+def prepare(args: argparse.Namespace, spark: SparkSession, held: contextlib.ExitStack) -> Prepared:
     """Check everything, and say in lake and checkpoint what is about to begin.
 
+    Args:
+        args: The job's.
+        spark: A session with the connector.
+        held: Has the checkpoint's lock from here on.
+
     Raises:
+        LandRunningError: another one lands with this checkpoint.
         OptionError: an argument is out of range.
         TopicError: a topic is missing, or the cluster does not answer.
         CheckpointError: the checkpoint is not for this, or offsets would be landed twice.
@@ -250,10 +275,12 @@ def prepare(args: argparse.Namespace, spark: SparkSession) -> Prepared:
     _check(args)
     kafka = {f"kafka.{key}": value for key, value in pairs_of(args.kafka, "--kafka").items()}
     kafka = {**_FETCH, **kafka, "kafka.bootstrap.servers": args.bootstrap_servers}
-    lake = complete(args.lake)
-    checkpoint = complete(args.checkpoint or join(lake, STATE_DIRECTORY, "checkpoint"))
+    default = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS") or "file:///"
+    lake = complete(args.lake, default)
+    checkpoint = complete(args.checkpoint or join(lake, STATE_DIRECTORY, "checkpoint"), default)
     cluster = _ask(args, spark, kafka)
     audit_topic = _audit_topic(args.audit_topic, cluster)
+    _lock(checkpoint, held)
     files = files_of(lake, spark)
     plan = CheckpointNote(
         lake=lake_id(lake, files),
@@ -262,12 +289,12 @@ def prepare(args: argparse.Namespace, spark: SparkSession) -> Prepared:
         audit_topic=audit_topic,
     )
     found = _find(lake, checkpoint, spark)
-    check_checkpoint(found, plan, checkpoint)
+    check_checkpoint(found, plan, checkpoint, cluster.partitions)
     starting = starting_offsets(found, args.starting_offsets, cluster.partitions, checkpoint)
-    removed = 0
-    if found.checkpoint is None:
-        gone = {each.query_id: each.batch for each in found.landers if each.query_id not in found.alive}
-        removed = len(remove_incomplete(lake, gone, files)) if gone else 0
+    if found.checkpoint is not None and not found.is_begun and starting != Start.LATEST:
+        # Where Spark was told to begin when it was started first, and ended before it had planned: it heeds that.
+        files_of(checkpoint, spark).delete(join(checkpoint, "sources"))
+    removed = remove_leftovers(lake, found, files)
     write_note(checkpoint, plan, files_of(checkpoint, spark))
     source = {
         **kafka,
@@ -286,9 +313,35 @@ def prepare(args: argparse.Namespace, spark: SparkSession) -> Prepared:
     return Prepared(lake, checkpoint, plan, source, first, removed)
 
 
-def complete(path: str) -> str:
-    """A local path from the root on, because a checkpoint is found again from elsewhere; others as they are."""
-    return str(local_path(path).absolute()) if is_local(path) else path.rstrip("/")
+def _lock(checkpoint: str, held: contextlib.ExitStack) -> None:
+    """Take the lock of a checkpoint that is local; others have none."""
+    if is_local(checkpoint):
+        folder = local_path(checkpoint)
+        folder.mkdir(parents=True, exist_ok=True)
+        held.enter_context(LandLock(folder / LOCK_NAME))
+
+
+def complete(path: str, default: str = "file:///") -> str:
+    """A local path from the root on, because a checkpoint is found again from elsewhere; others as they are.
+
+    Args:
+        path: As the user gave it.
+        default: Spark's default file system (`fs.defaultFS`): on it is what has no scheme.
+
+    Raises:
+        OptionError: the path has no scheme, and the default is not the local file system.
+    """
+    if not is_local(path):
+        return path.rstrip("/")
+    complete_path = str(local_path(path).absolute())
+    if is_local(default):
+        return complete_path
+    if not path.startswith("file:"):
+        raise OptionError(
+            f"{path} could be on this machine or on {default}, which is Spark's own for paths without a scheme:"
+            f" write {default.rstrip('/')}{complete_path} or file://{complete_path}"
+        )
+    return f"file://{complete_path}"
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -355,17 +408,42 @@ def _audit_topic(named: str | None, cluster: TopicPartitions) -> str | None:
 
 def _find(lake: str, checkpoint: str, spark: SparkSession) -> Found:
     landers = landers_of(lake, files_of(lake, spark))
+    own = read_checkpoint(checkpoint, spark)
+    found = {} if own is None else {own.query_id: own}
     alive = set()
     for lander in landers:
         state = read_checkpoint(lander.checkpoint, spark)
         if state is not None and state.query_id == lander.query_id:
             alive.add(lander.query_id)
+            found.setdefault(state.query_id, state)
     return Found(
-        checkpoint=read_checkpoint(checkpoint, spark),
+        checkpoint=own,
         note=read_note(checkpoint, files_of(checkpoint, spark)),
         landers=landers,
         alive=alive,
+        planned={
+            query_id: state.end_offsets(state.planned)
+            for query_id, state in found.items()
+            if state.planned >= 0
+        },
     )
+
+
+def remove_leftovers(lake: str, found: Found, files: Files) -> int:
+    """Remove what killed runs have left half done: of the own query; at its beginning of those that are gone."""
+    removed: list[str] = []
+    queries = set() if found.checkpoint is None else {found.checkpoint.query_id}
+    if not found.is_begun:
+        # The own one, too, where a power cut took what it had planned: none of its batches is done.
+        gone = {
+            each.query_id: each.batch
+            for each in found.landers
+            if each.query_id in queries or each.query_id not in found.alive
+        }
+        queries |= set(gone)
+        removed += remove_incomplete(lake, gone, files) if gone else []
+    removed += remove_staging(lake, queries, files) if queries else []
+    return len(removed)
 
 
 def _follow(query: StreamingQuery, *, is_quiet: bool) -> StreamTotals:
@@ -376,7 +454,7 @@ def _follow(query: StreamingQuery, *, is_quiet: bool) -> StreamTotals:
             has_ended = False
             while not has_ended:
                 has_ended = bool(query.awaitTermination(_POLL))
-                for progress in query.recentProgress:
+                for progress in news_of(query, totals.batch):
                     totals.take(json.loads(progress.json))
                 if totals.batch >= 0:
                     line.show(totals.line())
@@ -386,8 +464,21 @@ def _follow(query: StreamingQuery, *, is_quiet: bool) -> StreamTotals:
 
 
 def _count(table: Table, spark: SparkSession, lake: str, query_id: str, first: int) -> int:
-    """The rows of a table that this run wrote; Spark reads no more than the footers of the files."""
+    """The rows of a table that this run wrote, by the footers of its files; a compact may be at work beside it."""
+    if is_local(lake):
+        return read_consistently(Store(lake, table), lambda snapshot: rows_since(snapshot, query_id, first))
     batch = F.col("batch")
-    number = F.substring_index(batch, "-", -1).cast("int")
+    number = F.substring_index(batch, "-", -1).try_cast("int")
     rows = read_table(spark, lake, table)
     return rows.where(batch.startswith(f"{query_id}-")).where(number >= first).count()
+
+
+def rows_since(snapshot: Snapshot, query_id: str, first: int) -> int:
+    """The rows of a query's batches from a number on, of those that are not compacted yet."""
+    rows = 0
+    for batch in snapshot.batches:
+        landed = LandedBatch.parse(batch.name.removeprefix("batch="))
+        if landed is not None and landed.query_id == query_id and landed.number >= first:
+            folder = snapshot.root / batch.hour / batch.name
+            rows += sum(pq.read_metadata(folder / name).num_rows for name, _ in batch.files.files)
+    return rows

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import TextIO
 
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
 _EVERY: Final = 30.0
 
 
@@ -61,6 +64,17 @@ class ProgressLine:
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+def news_of(query: StreamingQuery, batch: int) -> list[StreamingQueryProgress]:
+    """The progress of the batches after one, to be asked every second.
+
+    Not simply `recentProgress`: that is a hundred of them, and dozens of calls into the JVM for each.
+    """
+    last = query.lastProgress
+    if last is None or last.batchId <= batch:
+        return []
+    return [last] if last.batchId == batch + 1 else list(query.recentProgress)
 
 
 @final
