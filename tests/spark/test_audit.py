@@ -25,6 +25,7 @@ from aioproduce.spark.jobs.audit_lake import DataFile, Unit, packed, units_of
 from aioproduce.spark.jobs.audit_passes import fingerprints, mixed
 from aioproduce.spark.jobs.audit_report import AuditReport, Status
 from aioproduce.spark.jobs.marks import MarkFold
+from aioproduce.spark.jobs.running import run_job
 from tests.spark.lake_making import Row, id_of, write_files
 
 few = st.lists(st.tuples(st.integers(0, 40), st.integers(-2, 8)), max_size=8)
@@ -336,6 +337,32 @@ def test_files_are_dealt_out_evenly_and_none_is_left_out() -> None:
     sizes = [sum(unit.file.size // unit.parts for unit in task) for task in tasks]
     assert max(sizes) < 2 * min(sizes)
     assert packed([Unit(files[1])], 8) == [[Unit(files[1])]]
+
+
+@pytest.mark.parametrize(
+    ("failed", "code"),
+    [pytest.param(None, 1, id="any-job"), pytest.param(2, 2, id="one-whose-1-is-a-finding")],
+)
+def test_a_bug_ends_with_the_code_of_a_failure(
+    capsys: pytest.CaptureFixture[str], failed: int | None, code: int
+) -> None:
+    """Not with Python's own 1, which of an audit says that records are lost."""
+
+    class Broken:
+        NEEDS_SPARK = False
+
+        def run(self, args: argparse.Namespace, spark: object) -> None:
+            raise KeyError("a bug")
+
+    broken: Any = Broken()
+    if failed is not None:
+        broken.FAILED_EXIT_CODE = failed
+    assert run_job("broken", broken, argparse.Namespace(traceback=False, json=False)) == code
+    told = capsys.readouterr()
+    assert told.err.startswith("Traceback")
+    assert told.err.rstrip().endswith("KeyError: 'a bug'")
+    assert told.out == ""
+    assert job.FAILED_EXIT_CODE == 2
 
 
 def test_a_small_lake_is_audited_without_a_jvm(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import signal
 import subprocess
@@ -26,7 +25,6 @@ from aioproduce.spark.jobs.running import (
     is_told,
     message_of,
     pairs_of,
-    run_job,
 )
 
 
@@ -93,31 +91,6 @@ def test_an_error_of_ours_in_a_callback_of_sparks_is_found_again() -> None:
     assert message_of(RuntimeError(text)) == "the checkpoint /c was deleted: start again"
     assert message_of(RuntimeError("a table\n=== Streaming Query ===\nplan")) == "a table"
     assert message_of(RuntimeError("a\n\nJVM stacktrace:\nb")) == "a"
-
-
-@pytest.mark.parametrize(
-    ("failed", "code"),
-    [pytest.param(None, 1, id="any-job"), pytest.param(2, 2, id="one-whose-1-is-a-finding")],
-)
-def test_a_bug_ends_with_the_code_of_a_failure(
-    capsys: pytest.CaptureFixture[str], failed: int | None, code: int
-) -> None:
-    """Not with Python's own 1, which of an audit says that records are lost."""
-
-    class Broken:
-        NEEDS_SPARK = False
-
-        def run(self, args: argparse.Namespace, spark: object) -> None:
-            raise KeyError("a bug")
-
-    job: Any = Broken()
-    if failed is not None:
-        job.FAILED_EXIT_CODE = failed
-    assert run_job("broken", job, argparse.Namespace(traceback=False, json=False)) == code
-    told = capsys.readouterr()
-    assert told.err.startswith("Traceback")
-    assert told.err.rstrip().endswith("KeyError: 'a bug'")
-    assert told.out == ""
 
 
 def test_bugs_are_not_told_as_errors() -> None:

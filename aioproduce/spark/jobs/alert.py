@@ -32,7 +32,7 @@ from aioproduce.audit.mark import Mark
 from aioproduce.spark.errors import OptionError, TopicError
 from aioproduce.spark.jobs.audit_passes import codes_of
 from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals, news_of
-from aioproduce.spark.jobs.ranges import Range, Ranges
+from aioproduce.spark.jobs.ranges import Ranges
 from aioproduce.spark.jobs.running import ExitCode, pairs_of
 from aioproduce.spark.jobs.selection import names_of
 from aioproduce.spark.jobs.watch import Alert, Kind, Patience, Watch
@@ -306,7 +306,7 @@ def ranges_of(rows: pa.Table, topics: Sequence[str] | None = None) -> pa.Table:
     )
 
 
-def _failed_of(mark: Mark) -> list[Range]:
+def _failed_of(mark: Mark) -> list[tuple[int, int]]:
     """The numbers that need not come: where a mark lists only the lowest, all that are above these."""
     if not mark.failed_more:
         return list(mark.failed)

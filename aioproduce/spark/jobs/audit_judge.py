@@ -358,10 +358,11 @@ def _tell(found: ProducerFinding, expected: Expectation | None) -> None:
 def _in_flight(expected: Expectation) -> int:
     """How many numbers were neither acknowledged nor listed as failed when the producer was last heard of.
 
-    At least those that failed and are not listed: what was acknowledged may lie beyond `next` in part.
+    An Auditor's heartbeat speaks of settled numbers alone, and counts as acknowledged some beyond them: these must
+    not be set off against those that failed and are not listed.
     """
     unsettled = expected.next - expected.acknowledged - count(expected.excused)
-    return max(0, unsettled, expected.excused_more)
+    return max(unsettled, expected.excused_more, 0)
 
 
 def _absent(name: bytes, expected: Expectation, scope: Scope) -> ProducerFinding:
