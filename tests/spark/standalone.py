@@ -180,12 +180,15 @@ class StandaloneCluster:
         self._spawner.shutdown()
 
     def state(self) -> dict[str, Any] | None:
-        """The master's own account of workers and applications; None while it does not answer."""
+        """The master's own account of workers and applications; None while it does not answer.
+
+        Its server answers before it knows this page, and then with another one.
+        """
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self._page}/json/", timeout=10) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
-        except (OSError, urllib.error.URLError):
+        except (OSError, urllib.error.URLError, json.JSONDecodeError):
             return None
 
     def alive_workers(self) -> int:
