@@ -33,6 +33,7 @@ from aioproduce.errors import (
     InvalidRecordError,
     MetadataTimeoutError,
     PartialSendError,
+    PartitionOutOfRangeError,
     ProducerError,
     ProducerFatalError,
 )
@@ -278,6 +279,8 @@ class TaskSending:
                 if isinstance(cause, MetadataTimeoutError):
                     self._missing[cause.topic] = cause
                     rows = self._without_missing(rows, dead)
+                elif isinstance(cause, PartitionOutOfRangeError):
+                    rows = self._without_partitions(rows, cause, dead)
             else:
                 accepted.append((rows, deliveries))
                 break
@@ -309,6 +312,27 @@ class TaskSending:
             if topic in self._missing:
                 self._refuse(rows, place, self._missing[topic], dead)
         return rows.take([place for place, topic in enumerate(named) if topic not in self._missing])
+
+    def _without_partitions(self, rows: Rows, known: PartitionOutOfRangeError, dead: list[DeadRow]) -> Rows:
+        """The rows whose partitions a topic has; the others are refused.
+
+        The producer asks the cluster for each of them whether there are more by now, which takes a second.
+        """
+        partitions = rows.column("partition")
+        is_beyond = pc.greater_equal(partitions, known.partition_count)
+        if self._topic is None:
+            is_beyond = pc.and_(is_beyond, pc.equal(rows.column("topic"), known.topic))
+        beyond = pc.fill_null(is_beyond, False).to_numpy(zero_copy_only=False)
+        for place in np.flatnonzero(beyond).tolist():
+            partition = partitions[place].as_py()
+            error = PartitionOutOfRangeError(
+                f"topic {known.topic!r} has {known.partition_count} partition(s), and no partition {partition}",
+                topic=known.topic,
+                partition=partition,
+                partition_count=known.partition_count,
+            )
+            self._refuse(rows, place, error, dead)
+        return rows.take(np.flatnonzero(~beyond).tolist())
 
     # -- acknowledgements ---
 

@@ -149,6 +149,40 @@ def test_a_partition_that_is_not_there_is_a_row_of_its_own() -> None:
         assert {record.value for record in found.records("t")} == {b"a", b"c"}
 
 
+def test_many_partitions_that_are_not_there_are_asked_for_once() -> None:
+    """Each asked for by itself takes a second, as the cluster is asked with a back-off: more than the write may take."""
+    names = ["t", "u", "u", None]
+    partitions = [row % 5 if row % 3 else None for row in range(60)]
+    topics = [names[row % 4] for row in range(60)]
+    batch = pa.record_batch(
+        {
+            "value": [b"v%d" % row for row in range(60)],
+            "topic": topics,
+            "partition": pa.array(partitions, pa.int32()),
+        }
+    )
+    bad = {
+        row
+        for row in range(60)
+        if topics[row] is None or (partitions[row] or 0) >= {"t": 2, "u": 4}[topics[row] or "u"]
+    }
+    with cluster(t=2, u=4, dead=1) as found:
+        options = options_for(
+            found,
+            topic=None,
+            on_error="dead_letter",
+            dead_letter_topic="dead",
+            kafka_request_timeout_ms="1000",
+            kafka_delivery_timeout_ms="12000",
+        )
+        report = write(options, [batch])
+        kept = {record.value for topic in "tu" for record in found.records(topic)}
+        told = {record.value: dict(record.headers) for record in found.records("dead")}
+    assert kept == {b"v%d" % row for row in range(60) if row not in bad}
+    assert report.dead_letters == len(bad) == len(told) > 20
+    assert b"no partition 4" in (told[b"v4"]["ap.dead.message"] or b"")
+
+
 def test_rows_that_shared_a_batch_with_a_bad_one_are_sent_again() -> None:
     with cluster(t=1) as found:
         found.faults.fail_produce(INVALID_RECORD, topic="t", record_errors=((3, "no good"), (5, "nor this")))
