@@ -89,6 +89,30 @@ def test_a_dead_letter_says_why_and_whence_and_is_cut() -> None:
     assert "ap.dead.cut" in dict(dead[1].headers)
 
 
+@pytest.mark.parametrize("is_by_broker", [False, True])
+def test_a_dead_letter_is_cut_where_it_alone_is_too_large(is_by_broker: bool) -> None:
+    """A row that has no topic, and with the headers of a dead letter takes more than a request or the topic may."""
+    batch = pa.record_batch({"value": [b"x" * 1900, b"ok"], "topic": pa.array([None, "t"])})
+    with cluster(t=1, dead=1) as found:
+        if is_by_broker:
+            found.faults.fail_produce(TOO_LARGE, topic="dead")
+        options = options_for(
+            found,
+            topic=None,
+            on_error="dead_letter",
+            dead_letter_topic="dead",
+            kafka_batch_size="1000",
+            kafka_max_request_size="100000" if is_by_broker else "2000",
+        )
+        report = write(options, [batch])
+        [record] = found.records("dead")
+    cut = dict(record.headers).get("ap.dead.cut")
+    assert (report.rows, report.dead_letters) == (1, 1)
+    assert (record.value, cut) == (
+        (b"x" * 1900, None) if is_by_broker else (b"x" * 1000, b"value: the first 1000 of 1900 bytes")
+    )
+
+
 def test_dropped_rows_are_counted_and_told_as_failed() -> None:
     with cluster(t=1) as found:
         batch = pa.record_batch(
@@ -150,7 +174,7 @@ def test_a_partition_that_is_not_there_is_a_row_of_its_own() -> None:
 
 
 def test_many_partitions_that_are_not_there_are_asked_for_once() -> None:
-    """Each asked for by itself takes a second, as the cluster is asked with a back-off: more than the write may take."""
+    """Each asked for by itself takes a second, for the back-off: more than the write may take."""
     names = ["t", "u", "u", None]
     partitions = [row % 5 if row % 3 else None for row in range(60)]
     topics = [names[row % 4] for row in range(60)]
