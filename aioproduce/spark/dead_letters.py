@@ -8,8 +8,8 @@ Invariants:
 1. A dead letter is acknowledged before its task ends; where it cannot be, the task fails.
 2. It carries the id of its row in `ap.dead.id`, never in `ap.id`: it is no record of the topic it was meant for,
    and an audit counts that row as failed.
-3. What was too large is cut to `KEPT_VALUE` and `KEPT_KEY` bytes, and `ap.dead.cut` says what is missing; so is what
-   is too large as a dead letter alone, for the headers that it gets, or since it was refused for something else.
+3. What was too large is cut to `KEPT_VALUE` and `KEPT_KEY` bytes, and `ap.dead.cut` says what is missing; so is
+   what is too large only as a dead letter, for the headers that it gets or since it was refused for something else.
 """
 
 from __future__ import annotations
