@@ -39,6 +39,7 @@ from aioproduce.errors import (
 )
 from aioproduce.spark.dead_letters import DeadLetters, DeadRow
 from aioproduce.spark.errors import RowError, WriteError
+from aioproduce.wire.error_codes import is_retriable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -343,14 +344,9 @@ class TaskSending:
             failed = await deliveries.failed()
             if not failed:
                 continue
-            blamed = {
-                error.topic_partition
-                for error in failed.values()
-                if isinstance(error, BrokerRejectedError) and error.record_index is not None
-            }
             blameless: list[int] = []
             for place, error in sorted(failed.items()):
-                if _is_blameless(error) and error.topic_partition in blamed:
+                if _is_blameless(error):
                     blameless.append(place)
                 else:
                     self._refuse(rows, place, error, dead)
@@ -395,11 +391,15 @@ class TaskSending:
 
 
 def _is_blameless(error: DeliveryError) -> bool:
-    """Whether a record that is not in the log can go there when it is sent again."""
+    """Whether the broker refused a record's batch for another record in it, so that it can be sent again.
+
+    Which one it was need not be known here: a Kafka batch holds rows of several Arrow batches.
+    """
     return (
         isinstance(error, BrokerRejectedError)
         and error.record_index is None
         and error.retriable
+        and not is_retriable(error.code)
         and not error.possibly_written
     )
 

@@ -216,6 +216,19 @@ def test_rows_that_shared_a_batch_with_a_bad_one_are_sent_again() -> None:
     assert (report.rows, report.dropped) == (8, 2)
 
 
+@pytest.mark.parametrize("batch_size", [5, 2])
+def test_rows_of_other_arrow_batches_that_shared_a_batch_with_a_bad_one_are_sent_again(
+    batch_size: int,
+) -> None:
+    with cluster(t=1) as found:
+        found.faults.fail_produce(INVALID_RECORD, topic="t", record_errors=((3, "no good"),))
+        options = options_for(found, on_error="drop", kafka_linger_ms="500")
+        report = write(options, rows(10, batch_size))
+        kept = by_value(found)
+    assert set(kept) == {b"row-%d" % row for row in range(10) if row != 3}
+    assert (report.rows, report.dropped) == (9, 1)
+
+
 def test_a_batch_that_the_broker_refuses_whole() -> None:
     with cluster(t=1, dead=1) as found:
         found.faults.fail_produce(INVALID_RECORD, topic="t")
