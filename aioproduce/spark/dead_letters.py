@@ -8,7 +8,8 @@ Invariants:
 1. A dead letter is acknowledged before its task ends; where it cannot be, the task fails.
 2. It carries the id of its row in `ap.dead.id`, never in `ap.id`: it is no record of the topic it was meant for,
    and an audit counts that row as failed.
-3. What was too large is cut to `KEPT_VALUE` and `KEPT_KEY` bytes, and `ap.dead.cut` says what is missing.
+3. What was too large is cut to `KEPT_VALUE` and `KEPT_KEY` bytes, and `ap.dead.cut` says what is missing; so is
+   what is too large only as a dead letter, for the headers that it gets or since it was refused for something else.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from aioproduce.spark.errors import WriteError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.producer import Producer
     from aioproduce.spark.ids import TaskIdentity
 
@@ -69,18 +71,26 @@ def is_too_large(error: ProducerError) -> bool:
 
 
 def dead_letter(
-    dead: DeadRow, identity: TaskIdentity, run: str
+    dead: DeadRow, identity: TaskIdentity, run: str, *, kept: int | None
 ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
-    """The key, the value and the headers of a row's dead letter."""
+    """The key, the value and the headers of a row's dead letter.
+
+    Args:
+        dead: The row.
+        identity: Of its task.
+        run: The query's id, or the write's.
+        kept: Bytes of the value to keep, and a quarter of that of the key; None for all.
+    """
     key, value, own = dead.key, dead.value, list(dead.headers)
     cut: list[str] = []
-    if is_too_large(dead.error):
-        if value is not None and len(value) > KEPT_VALUE:
-            cut.append(f"value: the first {KEPT_VALUE} of {len(value)} bytes")
-            value = value[:KEPT_VALUE]
-        if key is not None and len(key) > KEPT_KEY:
-            cut.append(f"key: the first {KEPT_KEY} of {len(key)} bytes")
-            key = key[:KEPT_KEY]
+    if kept is not None:
+        kept_key = min(KEPT_KEY, kept // 4)
+        if value is not None and len(value) > kept:
+            cut.append(f"value: the first {kept} of {len(value)} bytes")
+            value = value[:kept]
+        if key is not None and len(key) > kept_key:
+            cut.append(f"key: the first {kept_key} of {len(key)} bytes")
+            key = key[:kept_key]
         if own:
             cut.append(f"headers: none of {len(own)}")
             own = []
@@ -133,15 +143,29 @@ class DeadLetters:
             WriteError: one was not; `__cause__` says why.
         """
         try:
-            deliveries = []
-            for dead in rows:
-                key, value, headers = dead_letter(dead, self._identity, self._run)
-                deliveries.append(await self._producer.send(self._topic, value, key, headers=headers))
-            for delivery in deliveries:
-                await delivery
+            deliveries = [await self._queue(dead, is_cut=is_too_large(dead.error)) for dead in rows]
+            for dead, delivery in zip(rows, deliveries, strict=True):
+                try:
+                    await delivery
+                except BrokerRejectedError as error:
+                    if not is_too_large(error) or is_too_large(dead.error):
+                        raise
+                    await (await self._queue(dead, is_cut=True))
         except (ProducerError, DeliveryError) as error:
             raise WriteError(
                 f"dead-letter topic {self._topic!r} did not take a row of {self._identity}: {error}. Make the "
                 "topic, or see why it refuses; until then the write fails rather than lose rows",
                 partition=self._identity.partition_id,
             ) from error
+
+    async def _queue(self, dead: DeadRow, *, is_cut: bool) -> DeliveryFuture:
+        half = self._producer.config.max_request_size // 2
+        cuts = [*([] if is_cut else [None]), KEPT_VALUE, *([half] if half < KEPT_VALUE else [])]
+        for kept in cuts:
+            key, value, headers = dead_letter(dead, self._identity, self._run, kept=kept)
+            try:
+                return await self._producer.send(self._topic, value, key, headers=headers)
+            except RecordTooLargeError:
+                if kept == cuts[-1]:
+                    raise
+        raise AssertionError("the last cut returns or raises")

@@ -33,11 +33,13 @@ from aioproduce.errors import (
     InvalidRecordError,
     MetadataTimeoutError,
     PartialSendError,
+    PartitionOutOfRangeError,
     ProducerError,
     ProducerFatalError,
 )
 from aioproduce.spark.dead_letters import DeadLetters, DeadRow
 from aioproduce.spark.errors import RowError, WriteError
+from aioproduce.wire.error_codes import is_retriable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -278,6 +280,8 @@ class TaskSending:
                 if isinstance(cause, MetadataTimeoutError):
                     self._missing[cause.topic] = cause
                     rows = self._without_missing(rows, dead)
+                elif isinstance(cause, PartitionOutOfRangeError):
+                    rows = self._without_partitions(rows, cause, dead)
             else:
                 accepted.append((rows, deliveries))
                 break
@@ -310,6 +314,27 @@ class TaskSending:
                 self._refuse(rows, place, self._missing[topic], dead)
         return rows.take([place for place, topic in enumerate(named) if topic not in self._missing])
 
+    def _without_partitions(self, rows: Rows, known: PartitionOutOfRangeError, dead: list[DeadRow]) -> Rows:
+        """The rows whose partitions a topic has; the others are refused.
+
+        The producer asks the cluster for each of them whether there are more by now, which takes a second.
+        """
+        partitions = rows.column("partition")
+        is_beyond = pc.greater_equal(partitions, known.partition_count)
+        if self._topic is None:
+            is_beyond = pc.and_(is_beyond, pc.equal(rows.column("topic"), known.topic))
+        beyond = pc.fill_null(is_beyond, False).to_numpy(zero_copy_only=False)
+        for place in np.flatnonzero(beyond).tolist():
+            partition = partitions[place].as_py()
+            error = PartitionOutOfRangeError(
+                f"topic {known.topic!r} has {known.partition_count} partition(s), and no partition {partition}",
+                topic=known.topic,
+                partition=partition,
+                partition_count=known.partition_count,
+            )
+            self._refuse(rows, place, error, dead)
+        return rows.take(np.flatnonzero(~beyond).tolist())
+
     # -- acknowledgements ---
 
     async def _settle(self, accepted: list[tuple[Rows, Deliveries]], dead: list[DeadRow]) -> Rows | None:
@@ -319,14 +344,9 @@ class TaskSending:
             failed = await deliveries.failed()
             if not failed:
                 continue
-            blamed = {
-                error.topic_partition
-                for error in failed.values()
-                if isinstance(error, BrokerRejectedError) and error.record_index is not None
-            }
             blameless: list[int] = []
             for place, error in sorted(failed.items()):
-                if _is_blameless(error) and error.topic_partition in blamed:
+                if _is_blameless(error):
                     blameless.append(place)
                 else:
                     self._refuse(rows, place, error, dead)
@@ -371,11 +391,15 @@ class TaskSending:
 
 
 def _is_blameless(error: DeliveryError) -> bool:
-    """Whether a record that is not in the log can go there when it is sent again."""
+    """Whether the broker refused a record's batch for another record in it, so that it can be sent again.
+
+    Which one it was need not be known here: a Kafka batch holds rows of several Arrow batches.
+    """
     return (
         isinstance(error, BrokerRejectedError)
         and error.record_index is None
         and error.retriable
+        and not is_retriable(error.code)
         and not error.possibly_written
     )
 

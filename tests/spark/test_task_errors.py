@@ -89,6 +89,30 @@ def test_a_dead_letter_says_why_and_whence_and_is_cut() -> None:
     assert "ap.dead.cut" in dict(dead[1].headers)
 
 
+@pytest.mark.parametrize("is_by_broker", [False, True])
+def test_a_dead_letter_is_cut_where_it_alone_is_too_large(is_by_broker: bool) -> None:
+    """A row that has no topic, and with the headers of a dead letter takes more than a request or the topic may."""
+    batch = pa.record_batch({"value": [b"x" * 1900, b"ok"], "topic": pa.array([None, "t"])})
+    with cluster(t=1, dead=1) as found:
+        if is_by_broker:
+            found.faults.fail_produce(TOO_LARGE, topic="dead")
+        options = options_for(
+            found,
+            topic=None,
+            on_error="dead_letter",
+            dead_letter_topic="dead",
+            kafka_batch_size="1000",
+            kafka_max_request_size="100000" if is_by_broker else "2000",
+        )
+        report = write(options, [batch])
+        [record] = found.records("dead")
+    cut = dict(record.headers).get("ap.dead.cut")
+    assert (report.rows, report.dead_letters) == (1, 1)
+    assert (record.value, cut) == (
+        (b"x" * 1900, None) if is_by_broker else (b"x" * 1000, b"value: the first 1000 of 1900 bytes")
+    )
+
+
 def test_dropped_rows_are_counted_and_told_as_failed() -> None:
     with cluster(t=1) as found:
         batch = pa.record_batch(
@@ -149,6 +173,40 @@ def test_a_partition_that_is_not_there_is_a_row_of_its_own() -> None:
         assert {record.value for record in found.records("t")} == {b"a", b"c"}
 
 
+def test_many_partitions_that_are_not_there_are_asked_for_once() -> None:
+    """Each asked for by itself takes a second, for the back-off: more than the write may take."""
+    names = ["t", "u", "u", None]
+    partitions = [row % 5 if row % 3 else None for row in range(60)]
+    topics = [names[row % 4] for row in range(60)]
+    batch = pa.record_batch(
+        {
+            "value": [b"v%d" % row for row in range(60)],
+            "topic": topics,
+            "partition": pa.array(partitions, pa.int32()),
+        }
+    )
+    bad = {
+        row
+        for row in range(60)
+        if topics[row] is None or (partitions[row] or 0) >= {"t": 2, "u": 4}[topics[row] or "u"]
+    }
+    with cluster(t=2, u=4, dead=1) as found:
+        options = options_for(
+            found,
+            topic=None,
+            on_error="dead_letter",
+            dead_letter_topic="dead",
+            kafka_request_timeout_ms="1000",
+            kafka_delivery_timeout_ms="12000",
+        )
+        report = write(options, [batch])
+        kept = {record.value for topic in "tu" for record in found.records(topic)}
+        told = {record.value: dict(record.headers) for record in found.records("dead")}
+    assert kept == {b"v%d" % row for row in range(60) if row not in bad}
+    assert report.dead_letters == len(bad) == len(told) > 20
+    assert b"no partition 4" in (told[b"v4"]["ap.dead.message"] or b"")
+
+
 def test_rows_that_shared_a_batch_with_a_bad_one_are_sent_again() -> None:
     with cluster(t=1) as found:
         found.faults.fail_produce(INVALID_RECORD, topic="t", record_errors=((3, "no good"), (5, "nor this")))
@@ -156,6 +214,19 @@ def test_rows_that_shared_a_batch_with_a_bad_one_are_sent_again() -> None:
         kept = by_value(found)
     assert set(kept) == {b"row-%d" % row for row in range(10) if row not in (3, 5)}
     assert (report.rows, report.dropped) == (8, 2)
+
+
+@pytest.mark.parametrize("batch_size", [5, 2])
+def test_rows_of_other_arrow_batches_that_shared_a_batch_with_a_bad_one_are_sent_again(
+    batch_size: int,
+) -> None:
+    with cluster(t=1) as found:
+        found.faults.fail_produce(INVALID_RECORD, topic="t", record_errors=((3, "no good"),))
+        options = options_for(found, on_error="drop", kafka_linger_ms="500")
+        report = write(options, rows(10, batch_size))
+        kept = by_value(found)
+    assert set(kept) == {b"row-%d" % row for row in range(10) if row != 3}
+    assert (report.rows, report.dropped) == (9, 1)
 
 
 def test_a_batch_that_the_broker_refuses_whole() -> None:
