@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -205,3 +206,42 @@ def test_errors_as_a_user_sees_them(
         ).save()
     [line] = lines_of(path)
     assert (line["outcome"], line["tasks"], line["failed_tasks"]) == ("aborted", 0, 1)
+
+
+def test_writes_within_foreach_batch_are_told_apart_and_a_replay_bears_the_same_ids(
+    spark: SparkSession, kafka1: KafkaCluster, topic_name: str, tmp_path: Path
+) -> None:
+    topics = [kafka1.create_topic(topic_name), kafka1.create_topic(f"{topic_name}-copy")]
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    spark.range(0, 100, 1, 1).selectExpr("concat('a-', id) AS value").write.text(str(source))
+
+    def both(rows: DataFrame, number: int) -> None:
+        for topic in topics:
+            rows.write.format("aioproduce").mode("append").options(**options(kafka1, topic)).save()
+
+    for _ in range(2):
+        rows = spark.readStream.schema("value string").text(str(source))
+        query = rows.writeStream.foreachBatch(both).option("checkpointLocation", str(checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+        (checkpoint / "commits" / "0").unlink()
+        (checkpoint / "commits" / ".0.crc").unlink()
+
+    query_id = json.loads((checkpoint / "metadata").read_text())["id"]
+    for topic in topics:
+        found = read_back(spark, kafka1, topic)
+        ids = Counter(map(stamp_of, found))
+        assert ids == {(task_id(f"{query_id}\n{topic}", 0, 0), number): 2 for number in range(100)}
+
+
+def test_a_write_from_a_thread_of_its_own(spark: SparkSession, kafka1: KafkaCluster, topic_name: str) -> None:
+    # Spark looks sinks in Python up in the session that is active in the thread (DataSource.lookupDataSource).
+    kafka1.create_topic(topic_name)
+
+    def load() -> None:
+        spark.createDataFrame([], "a int")  # makes the session active in this thread: pyspark/sql/session.py
+        rows = spark.range(10).selectExpr("CAST(id AS STRING) AS value")
+        rows.write.format("aioproduce").mode("append").options(**options(kafka1, topic_name)).save()
+
+    with ThreadPoolExecutor(1) as pool:  # from concurrent.futures
+        pool.submit(load).result()
+    assert len(read_back(spark, kafka1, topic_name)) == 10
