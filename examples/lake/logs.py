@@ -25,7 +25,7 @@ def session() -> SparkSession:
         .config("spark.driver.memory", "512m")
         .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .config("spark.pyspark.python", sys.executable)
-        # The sink keeps its rate from one Arrow batch to the next.
+        # A tenth of Spark's own: the load is small, and is to be under way for a while.
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", 1_000)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.ui.enabled", "false")
