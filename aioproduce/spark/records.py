@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 _HEADER: Final = "_stamp_header"
 _FIRST: Final = "1970-01-01 00:00:00 UTC"
 _LAST: Final = "9999-12-31 23:59:59 UTC"
+_DAY: Final = 86_400  # seconds
+_HOUR: Final = 3_600
 
 MARK_SCHEMA: Final = (
     "version int, kind string, producer_id string, next bigint, acknowledged bigint, failed array<array<bigint>>,"
@@ -128,12 +130,13 @@ def with_partitions(records: DataFrame, batch: str) -> DataFrame:
         records: The rows of `with_table`.
         batch: The value of the partition column `batch`.
     """
-    moment = F.when(_is_in_time(), F.col("timestamp")).otherwise(F.lit(_FIRST).cast("timestamp"))
+    date, hour = _date_and_hour()
     directories = {
         "table": F.col("table"),
-        "topic": F.col("topic"),
-        "date": F.to_date(moment),
-        "hour": hour_name(F.hour(moment)),
+        # Spark's writer makes another row of each one that could have a null here: a twelfth of the landing's work.
+        "topic": F.coalesce("topic", F.lit("")),
+        "date": date,
+        "hour": F.coalesce(hour, F.lit("00")),
         "batch": F.lit(batch),
     }
     renamed = {"timestamp_type": F.col("timestampType")}
@@ -141,10 +144,17 @@ def with_partitions(records: DataFrame, batch: str) -> DataFrame:
     return records.select(*columns, *(directories[name].alias(name) for name in PARTITION_COLUMNS))
 
 
-def hour_name(hour: Column) -> Column:
-    """An hour as the directory's name has it, `07`."""
+def _date_and_hour() -> tuple[Column, Column]:
+    """Of the record's timestamp, in UTC; of what is not in time those of the first moment of 1970.
+
+    By whole numbers: `to_date` and `hour` ask the calendar and the time zone for each row.
+    """
+    seconds = F.when(_is_in_time(), F.unix_seconds("timestamp")).otherwise(F.lit(0).cast("bigint"))
+    # `/` would ask a float.
+    days, hours = (F.call_function("div", seconds, F.lit(length)) for length in (_DAY, _HOUR))
     # A constant of 24 names: four times as fast as formatting a number.
-    return F.get(F.array(*(F.lit(f"{number:02d}") for number in range(24))), hour)
+    names = F.array(*(F.lit(f"{number:02d}") for number in range(24)))
+    return F.date_from_unix_date(days.cast("int")), F.get(names, (hours % 24).cast("int"))
 
 
 def marks_of(records: DataFrame) -> DataFrame:

@@ -120,6 +120,25 @@ def test_where_a_row_is_put(spark: SparkSession) -> None:
     assert [row.table for row in landed(spark, [{"topic": "marks"}], None)] == ["data"]
 
 
+def test_every_hour_is_that_of_the_calendar(spark: SparkSession) -> None:
+    days = ("1970-01-01", "2000-02-29", "2026-12-31", "2100-03-01", "9999-12-31")
+    moments = [
+        datetime.datetime.fromisoformat(f"{day}T{hour:02d}:{minute}")
+        for day in days
+        for hour in range(24)
+        for minute in ("00:00", "59:58.999999")
+    ]
+    rows = landed(spark, [{"timestamp": moment} for moment in moments])
+    assert [(row.date, row.hour) for row in rows] == [(each.date(), f"{each:%H}") for each in moments]
+
+
+def test_no_directory_has_a_name_that_could_be_null(spark: SparkSession) -> None:
+    frame = records.with_table(records.with_ids(kafka_rows(spark, [{}])), None)
+    columns = records.with_partitions(frame, "b-0").schema
+    # Spark's writer would make another row of each one, to write a name for null.
+    assert {name for name in PARTITION_COLUMNS if columns[name].nullable} <= {"date"}
+
+
 def test_a_checksum_is_of_key_and_value(spark: SparkSession) -> None:
     contents = [
         (b"a", b"b"),
