@@ -37,7 +37,7 @@ def test_medians_and_percentiles() -> None:
 
 
 def test_what_is_asked_is_told_as_met_or_missed() -> None:
-    told = targets(figures(runs()))
+    told = targets(runs())
     values = {what: value for what, value, _, _ in told}
     assert values["rows/s of the tuned sink at its own work"] == pytest.approx(1.25)
     assert values["goal: rows/s of the default sink"] == pytest.approx(2.5)
@@ -45,3 +45,14 @@ def test_what_is_asked_is_told_as_met_or_missed() -> None:
     assert values["stamping: more CPU"] == pytest.approx(0.25)
     missed = [what for what, _, _, is_met in told if not is_met]
     assert missed == ["stamping: fewer rows/s", "stamping: more CPU"]
+
+
+def test_a_ratio_is_the_median_of_the_rounds() -> None:
+    """The machine is half as fast in the second round, and the third one is of no use."""
+    rounds = {TUNED_NONE: (3.0, 6.0, 3.0), OWN_WORK: (1.0, 2.0, 9.0)}
+    found = [
+        Run(name, 1_000_000, seconds, 1.0, 1, is_small=False)
+        for name, taken in rounds.items()
+        for seconds in taken
+    ]
+    assert targets(found) == [("rows/s of the tuned sink at its own work", 3.0, "at least 1.0", True)]
