@@ -59,7 +59,7 @@ def find_or_install() -> KafkaInstall:
     Raises:
         KafkaUnavailableError: Java or Maven is missing or too old, or Maven could not fetch the jars.
     """
-    java = _find_java()
+    java = find_java()
     version, folder = _find_or_download(POM, "kafka")
     return KafkaInstall(java=java, libs=folder, version=version)
 
@@ -71,7 +71,7 @@ def find_or_install_connector() -> tuple[Path, ...]:
     Raises:
         KafkaUnavailableError: Java or Maven is missing or too old, or Maven could not fetch the jars.
     """
-    _find_java()
+    find_java()
     _, folder = _find_or_download(CONNECTOR_POM, "spark")
     return tuple(sorted(folder.glob("*.jar")))
 
@@ -82,7 +82,7 @@ def _find_or_download(pom: Path, product: str) -> tuple[str, Path]:
     match = re.search(rf"<{product}\.version>(.+?)</{product}\.version>", text)
     if match is None:
         raise RuntimeError(f"{pom} names no <{product}.version>")
-    folder = _cache_folder() / f"{product}-{match[1]}"
+    folder = cache_folder() / f"{product}-{match[1]}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     with open(folder.parent / f"{folder.name}.lock", "w") as lock:
@@ -92,13 +92,18 @@ def _find_or_download(pom: Path, product: str) -> tuple[str, Path]:
     return match[1], folder / "libs"
 
 
-def _cache_folder() -> Path:
+def cache_folder() -> Path:
     """The XDG cache: the specification says that a relative path in the variable is to be ignored."""
     configured = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (configured if configured.is_absolute() else Path.home() / ".cache") / "aioproduce"
 
 
-def _find_java() -> str:
+def find_java() -> str:
+    """The Java that the tests run.
+
+    Raises:
+        KafkaUnavailableError: it is missing or too old.
+    """
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     if java is None:

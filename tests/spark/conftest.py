@@ -31,6 +31,7 @@ from tests.integration.conftest import (  # noqa: F401  (fixtures and the logs o
     topic_name,
 )
 from tests.kafka_install import KafkaUnavailableError, find_or_install_connector
+from tests.spark.jvm_archive import FLAGS, java_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 
-JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+JVM_FLAGS = f"{FLAGS} -XX:-UsePerfData"
 """It starts in two thirds of the time; a test's JVM does not live for as long as the better compiler takes."""
 
 JVM_END_TIMEOUT = 60.0
@@ -52,6 +53,7 @@ def spark_environment() -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(paths),
         "SPARK_LOCAL_IP": "127.0.0.1",
+        **java_options(),
     }
 
 

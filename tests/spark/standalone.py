@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,7 @@ import pyspark
 
 from tests.kafka_node import free_ports
 from tests.processes import children, command_of, kill_family
+from tests.spark.jvm_archive import java_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +47,11 @@ STOP_TIMEOUT = 30.0
 POLL_INTERVAL = 0.1
 
 # The C1 compiler alone and the serial collector, as for every JVM of the tests: two cores are shared by all.
+TASK = re.compile(r"INFO Executor: (Running|Finished) task (\d+)\.")
+# As Spark's own launcher has it: an archive of classes is for one order of jars (`jvm_archive`).
+CLASSPATH = os.pathsep.join(
+    map(str, (SPARK_HOME / "conf", *SPARK_HOME.glob("jars/slf4j-api-*.jar"), SPARK_HOME / "jars" / "*"))
+)
 JVM_FLAGS = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 EXECUTOR_JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -206,6 +213,17 @@ class StandaloneCluster:
                 ]
         return found
 
+    def running_tasks(self) -> dict[str, set[int]]:
+        """The partitions of the tasks that run, by worker, as its executors' logs tell of the last application."""
+        found: dict[str, set[int]] = {}
+        for name in self.executors():
+            applications = sorted(self._directory.glob(f"{name.replace('worker', 'work')}/app-*"))
+            found[name] = set()
+            for log in applications[-1].glob("*/stderr") if applications else ():
+                for word, partition in TASK.findall(log.read_text(errors="replace")):
+                    (found[name].add if word == "Running" else found[name].discard)(int(partition))
+        return found
+
     def kill_executor(self, worker: str) -> int:
         """SIGKILL the executor of a worker, by its pid; the worker will start another one.
 
@@ -298,11 +316,12 @@ class StandaloneCluster:
             "SPARK_SCALA_VERSION": SCALA_VERSION,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._directory),
+            **java_options(),
         }
 
     def _spawn(self, name: str, class_name: str, *arguments: str) -> None:
         opened = [word for module in MODULES for word in ("--add-opens", f"{module}=ALL-UNNAMED")]
-        command = [self._java, *JVM_FLAGS, *opened, "-cp", f"{SPARK_HOME}/jars/*", class_name, *arguments]
+        command = [self._java, *JVM_FLAGS, *opened, "-cp", CLASSPATH, class_name, *arguments]
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "KILL", *command]
 

@@ -8,11 +8,15 @@ from pyspark.sql import SparkSession
 
 from tests.spark.fault_world import SLOW, options
 
+WRITE = "standalone"
+TASKS = 2
+"""Of two cores, which Spark cuts the few small files into."""
+
 
 def main(source: str, servers: str, topic: str) -> None:
     spark = SparkSession.builder.getOrCreate()
     rows = spark.read.text(source)
-    given = options(servers, topic, write_id="standalone", rate_limit_records=SLOW)
+    given = options(servers, topic, write_id=WRITE, rate_limit_records=SLOW)
     rows.write.format("aioproduce").mode("append").options(**given).save()
     spark.stop()
 

@@ -21,6 +21,7 @@ from tests.kafka_tools import KafkaTools
 from tests.processes import family, is_alive
 from tests.spark.conftest import ROOT
 from tests.spark.fault_world import wait_until
+from tests.spark.jvm_archive import java_options
 
 TIMEOUT = 280.0
 
@@ -50,7 +51,7 @@ def example(
     return subprocess.Popen(
         [sys.executable, *program, "--folder", str(folder), *options],
         cwd=ROOT,
-        env=os.environ | {"COLUMNS": "160"},
+        env=os.environ | {"COLUMNS": "160"} | java_options(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproduce.spark import submit
+from aioproduce.spark.ids import TASK_ID_SIZE, task_id
 from examples.lake import orders
 from examples.lake.sources import write_orders
 from tests.kafka_install import find_or_install
@@ -25,9 +26,11 @@ from tests.spark.fault_world import (
     make_marks_topic,
     read_back,
     wait_for_records,
+    wait_until,
     write_input,
 )
 from tests.spark.standalone import StandaloneCluster
+from tests.spark.standalone_write import TASKS, WRITE
 
 if TYPE_CHECKING:
     from tests.kafka_cluster import KafkaCluster
@@ -108,9 +111,23 @@ def test_an_executor_is_lost(
         *(str(source), kafka1.bootstrap_servers, topic),
         settings={ARROW_BATCH: BATCH_ROWS},
     )
+
+    def midway() -> list[str]:
+        """The workers with a task that has sent some rows and has most of them to send."""
+        sent = Counter(
+            record.stamp[:TASK_ID_SIZE] for record in read_back(kafka1.bootstrap_servers, topic, PARTITIONS)
+        )
+        half = ROWS // TASKS // 2
+        return [
+            worker
+            for worker, partitions in standalone.running_tasks().items()
+            if any(0 < sent[task_id(WRITE, 0, partition)] < half for partition in partitions)
+        ]
+
     with standalone.running(command) as application:
-        wait_for_records(kafka1, topic, ROWS // 10, application.check)
-        standalone.kill_executor(next(name for name, pids in standalone.executors().items() if pids))
+        wait_for_records(kafka1, topic, 1, application.check)
+        wait_until("an executor in the midst of its rows", lambda: bool(midway()))
+        standalone.kill_executor(midway()[0])
         ended = application.wait(JOB_TIMEOUT)
 
     assert ended.code == 0, ended.err[-5000:] + standalone.logs()

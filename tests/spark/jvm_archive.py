@@ -1,0 +1,129 @@
+"""Spark's classes as a JVM has them in memory, in a file: with it a JVM of the tests starts in half of the time.
+
+``python -m tests.spark.jvm_archive`` makes the file, once on a machine (``make test`` does, before pytest); the
+tests use it where it is there. It is class data sharing of the JVM's own (JEP 350): what a small program of Spark's
+has loaded is written down at its end, and mapped by every later JVM with the same classes.
+
+1. Nothing depends on it: the JVM checks the file against its own version and against the jars on its class path,
+   and goes on without it where they differ, as those of Kafka's brokers do.
+2. The file is whole or absent: it is made under another name, under a lock, and renamed.
+3. Its name is of what it was made from: the Java, the PySpark, and where that lies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.kafka_install import KafkaUnavailableError, cache_folder, find_java
+
+FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+MAKE_TIMEOUT = 300.0
+
+
+def java_options() -> dict[str, str]:
+    """What the environment of a JVM must say to have the archive; nothing where there is none."""
+    archive = _archive()
+    if archive is None or not archive.is_file():
+        return {}
+    # Of one that does not fit nobody needs to hear: the brokers' classes are others.
+    return {"JDK_JAVA_OPTIONS": f'-XX:SharedArchiveFile="{archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'}
+
+
+@functools.cache
+def _archive() -> Path | None:
+    """Where it is, or would be; None where Java or PySpark is missing."""
+    try:
+        java = find_java()
+        import pyspark
+    except (KafkaUnavailableError, ImportError):
+        return None
+    about = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    made_from = "\n".join((java, about, pyspark.__version__, str(Path(pyspark.__file__).parent)))
+    name = hashlib.sha256(made_from.encode()).hexdigest()[:16]
+    return cache_folder() / f"spark-classes-{name}.jsa"
+
+
+def make(archive: Path) -> None:
+    """Make it, unless it is there.
+
+    Raises:
+        RuntimeError: the program failed, or took minutes.
+    """
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with open(archive.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if archive.is_file():
+            return
+        partial = archive.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory() as scratch:
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.spark.jvm_archive", str(partial), scratch],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+                text=True,
+                check=False,
+                timeout=MAKE_TIMEOUT,
+            )
+        if done.returncode != 0 or not partial.is_file():
+            raise RuntimeError(f"no archive of Spark's classes was made:\n{done.stdout[-3000:]}")
+        partial.rename(archive)
+
+
+def load_classes(archive: Path, scratch: Path) -> None:
+    """A little of everything that the tests let Spark do, in a JVM that writes the archive at its end."""
+    from pyspark.sql import DataFrame, SparkSession
+
+    spark = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.memory", "768m")
+        .config("spark.driver.extraJavaOptions", f"{FLAGS} -Xlog:cds=off -XX:ArchiveClassesAtExit={archive}")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .config("spark.ui.enabled", "false")
+        .getOrCreate()
+    )
+    rows = spark.range(1000).selectExpr("id % 7 AS hour", "id", "cast(id AS string) AS value")
+    rows.write.partitionBy("hour").parquet(str(scratch / "table"))
+    rows.groupBy("hour").count().join(rows.select("hour").distinct(), "hour").orderBy("hour").collect()
+    rows.select("value").write.text(str(scratch / "lines"))
+
+    def again(some: DataFrame, number: int) -> None:
+        some.write.mode("overwrite").parquet(str(scratch / f"batch-{number}"))
+
+    lines = spark.readStream.text(str(scratch / "lines"))
+    query = lines.mapInArrow(lambda batches: batches, "value string").writeStream.foreachBatch(again)
+    query.option("checkpointLocation", str(scratch / "checkpoint")).trigger(
+        availableNow=True
+    ).start().awaitTermination()
+    assert spark.read.parquet(str(scratch / "batch-0")).count() == 1000
+    spark.stop()
+
+
+def main(arguments: list[str]) -> int:
+    """Make the archive, and say where it is; without Java or PySpark there is nothing to be made."""
+    if arguments:
+        archive, scratch = map(Path, arguments)
+        load_classes(archive, scratch)
+        return 0
+    if (place := _archive()) is None:
+        return 0
+    make(place)
+    print(f"Spark's classes for the JVMs of the tests: {place}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
