@@ -176,12 +176,16 @@ def _thousands(axes: Any, name: str) -> None:
 
 
 def _mark(axes: Any, told: Told) -> None:
-    """The events, and a number for each, as in the table."""
-    for event in told.events:
+    """The events, with their names beside each other where they come together."""
+    width = max((sample.at for sample in told.samples), default=0.0) / 60  # of a line of small letters
+    free = 0.0
+    for event in sorted(told.events, key=lambda event: event.at):
         axes.axvline(event.at, color=RED, linewidth=0.8, linestyle=(0, (4, 3)))
+        place = max(event.at, free)
+        free = place + width
         axes.annotate(
             event.name,
-            (event.at, 1.0),
+            (place, 1.0),
             xycoords=("data", "axes fraction"),
             xytext=(2, -2),
             textcoords="offset points",
