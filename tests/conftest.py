@@ -73,12 +73,13 @@ def pytest_report_header() -> str:
     return f"aioproduce._native: {'interpreted (AIOPRODUCE_PURE=1)' if IS_PURE else 'as built'}"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test that asks for a real-Kafka fixture or Spark, so that ``-m 'not kafka'`` can be relied on.
 
     And say which tests run in one process where there are several (``pytest -n 2 --dist loadgroup``): those with
     Spark, which share its JVM, those with a real Kafka, which share its brokers, and those of each file in
-    ``TOGETHER``.
+    ``TOGETHER``. First of all, since pytest-xdist reads the groups in the same hook, and before a conftest's.
     """
     for item in items:
         folder = item.path.parent.name
@@ -89,11 +90,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             group = "kafka"
         if fixtures & SPARK_FIXTURES:
             item.add_marker("spark")
+        if item.get_closest_marker("spark") or (folder == "spark" and group == "kafka"):
             group = "spark"
         if group:
-            item.add_marker(
-                pytest.mark.xdist_group("spark" if group == "kafka" and folder == "spark" else group)
-            )
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(wrapper=True)

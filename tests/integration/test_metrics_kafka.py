@@ -20,6 +20,8 @@ LINE: Final = re.compile(r"^([\w-]+):([\w-]+):\{(.*)\}\s*: (.*)$")
 
 RECORDS: Final = 500
 SIZE: Final = 100
+BATCH_SIZE: Final = 16_384
+"""Bytes: the default of `batch.size`."""
 
 Metrics = dict[tuple[str, str, frozenset[str]], str]
 """(group, name, names of its tags) -> value; of several topics or brokers any."""
@@ -66,7 +68,6 @@ async def test_all_of_javas_names_are_ours_and_what_both_count_is_equal(
         ("producer-metrics", "record-retry-total", me),
         ("producer-metrics", "batch-split-total", me),
         ("producer-metrics", "buffer-total-bytes", me),
-        ("producer-metrics", "buffer-available-bytes", me),
         ("producer-metrics", "compression-rate-avg", me),
         ("producer-metrics", "requests-in-flight", me),
         ("producer-metrics", "txn-init-time-ns-total", me),
@@ -78,4 +79,10 @@ async def test_all_of_javas_names_are_ours_and_what_both_count_is_equal(
         ("producer-topic-metrics", "compression-rate", of_topic),
     ):
         assert float(java[group, name, tags]) == ours[group, name, tags], name
+
+    # Java's `flush()` ends before the last batch's buffer is given back: there it may be missing still.
+    available = ("producer-metrics", "buffer-available-bytes", me)
+    total = float(ours["producer-metrics", "buffer-total-bytes", me])
+    assert ours[available] == total
+    assert float(java[available]) in {total, total - BATCH_SIZE}
     assert ours["producer-topic-metrics", "record-send-total", of_topic] == RECORDS

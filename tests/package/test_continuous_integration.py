@@ -1,25 +1,39 @@
-"""What ``.ci/run`` relies on: a real-Kafka test that is skipped is seen, and in CI it is a failure.
+"""What ``.ci/run`` relies on: a skipped real-Kafka test is seen, in CI it is a failure; groups stay together.
 
-Each case is a pytest of its own on one test of ``tests/integration``, with a Java that does not exist.
+Each case is a pytest of its own: on one test of ``tests/integration``, with a Java that does not exist; and on a
+file that one process is to run.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 REAL_KAFKA_TEST = "tests/integration/test_harness.py::test_an_empty_topic_is_read_as_nothing"
+ONE_GROUP = "tests/faults/test_verdict.py"
 
 
 def run_without_java(*options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AIOPRODUCE_")}
+    return run(
+        *options,
+        REAL_KAFKA_TEST,
+        JAVA_HOME=str(REPOSITORY / "no-java-here"),
+        **environment,
+    )
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Another pytest, which does not inherit what this one was told."""
+    told = ("AIOPRODUCE_", "PYTEST_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(told)}
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, REAL_KAFKA_TEST],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=REPOSITORY,
-        env={**inherited, "JAVA_HOME": str(REPOSITORY / "no-java-here"), **environment},
+        env={**inherited, **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -47,3 +61,13 @@ def test_a_real_kafka_fixture_marks_its_test() -> None:
     answer = run_without_java("-m", "not kafka")
 
     assert "1 deselected" in answer.stdout
+
+
+def test_one_process_runs_a_group() -> None:
+    """Otherwise each of two starts all brokers and a Spark of its own, and nothing says so."""
+    answer = run("-n", "2", "--dist", "loadgroup", "-v", ONE_GROUP)
+
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    ran = re.findall(r"\[(gw\d)\].* PASSED", answer.stdout)
+    assert len(ran) > 10
+    assert len(set(ran)) == 1

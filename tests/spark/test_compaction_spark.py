@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = pytest.mark.spark
 
 ROWS = f"""
     SELECT encode('k' || id, 'UTF-8') key, IF(id % 5 = 0, NULL, encode('v' || id, 'UTF-8')) value,
