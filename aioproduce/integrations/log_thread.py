@@ -11,18 +11,23 @@ Invariants:
 3. Nothing is imported in it: `load()` did that before. A fork() while a thread imports leaves the child with
    modules that are half there.
 4. Whatever ends it, the handler is told once.
+5. A fork() waits while it is in the C library's resolver, or in a codec: a child gets the locks in there as they
+   are, held by a thread that it does not have, and its own first name is never resolved. It waits for a moment
+   only: a name server that does not answer is waited for with no lock held.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from aioproduce.integrations.log_shipper import LogShipper
 
@@ -34,6 +39,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aioproduce.logging")
 
 _T = TypeVar("_T")
+
+# Seconds that a fork() waits at most. The resolver holds its locks while it reads a file, at the longest.
+_FORK_PATIENCE: Final = 0.5
 
 
 def load(config: ProducerConfig) -> None:
@@ -176,6 +184,46 @@ class LogThread:
 
 
 @final
+class _ForkGate:
+    """Where such a thread and a fork() let each other pass (invariant 5)."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Nobody is inside: in a child, which has none of these threads."""
+        self._turn = threading.Condition()
+        self._inside = 0
+
+    @contextlib.contextmanager
+    def inside(self) -> Iterator[None]:
+        """No fork() meanwhile, for a moment."""
+        with self._turn:
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._inside -= 1
+                self._turn.notify_all()
+
+    def shut(self) -> None:
+        """Before a fork(): nobody enters any more, and those inside leave."""
+        self._turn.acquire()
+        self._turn.wait_for(lambda: not self._inside, _FORK_PATIENCE)
+
+    def open(self) -> None:
+        """After it, in the parent."""
+        self._turn.release()
+
+
+_gate: Final = _ForkGate()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_gate.shut, after_in_parent=_gate.open, after_in_child=_gate.reset)
+
+
+@final
 class _InThisThread(ThreadPoolExecutor):
     """An executor without threads: what is submitted is done before `submit()` returns."""
 
@@ -186,7 +234,8 @@ class _InThisThread(ThreadPoolExecutor):
         """Do it."""
         done: Future[_T] = Future()
         try:
-            done.set_result(fn(*args, **kwargs))
+            with _gate.inside():
+                done.set_result(fn(*args, **kwargs))
         except Exception as error:
             done.set_exception(error)
         return done
