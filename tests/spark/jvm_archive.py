@@ -1,13 +1,14 @@
 """Spark's classes as a JVM has them in memory, in a file: with it a JVM of the tests starts in half of the time.
 
-``python -m tests.spark.jvm_archive`` makes the file, once on a machine (``make test`` does, before pytest); the
-tests use it where it is there. It is class data sharing of the JVM's own (JEP 350): what a small program of Spark's
-has loaded is written down at its end, and mapped by every later JVM with the same classes.
+``python -m tests.spark.jvm_archive`` makes the file, once in an environment (``make test`` does, before pytest);
+the tests use it where it is there. It is class data sharing of the JVM's own (JEP 350): what a small program of
+Spark's has loaded is written down at its end, and mapped by every later JVM with the same classes.
 
 1. Nothing depends on it: the JVM checks the file against its own version and against the jars on its class path,
    and goes on without it where they differ, as those of Kafka's brokers do.
 2. The file is whole or absent: it is made under another name, under a lock, and renamed.
-3. Its name is of what it was made from: the Java, the PySpark, and where that lies.
+3. It lies in the Python environment whose jars it is of, and its name is of what it was made from: the Java, and
+   when the jars were put there, which the JVM looks at. One that fits no more is removed.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.kafka_install import KafkaUnavailableError, cache_folder, find_java
+from tests.kafka_install import KafkaUnavailableError, find_java
 
 FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 MAKE_TIMEOUT = 300.0
@@ -45,9 +46,10 @@ def _archive() -> Path | None:
     except (KafkaUnavailableError, ImportError):
         return None
     about = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
-    made_from = "\n".join((java, about, pyspark.__version__, str(Path(pyspark.__file__).parent)))
-    name = hashlib.sha256(made_from.encode()).hexdigest()[:16]
-    return cache_folder() / f"spark-classes-{name}.jsa"
+    jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    made_from = (java, about, *(f"{jar} {jar.stat().st_mtime_ns}" for jar in jars))
+    name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:16]
+    return Path(sys.prefix) / f"spark-classes-{name}.jsa"
 
 
 def make(archive: Path) -> None:
@@ -56,11 +58,12 @@ def make(archive: Path) -> None:
     Raises:
         RuntimeError: the program failed, or took minutes.
     """
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with open(archive.with_suffix(".lock"), "w") as lock:
+    with open(archive.parent / "spark-classes.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if archive.is_file():
             return
+        for old in archive.parent.glob("spark-classes-*.jsa"):
+            old.unlink()
         partial = archive.with_suffix(".partial")
         partial.unlink(missing_ok=True)
         with tempfile.TemporaryDirectory() as scratch:
