@@ -38,6 +38,7 @@ test: lint types unit-interpreted unit
 
 test-spark: $(NATIVE)
 	$(PY) -m tests.kafka_install
+	$(PY) -m tests.kafka_archive
 	$(PY) -m tests.spark.jvm_archive
 	$(PY) -m pytest $(wildcard tests/spark tests/audit)
 
@@ -91,6 +92,7 @@ unit-interpreted: $(NATIVE)
 
 unit: $(NATIVE)
 	$(PY) -m tests.kafka_install
+	$(PY) -m tests.kafka_archive
 	$(PY) -m tests.spark.jvm_archive
 	$(PY) -m tests.browser_install
 	$(PY) -m pytest $(PARALLEL)

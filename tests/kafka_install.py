@@ -51,6 +51,20 @@ class KafkaInstall:
         own = "" if self.classes is None else f"{self.classes}{os.pathsep}"
         return f"{own}{self.libs}/*"
 
+    @property
+    def archive(self) -> Path:
+        """Where `tests.kafka_archive` puts the classes as this Java has them in memory (JEP 350)."""
+        java = Path(self.java).resolve()
+        made_from = f"{java} {java.stat().st_mtime_ns}"
+        return self.libs.parent / f"classes-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.jsa"
+
+    @property
+    def archive_flags(self) -> tuple[str, ...]:
+        """What has a JVM map that file; nothing where there is none, or where the class path is another."""
+        if self.classes is not None or not self.archive.is_file():
+            return ()
+        return (f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+
 
 @functools.cache
 def find_or_install() -> KafkaInstall:

@@ -129,7 +129,8 @@ class KafkaTools:
     def command(self, class_name: str, *args: str, jvm_flags: Sequence[str] = TOOL_JVM_FLAGS) -> list[str]:
         """Return the command line that runs a class, for a caller that keeps the process."""
         logging = f"-Dlog4j2.configurationFile={LOG4J}"
-        return [self.install.java, *jvm_flags, logging, "-cp", self.install.classpath, class_name, *args]
+        flags = (*self.install.archive_flags, *jvm_flags, logging)
+        return [self.install.java, *flags, "-cp", self.install.classpath, class_name, *args]
 
     def console_consume(
         self,
