@@ -4,7 +4,8 @@ The session and its JVM start when the first test asks for ``spark``; those that
 
 1. One session for the whole run: a test names its own folders, views and topics, and stops its own queries. A test
    that leaves a query running fails, and the query is stopped for those after it.
-2. Workers import the tree that is tested: its root is on their path, before anything installed.
+2. Workers import the tree that is tested: its root is on their path, before anything installed. PySpark they take
+   from the environment (``worker_path``): half of the time of a first write went into compiling it.
 3. Nothing is left at the end: the JVM and all that it started are gone, the environment and the handler of SIGINT
    are as they were.
 4. Without Java or the connector's jars these tests skip with the reason; in CI ``tests/conftest.py`` fails them.
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
+WORKER_PATH = Path(__file__).with_name("worker_path")
 
 JVM_FLAGS = f"{FLAGS} -XX:-UsePerfData"
 """It starts in two thirds of the time; a test's JVM does not live for as long as the better compiler takes."""
@@ -48,7 +50,7 @@ JVM_END_TIMEOUT = 60.0
 
 def spark_environment() -> dict[str, str]:
     """What the environment of a JVM must say, whether it is the tests' own or that of a job as a process."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [str(WORKER_PATH), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         "PYSPARK_PYTHON": sys.executable,
         "PYTHONPATH": os.pathsep.join(paths),

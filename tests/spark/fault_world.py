@@ -3,8 +3,8 @@
 Used by ``test_faults`` and, as a process of its own that is killed, ``python -m tests.spark.fault_world``.
 
 1. A row's value is its number, padded to 100 bytes: a row that comes back under another id, or not at all, shows.
-2. What travels to Spark's workers is in this module, which they import: a function of a test module would take
-   pytest with it.
+2. What travels to Spark's workers is in ``in_workers``, which they import: a function of this module would take
+   a broker's clients with it.
 3. A write is paced where something is to happen within it: Arrow batches are small then, and rows a second few.
 """
 
@@ -13,24 +13,20 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame
-from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.functions import col, substring
 
-from aioproduce.spark.datasource import AioproduceDataSource
 from tests.kafka_ask import LATEST, offset_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.types import StructType
 
     from tests.kafka_cluster import KafkaCluster
 
@@ -47,13 +43,8 @@ MARKS = "faults.audit"
 
 WAIT_TIMEOUT = 120.0
 POLL_INTERVAL = 0.02
-TOO_LARGE = 2 << 20
 ARROW_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 PARTITION_BYTES = "spark.sql.files.maxPartitionBytes"
-
-
-class PlannedError(Exception):
-    """Raised on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,73 +150,6 @@ def wait_until(awaited: str, is_so: Callable[[], bool]) -> None:
     while not is_so():
         assert time.monotonic() < deadline, f"waited {WAIT_TIMEOUT:g} s for {awaited}"
         time.sleep(POLL_INTERVAL)
-
-
-# What runs in Spark's workers
-
-
-def too_large_once(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Rows as they are; the first attempt of the task that gets there first has one more, too large to be sent."""
-
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        last = None
-        for batch in batches:
-            yield batch
-            last = batch
-        if last is not None and is_first(marker):
-            yield pa.RecordBatch.from_pydict({"value": ["x" * TOO_LARGE]}, schema=last.schema)
-
-    return rows
-
-
-def broken_while(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """No rows but an error, for as long as the file is there."""
-
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if os.path.exists(marker):
-            raise PlannedError("before the first row")
-        yield from batches
-
-    return rows
-
-
-def is_first(marker: str) -> bool:
-    """Whether nobody asked before, of whatever process."""
-    try:
-        os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
-    except FileExistsError:
-        return False
-    return True
-
-
-class CommitRaisesOnce(DataSource):
-    """The sink, but for a `commit()` that raises the first time; the option `marker` names the file that tells."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "aioproduce_commit_raises"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
-        given = dict(self.options)
-        marker = given.pop("marker")
-        return _CommitRaisesOnceWriter(AioproduceDataSource(given).streamWriter(schema, overwrite), marker)
-
-
-class _CommitRaisesOnceWriter(DataSourceStreamArrowWriter):
-    def __init__(self, writer: DataSourceStreamArrowWriter, marker: str) -> None:
-        self._writer = writer
-        self._marker = marker
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self._writer.write(iterator)
-
-    def commit(self, messages: Any, batchId: int) -> None:
-        if is_first(self._marker):
-            raise PlannedError("commit() of the sink")
-        self._writer.commit(messages, batchId)
-
-    def abort(self, messages: Any, batchId: int) -> None:
-        self._writer.abort(messages, batchId)
 
 
 def main(source: str, checkpoint: str, servers: str, topic: str, gate: str) -> None:

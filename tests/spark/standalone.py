@@ -1,7 +1,6 @@
 """Spark's own standalone cluster on loopback: one master and its workers, as processes of a test.
 
-Used by ``test_standalone`` and ``test_faults_executor``. The classes are those of the pip package: no
-distribution of Spark has to be installed.
+The classes are those of the pip package: no distribution of Spark has to be installed.
 
 1. Every process is ended by its pid, in bounded time; where ``setpriv`` exists the kernel ends it with this one.
 2. The master is asked over its own JSON page what is alive: no log is read to find that out, and nothing is slept
@@ -31,7 +30,7 @@ import pyspark
 
 from tests.kafka_node import free_ports
 from tests.processes import children, command_of, kill_family
-from tests.spark.jvm_archive import java_options
+from tests.spark.conftest import spark_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -250,7 +249,7 @@ class StandaloneCluster:
             "spark.executor.memory": self._memory,
             "spark.executor.cores": "1",
             "spark.executor.extraJavaOptions": EXECUTOR_JVM_FLAGS,
-            "spark.executorEnv.PYTHONPATH": str(REPOSITORY),
+            "spark.executorEnv.PYTHONPATH": self._environment()["PYTHONPATH"],
             "spark.pyspark.python": sys.executable,
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
@@ -309,14 +308,11 @@ class StandaloneCluster:
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            "PYTHONPATH": str(REPOSITORY),
-            "PYSPARK_PYTHON": sys.executable,
+            **spark_environment(),
             "SPARK_HOME": str(SPARK_HOME),
             # Its scripts would find that out; a worker that builds an executor's command line wants to be told.
             "SPARK_SCALA_VERSION": SCALA_VERSION,
-            "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_LOCAL_DIRS": str(self._directory),
-            **java_options(),
         }
 
     def _spawn(self, name: str, class_name: str, *arguments: str) -> None:

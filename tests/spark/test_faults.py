@@ -36,10 +36,7 @@ from tests.spark.fault_world import (
     PARTITION_BYTES,
     ROWS,
     SLOW,
-    CommitRaisesOnce,
-    PlannedError,
     Read,
-    broken_while,
     expected,
     make_marks_topic,
     numbered,
@@ -47,10 +44,10 @@ from tests.spark.fault_world import (
     read_back,
     start,
     text_stream,
-    too_large_once,
     wait_for_records,
     write_input,
 )
+from tests.spark.in_workers import CommitRaisesOnce, PlannedError, broken_while, too_large_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,7 +19,7 @@ from examples.lake.story import SIGN, room_for
 from examples.lake.watch import Sample
 from tests.kafka_tools import KafkaTools
 from tests.processes import family, is_alive
-from tests.spark.conftest import ROOT
+from tests.spark.conftest import ROOT, WORKER_PATH
 from tests.spark.fault_world import wait_until
 from tests.spark.jvm_archive import java_options
 
@@ -51,7 +51,7 @@ def example(
     return subprocess.Popen(
         [sys.executable, *program, "--folder", str(folder), *options],
         cwd=ROOT,
-        env=os.environ | {"COLUMNS": "160"} | java_options(),
+        env=os.environ | {"COLUMNS": "160", "PYTHONPATH": str(WORKER_PATH)} | java_options(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
