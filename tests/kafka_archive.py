@@ -1,44 +1,26 @@
-"""Kafka's classes as a JVM has them in memory, in a file: with it a broker of the tests starts in half of the time.
+"""Kafka's classes in a file (`tests.class_archive`): with it a broker of the tests starts in half of the time.
 
 ``python -m tests.kafka_archive`` makes the file, once for the jars in the cache (``make test`` does, before
-pytest); brokers and tools use it where it is there. As `tests.spark.jvm_archive`, and under the same rules: nothing
-depends on it, and it is whole or absent.
+pytest); brokers and tools use it where it is there.
 """
 
 from __future__ import annotations
 
-import fcntl
 import sys
 import tempfile
 from pathlib import Path
 
 from confluent_kafka import Producer
 
+from tests import class_archive
 from tests.kafka_cluster import BROKER_JVM_FLAGS, KafkaCluster
 from tests.kafka_install import KafkaInstall, KafkaUnavailableError, find_or_install
 from tests.kafka_tools import KafkaTools
 
 
-def make(install: KafkaInstall) -> bool:
-    """Make it, unless it is there; says whether there is one: a Java without an archive of its own makes none."""
-    archive = install.archive
-    with open(archive.with_name("classes.lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if archive.is_file():
-            return True
-        for old in archive.parent.glob("classes-*.jsa*"):
-            old.unlink()
-        partial = archive.with_suffix(".jsa.partial")
-        load_classes(install, partial)
-        if not partial.is_file():
-            return False
-        partial.rename(archive)
-        return True
-
-
 def load_classes(install: KafkaInstall, archive: Path) -> None:
     """A broker that takes one record, and writes down at its end what it has loaded."""
-    flags = (*BROKER_JVM_FLAGS, "-Xlog:cds=off", f"-XX:ArchiveClassesAtExit={archive}")
+    flags = (*BROKER_JVM_FLAGS, *class_archive.dump_flags(archive))
     with (
         tempfile.TemporaryDirectory() as scratch,
         KafkaCluster(KafkaTools(install), Path(scratch) / "kafka", brokers=1, jvm_flags=flags) as cluster,
@@ -56,7 +38,7 @@ def main() -> int:
         install = find_or_install()
     except KafkaUnavailableError:
         return 0  # told by `tests.kafka_install`
-    if make(install):
+    if class_archive.make(install.archive, lambda partial: load_classes(install, partial)):
         print(f"Kafka's classes for the brokers of the tests: {install.archive}")
     else:
         print(f"{install.java} has written no archive of Kafka's classes: the tests' brokers start without")

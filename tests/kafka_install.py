@@ -24,6 +24,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests import class_archive
+
 POM = Path(__file__).with_name("pom.xml")
 CONNECTOR_POM = Path(__file__).parent / "spark" / "pom.xml"
 MINIMUM_JAVA = 17
@@ -53,17 +55,14 @@ class KafkaInstall:
 
     @property
     def archive(self) -> Path:
-        """Where `tests.kafka_archive` puts the classes as this Java has them in memory (JEP 350)."""
+        """Where `tests.kafka_archive` puts the classes as this Java has them in memory."""
         java = Path(self.java).resolve()
-        made_from = f"{java} {java.stat().st_mtime_ns}"
-        return self.libs.parent / f"classes-{hashlib.sha256(made_from.encode()).hexdigest()[:16]}.jsa"
+        return class_archive.place(self.libs.parent, "classes", (str(java), str(java.stat().st_mtime_ns)))
 
     @property
     def archive_flags(self) -> tuple[str, ...]:
         """What has a JVM map that file; nothing where there is none, or where the class path is another."""
-        if self.classes is not None or not self.archive.is_file():
-            return ()
-        return (f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off")
+        return () if self.classes is not None else class_archive.flags(self.archive)
 
 
 @functools.cache

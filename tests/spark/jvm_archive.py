@@ -1,27 +1,20 @@
-"""Spark's classes as a JVM has them in memory, in a file: with it a JVM of the tests starts in half of the time.
+"""Spark's classes in a file (`tests.class_archive`): with it a JVM of the tests starts in half of the time.
 
 ``python -m tests.spark.jvm_archive`` makes the file, once in an environment (``make test`` does, before pytest);
-the tests use it where it is there. It is class data sharing of the JVM's own (JEP 350): what a small program of
-Spark's has loaded is written down at its end, and mapped by every later JVM with the same classes.
-
-1. Nothing depends on it: the JVM checks the file against its own version and against the jars on its class path,
-   and goes on without it where they differ, as those of Kafka's brokers do.
-2. The file is whole or absent: it is made under another name, under a lock, and renamed.
-3. It lies in the Python environment whose jars it is of, and its name is of what it was made from: the Java, and
-   when the jars were put there, which the JVM looks at. One that fits no more is removed.
+the tests use it where it is there. It lies in the Python environment whose jars it is of, and its name is also of
+when they were put there, which the JVM looks at.
 """
 
 from __future__ import annotations
 
-import fcntl
 import functools
-import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+from tests import class_archive
 from tests.kafka_install import KafkaUnavailableError, find_java
 
 FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -31,10 +24,8 @@ MAKE_TIMEOUT = 300.0
 def java_options() -> dict[str, str]:
     """What the environment of a JVM must say to have the archive; nothing where there is none."""
     archive = _archive()
-    if archive is None or not archive.is_file():
-        return {}
-    # Of one that does not fit nobody needs to hear: the brokers' classes are others.
-    return {"JDK_JAVA_OPTIONS": f'-XX:SharedArchiveFile="{archive}" -Xlog:cds=off -Xlog:cds+dynamic=off'}
+    flags = () if archive is None else class_archive.flags(archive)
+    return {"JDK_JAVA_OPTIONS": " ".join(f'"{flag}"' for flag in flags)} if flags else {}
 
 
 @functools.cache
@@ -48,38 +39,28 @@ def _archive() -> Path | None:
     about = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
     made_from = (java, about, *(f"{jar} {jar.stat().st_mtime_ns}" for jar in jars))
-    name = hashlib.sha256("\n".join(made_from).encode()).hexdigest()[:16]
-    return Path(sys.prefix) / f"spark-classes-{name}.jsa"
+    return class_archive.place(Path(sys.prefix), "spark-classes", made_from)
 
 
-def make(archive: Path) -> None:
-    """Make it, unless it is there.
+def dump(archive: Path) -> None:
+    """Run `load_classes` in a process of its own, whose JVM ends with it.
 
     Raises:
-        RuntimeError: the program failed, or took minutes.
+        RuntimeError: It failed.
     """
-    with open(archive.parent / "spark-classes.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if archive.is_file():
-            return
-        for old in archive.parent.glob("spark-classes-*.jsa"):
-            old.unlink()
-        partial = archive.with_suffix(".partial")
-        partial.unlink(missing_ok=True)
-        with tempfile.TemporaryDirectory() as scratch:
-            done = subprocess.run(
-                [sys.executable, "-m", "tests.spark.jvm_archive", str(partial), scratch],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-                text=True,
-                check=False,
-                timeout=MAKE_TIMEOUT,
-            )
-        if done.returncode != 0 or not partial.is_file():
-            raise RuntimeError(f"no archive of Spark's classes was made:\n{done.stdout[-3000:]}")
-        partial.rename(archive)
+    with tempfile.TemporaryDirectory() as scratch:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.spark.jvm_archive", str(archive), scratch],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
+            text=True,
+            check=False,
+            timeout=MAKE_TIMEOUT,
+        )
+    if done.returncode != 0:
+        raise RuntimeError(f"no archive of Spark's classes was made:\n{done.stdout[-3000:]}")
 
 
 def load_classes(archive: Path, scratch: Path) -> None:
@@ -91,7 +72,7 @@ def load_classes(archive: Path, scratch: Path) -> None:
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "768m")
-        .config("spark.driver.extraJavaOptions", f"{FLAGS} -Xlog:cds=off -XX:ArchiveClassesAtExit={archive}")
+        .config("spark.driver.extraJavaOptions", " ".join((FLAGS, *class_archive.dump_flags(archive))))
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
@@ -123,8 +104,10 @@ def main(arguments: list[str]) -> int:
         return 0
     if (place := _archive()) is None:
         return 0
-    make(place)
-    print(f"Spark's classes for the JVMs of the tests: {place}")
+    if class_archive.make(place, dump):
+        print(f"Spark's classes for the JVMs of the tests: {place}")
+    else:
+        print("this Java has written no archive of Spark's classes: the JVMs of the tests start without")
     return 0
 
 

@@ -249,7 +249,7 @@ class StandaloneCluster:
             "spark.executor.memory": self._memory,
             "spark.executor.cores": "1",
             "spark.executor.extraJavaOptions": EXECUTOR_JVM_FLAGS,
-            "spark.executorEnv.PYTHONPATH": self._environment()["PYTHONPATH"],
+            "spark.executorEnv.PYTHONPATH": spark_environment()["PYTHONPATH"],
             "spark.pyspark.python": sys.executable,
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",

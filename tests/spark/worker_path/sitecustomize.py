@@ -2,7 +2,7 @@
 
 1. It takes PySpark from the environment and not from a zip. Spark puts its `pyspark.zip` before everything else on
    its workers' path. There is no compiled code in it, so each worker's daemon compiles PySpark anew, for more than
-   a second, and there are five of them behind the first write of a session. The environment has the same PySpark,
+   a second, and there are four of them behind the first write of a session. The environment has the same PySpark,
    compiled: the jars come from there too.
 2. A worker does without Hypothesis, as a user's does. kio imports it where it is installed, for half a second.
 """
