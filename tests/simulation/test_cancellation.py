@@ -328,15 +328,8 @@ WAYS: dict[str, Way] = {
 # -- the tests ---
 
 
-@pytest.fixture(autouse=True, scope="module")
-def collected() -> Iterator[None]:
-    gc.collect()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture(autouse=True)
-def quick_collections(collected: None) -> None:
+def quick_collections() -> None:
     """Each run ends with a collection of its own garbage: what was there before need not be looked at."""
     gc.freeze()
 
