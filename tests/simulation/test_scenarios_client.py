@@ -250,6 +250,7 @@ def test_the_buffer_is_full_during_an_outage_and_send_raises(mode: str, side: st
 
 
 @pytest.mark.scenario(72, "S")
+@pytest.mark.extended("3.7 s of processor time")
 def test_ten_clients_with_a_thousand_topics_and_one_slow_broker() -> None:
     topics = [f"topic-{number}" for number in range(1000)]
     simulation = Simulation(seed=5, topics=dict.fromkeys(topics, 1))
