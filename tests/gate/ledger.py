@@ -48,8 +48,8 @@ COSTLIEST: Final = 10
 SLOWER: Final = 1.15
 
 REMEDY: Final = (
-    "Make it cheaper, or mark what has to stay dear with @pytest.mark.extended(reason), which leaves it to "
-    "`make test-full`; if the increase is meant, record it with --gate-record and say why in the commit."
+    "What to do: make it cheaper, or mark what has to stay dear with @pytest.mark.extended(reason), which leaves "
+    "it to `make test-full`; if the increase is meant, record it with --gate-record and say why in the commit."
 )
 
 
@@ -189,7 +189,6 @@ def _row_finding(
         f"{name}: {measured:.1f} s of {kind}, {allowed:.1f} s are recorded, and more than {limits.factor:g} x "
         f"that fails. Its costliest:",
         *(f"    {figure(unit):7.2f} s  {unit.name}" for unit in costliest),
-        f"  {REMEDY}",
     ]
     return "\n".join(lines)
 
@@ -204,7 +203,7 @@ def _judge_unit(unit: Unit, limits: Limits, slowness: float, verdict: Verdict) -
         if measured > limit * limits.factor:
             verdict.findings.append(
                 f"{unit.name}: {measured:.2f} s of {kind}; a test of the gate may take {limit:g} s, and more than "
-                f"{limits.factor:g} x that fails.\n  {REMEDY}"
+                f"{limits.factor:g} x that fails"
             )
         elif measured > limit:
             verdict.warnings.append(
@@ -213,9 +212,15 @@ def _judge_unit(unit: Unit, limits: Limits, slowness: float, verdict: Verdict) -
 
 
 def write_budget(file: Path, units: list[Unit], told: Mapping[str, Any]) -> None:
-    """Make this run the budget."""
-    rows = {name: row.rounded(1) for name, row in rows_of(units).items() if is_judged(name)}
-    _write(file, {"environment": dict(told), "rows": {name: asdict(row) for name, row in rows.items()}})
+    """Make this run the budget: a line for each row, so that a change is one line of a commit."""
+    rows = (
+        f"  {json.dumps(name)}: "
+        + json.dumps({"tests": row.tests, "cpu_s": round(row.cpu_s, 1), "waiting_s": round(row.waiting_s, 1)})
+        for name, row in rows_of(units).items()
+        if is_judged(name)
+    )
+    lines = ("{", f' "environment": {json.dumps(dict(told))},', ' "rows": {', ",\n".join(rows), " }", "}")
+    file.write_text("\n".join(lines) + "\n")
 
 
 def write_report(file: Path, units: list[Unit], told: Mapping[str, Any], *, is_whole: bool) -> None:
@@ -241,12 +246,8 @@ def write_report(file: Path, units: list[Unit], told: Mapping[str, Any], *, is_w
         ],
         "functions": {name: asdict(row.rounded(4)) for name, row in sorted(functions.items())},
     }
-    _write(file, report)
-
-
-def _write(file: Path, told: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(told, indent=1) + "\n")
+    file.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def table(rows: Mapping[str, Row], budget: Budget, slowness: float = 1.0) -> list[str]:

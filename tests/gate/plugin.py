@@ -229,6 +229,8 @@ class Judge:
             self._units = self._costs.end()
         else:
             self._units.append(Unit(ledger.PYTEST, ledger.PYTEST, cpu=time.process_time()))
+        if not any(unit.count for unit in self._units):
+            return
         self._not_whole = self._why_not_whole(session)
         option, told = self._config.option, ledger.environment()
         report = option.gate_json or self._config.rootpath / "build" / "gate.json"
@@ -264,6 +266,8 @@ class Judge:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the table, the warnings and the findings."""
+        if not self._lines:
+            return
         terminalreporter.section("what the tests cost")
         for line in self._lines:
             terminalreporter.write_line(line)
@@ -275,6 +279,8 @@ class Judge:
             terminalreporter.write_line(f"close to too much: {warning}", yellow=True)
         for finding in self._verdict.findings:
             terminalreporter.write_line(f"TOO MUCH: {finding}", red=True)
+        if self._verdict.findings:
+            terminalreporter.write_line(ledger.REMEDY)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_unconfigure(self) -> Generator[None, None, None]:
