@@ -55,7 +55,7 @@ def sums(run: dict[str, Any], by: str) -> dict[str, Row]:
     if by == "row":
         return {name: Row(**figures) for name, figures in run["rows"].items()}
     if by == "test":
-        figures_of = ("cpu_s", "waiting_s", "wall_s")
+        figures_of = ("cpu_s", "waiting_s", "surely_s", "wall_s")
         return {each["test"]: Row(1, *(each[name] for name in figures_of)) for each in run["slowest"]}
     found: dict[str, Row] = defaultdict(Row)
     for name, figures in run["functions"].items():

@@ -16,10 +16,10 @@ time in the run queue)`, never below zero. It is exact where one thing runs at a
 test, and too small where several do.
 
 1. Load on the machine does not make waiting grow. A thread that wants to run is either on a processor or in
-   the run queue, and both are subtracted; so load moves time from one to the other. Two things are not told
-   by the kernel and are estimated: the queue of threads and processes that began and ended in between (by how
-   often they were switched, see `_Delays`), and time that a hypervisor gave to another machine (the share of
-   `/proc/stat`).
+   the run queue, and both are subtracted; so load moves time from one to the other. The kernel forgets how
+   long a thread or a process was in the queue when it ends; what began and ended in between is estimated by
+   how often it was switched (`_Delays`), the share of the estimate is told (`Stretch.guessed`), and whoever
+   judges allows for it. Time that a hypervisor gave to another machine is subtracted as well.
 2. A second of processor time is counted once. While a process lives it is read from `/proc`, in ticks of 10
    ms; when it ends, its parent's sum of ended children grows by what was counted already, and only the rest
    is new.
@@ -43,10 +43,10 @@ from typing import Final
 TOKEN_NAME: Final = "AIOPRODUCE_GATE_TREE"
 """In the environment of all that this process starts: by it a process is known whose parent has ended."""
 
-PREEMPTED_S: Final = 0.004
-"""How long a preempted thread waits at least: Linux gives turns of 3 ms, and looks every 4 ms."""
-MEMORY_RUNS: Final = 2000
-"""Of how many turns of the measuring thread the mean delay is taken."""
+PREEMPTED_S: Final = 0.003
+"""How long a preempted thread waits for its next turn, until that has been seen: a turn of one other."""
+REMEMBERED: Final = 200
+"""From how many switches the mean delay is taken."""
 LOST_CPU_S: Final = 0.001
 """Processor time of ended threads that is not worth an estimate."""
 
@@ -84,6 +84,7 @@ class Stretch:
     Attributes:
         cpu: Of this process and of descendants that ended.
         queue: Time in the run queue of the same.
+        guessed: How much of `queue` is an estimate, which may be wrong by a half.
         stolen: What a hypervisor took, for one processor.
         living: Owner, processor time and run queue of each descendant that lives and did something.
     """
@@ -91,6 +92,7 @@ class Stretch:
     wall: float
     cpu: float
     queue: float
+    guessed: float
     stolen: float
     living: list[tuple[object, float, float]]
 
@@ -107,28 +109,38 @@ class _Switches:
 
 
 class _Delays:
-    """How long threads wait in the run queue, learned from the one that can be watched all the time.
+    """How long a thread waits in the run queue for its next turn, learned from the one that is always watched.
 
-    A thread that ended leaves behind how often it was switched, and not how long it waited. One turn waits as
-    long as a turn of the measuring thread did lately; after a preemption at least `PREEMPTED_S`.
+    A thread that ended leaves behind how often it was switched, and not how long it waited. The measuring thread
+    was switched on the same machine a moment ago: a thread that wants to run all the time waits as long after a
+    preemption as that one did, within a third (tried with none to four others for two processors).
     """
 
-    __slots__ = ("_delay", "_turns")
+    __slots__ = ("_free", "_taken")
 
     def __init__(self) -> None:
-        self._delay = 0.0
-        self._turns = 1.0
+        # Sums of delays and of switches.
+        self._free = (0.0, 1.0)
+        self._taken = (PREEMPTED_S * 10, 10.0)
 
-    def learn(self, delay: float, turns: int) -> None:
-        self._delay += delay
-        self._turns += turns
-        if self._turns > MEMORY_RUNS:
-            self._delay /= 2
-            self._turns /= 2
+    def learn(self, delay: float, switches: _Switches) -> None:
+        if switches.taken and switches.taken >= switches.free:
+            after_free = switches.free * self._free[0] / self._free[1]
+            self._taken = self._sum(self._taken, max(0.0, delay - after_free), switches.taken)
+        elif switches.free and not switches.taken:
+            self._free = self._sum(self._free, delay, switches.free)
+
+    @staticmethod
+    def _sum(before: tuple[float, float], delay: float, count: int) -> tuple[float, float]:
+        sum_of, counted = before[0] + delay, before[1] + count
+        # Halved, so that what was long ago counts for little.
+        return (sum_of / 2, counted / 2) if counted > REMEMBERED else (sum_of, counted)
 
     def of(self, switches: _Switches) -> float:
-        mean = self._delay / self._turns
-        return switches.free * mean + switches.taken * max(PREEMPTED_S, mean)
+        """How long threads waited that were switched so often."""
+        return (
+            switches.free * self._free[0] / self._free[1] + switches.taken * self._taken[0] / self._taken[1]
+        )
 
 
 class _Kept:
@@ -215,7 +227,6 @@ class Tree:
         self._threads: dict[int, tuple[float, float]] = {}
         self._wall = self._stolen_at = time.perf_counter()
         self._cpu = self._own_cpu = self._own_queue = self._ended = self._stolen = 0.0
-        self._turns = 0
         self._switches = self._own_switches = self._ended_switches = _Switches(0, 0)
         # What is there already is nobody's cost.
         self.read()
@@ -249,18 +260,23 @@ class Tree:
         """What happened since the last reading."""
         now = time.perf_counter()
         wall, self._wall = now - self._wall, now
-        own_cpu, own_queue = self._read_own()
+        own_cpu, own_queue, guessed = self._read_own()
         living, gone, came_back = self._read_living()
         ended_cpu, ended_queue = self._read_ended(gone, came_back)
+        guessed += ended_queue
         return Stretch(
-            wall, own_cpu + ended_cpu, own_queue + ended_queue, self._read_stolen(now, wall), living
+            wall,
+            own_cpu + ended_cpu,
+            own_queue + guessed,
+            guessed,
+            self._read_stolen(now, wall),
+            living,
         )
 
-    def _read_own(self) -> tuple[float, float]:
-        """Processor time and run queue of this process's threads."""
+    def _read_own(self) -> tuple[float, float, float]:
+        """Processor time and run queue of this process's threads; an estimate for those that ended."""
         cpu, own_cpu = time.process_time(), time.thread_time()
-        _, queue_ns, turns = map(int, self._schedstat.read().split())
-        queue = queue_ns * _NS
+        queue = int(self._schedstat.read().split()[1]) * _NS
         usage, own_usage = (
             resource.getrusage(resource.RUSAGE_SELF),
             resource.getrusage(resource.RUSAGE_THREAD),
@@ -269,17 +285,17 @@ class Tree:
         own_switches = _Switches(own_usage.ru_nvcsw, own_usage.ru_nivcsw)
 
         spent, own_spent, waited = cpu - self._cpu, own_cpu - self._own_cpu, queue - self._own_queue
-        of_others = (switches - self._switches) - (own_switches - self._own_switches)
-        self._delays.learn(waited, turns - self._turns)
-        self._cpu, self._own_cpu, self._own_queue, self._turns = cpu, own_cpu, queue, turns
+        switched = own_switches - self._own_switches
+        of_others = (switches - self._switches) - switched
+        self._delays.learn(waited, switched)
+        self._cpu, self._own_cpu, self._own_queue = cpu, own_cpu, queue
         self._switches, self._own_switches = switches, own_switches
 
         others_cpu, others_queue = self._read_other_threads()
-        lost = spent - own_spent - others_cpu
+        lost, guessed = spent - own_spent - others_cpu, 0.0
         if lost > LOST_CPU_S:
-            share = lost / (lost + others_cpu)
-            waited += self._delays.of(of_others) * share
-        return spent, waited + others_queue
+            guessed = self._delays.of(of_others) * lost / (lost + others_cpu)
+        return spent, waited + others_queue, guessed
 
     def _read_other_threads(self) -> tuple[float, float]:
         threads = _numbers(f"/proc/{self._me}/task")

@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from tests.gate.measure import Stretch
+
+GUESSED_WRONG: Final = 0.5
+"""By what share the estimate of the run queue is too small at most."""
 
 
 @dataclass(slots=True, eq=False)
@@ -32,6 +35,7 @@ class Unit:
         row: Where its costs are summed up: a directory, a named group, a session's fixture.
         is_limited: Whether one unit alone may cost too much.
         count: Tests; 0 for all else.
+        surely: The part of `waiting` that is there however wrong the estimate of the run queue is.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Unit:
     count: int = 0
     cpu: float = 0.0
     waiting: float = 0.0
+    surely: float = 0.0
     wall: float = 0.0
 
 
@@ -108,3 +113,4 @@ class Meter:
                 payer.cpu += cpu
                 busy += cpu + queue
         payer.waiting += max(0.0, stretch.wall - busy)
+        payer.surely += max(0.0, stretch.wall - busy - stretch.guessed * GUESSED_WRONG)

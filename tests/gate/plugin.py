@@ -113,7 +113,7 @@ class Costs:
         self._meter.cut()
         self._tree.close()
         # It is the other workers that pytest waits for.
-        self._rest.waiting = 0.0
+        self._rest.waiting = self._rest.surely = 0.0
         return self._units
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -18,7 +18,7 @@ ENVIRONMENT = {"python": "CPython 3.11.7", "machine": "Linux x86_64, 2 processor
 
 def units_of(row: str, *costs: tuple[float, float]) -> list[Unit]:
     return [
-        Unit(f"{row}/test_it.py::test_{number}", row, True, 1, cpu=cpu, waiting=waiting)
+        Unit(f"{row}/test_it.py::test_{number}", row, True, 1, cpu=cpu, waiting=waiting, surely=waiting)
         for number, (cpu, waiting) in enumerate(costs)
     ]
 
@@ -38,7 +38,7 @@ def judged(units: list[Unit], cpu: float, waiting: float, slowness: float = 1.0)
     ],
 )
 def test_a_row_may_cost_half_as_much_again(cpu: float, waiting: float, words: list[str]) -> None:
-    units = [Unit("tests/unit/test_it.py::test", "tests/unit", cpu=cpu, waiting=waiting)]
+    units = [Unit("tests/unit/test_it.py::test", "tests/unit", cpu=cpu, waiting=waiting, surely=waiting)]
 
     found = judged(units, 10.0, 10.0)
 
@@ -89,14 +89,14 @@ def test_one_test_alone(cpu: float, waiting: float, findings: int, warnings: int
 
 
 def test_extended_and_native_are_not_judged() -> None:
-    units = [Unit("a", "extended tests/cli", cpu=99), Unit("b", "extended kafka", waiting=99)]
+    units = [Unit("a", "extended tests/cli", cpu=99), Unit("b", "extended kafka", waiting=99, surely=99)]
     units += [Unit("c", "native", cpu=99)]
 
     assert ledger.judge(units, Budget(), LIMITS) == ledger.Verdict()
 
 
 def test_a_slower_machine_may_take_longer_and_waits_no_longer() -> None:
-    units = [Unit("a test", "tests/cli", True, 1, cpu=5.0, waiting=5.0)]
+    units = [Unit("a test", "tests/cli", True, 1, cpu=5.0, waiting=5.0, surely=5.0)]
     budget = Budget({"tests/cli": Row(cpu_s=2, waiting_s=1)}, ENVIRONMENT)
 
     assert budget.slowness({"reference_s": 0.010}) == 2
@@ -112,12 +112,12 @@ def test_small_fixtures_share_a_row() -> None:
         Unit("x", "fixture kafka", cpu=1),
         Unit("x", "fixture kafka", cpu=1),
         Unit("y", "fixture a", cpu=0.4),
-        Unit("z", "fixture b", waiting=0.4),
+        Unit("z", "fixture b", waiting=0.4, surely=0.4),
     ]
 
     assert ledger.rows_of(units) == {
         "fixture kafka": Row(cpu_s=2),
-        "fixtures below 0.5 s": Row(cpu_s=0.4, waiting_s=0.4),
+        "fixtures below 0.5 s": Row(cpu_s=0.4, waiting_s=0.4, surely_s=0.4),
     }
 
 

@@ -87,22 +87,28 @@ def test_load_on_the_machine_is_no_waiting(one_loaded_cpu: int) -> None:
     assert burn["waiting"] < TICKS
 
 
-def test_a_preempted_thread_waits_at_least_one_turn_of_another() -> None:
-    delays = _Delays()
-
-    assert delays.of(_Switches(free=1000, taken=0)) == 0
-    assert delays.of(_Switches(free=0, taken=100)) == pytest.approx(0.4)
-
-
-def test_the_delay_of_a_turn_is_that_of_late() -> None:
+def test_the_delay_of_a_switch_is_that_of_the_measuring_thread_lately() -> None:
     delays = _Delays()
     for _ in range(10):
-        delays.learn(delay=0.0, turns=1000)
+        delays.learn(9.0, _Switches(free=0, taken=100))
+        delays.learn(9.0, _Switches(free=100, taken=0))
     for _ in range(30):
-        delays.learn(delay=10.0, turns=1000)
+        delays.learn(0.5, _Switches(free=0, taken=100))
+        delays.learn(0.1, _Switches(free=100, taken=0))
 
-    assert delays.of(_Switches(free=100, taken=0)) == pytest.approx(1.0, rel=0.01)
-    assert delays.of(_Switches(free=0, taken=100)) == pytest.approx(1.0, rel=0.01)
+    assert delays.of(_Switches(free=0, taken=1)) == pytest.approx(0.005, rel=0.01)
+    assert delays.of(_Switches(free=1, taken=0)) == pytest.approx(0.001, rel=0.01)
+    # Of both kinds at once: what the free ones take is known.
+    for _ in range(30):
+        delays.learn(0.8 + 0.1, _Switches(free=100, taken=100))
+    assert delays.of(_Switches(free=1, taken=1)) == pytest.approx(0.009, rel=0.01)
+    # Mostly free: says little of either.
+    delays.learn(1000.0, _Switches(free=101, taken=100))
+    assert delays.of(_Switches(free=1, taken=1)) == pytest.approx(0.009, rel=0.01)
+
+
+def test_before_anything_was_seen_a_preemption_lasts_one_turn() -> None:
+    assert _Delays().of(_Switches(free=1000, taken=100)) == pytest.approx(0.3)
 
 
 def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ class Played:
     """Gives out what the test puts in; remembers who adopted what was born."""
 
     def __init__(self) -> None:
-        self.next = Stretch(0, 0, 0, 0, [])
+        self.next = Stretch(0, 0, 0, 0, 0, [])
         self.is_born = False
         self.adopted: list[object] = []
 
     def read(self) -> Stretch:
-        stretch, self.next = self.next, Stretch(0, 0, 0, 0, [])
+        stretch, self.next = self.next, Stretch(0, 0, 0, 0, 0, [])
         return stretch
 
     def adopt(self, owner: object) -> bool:
@@ -29,9 +29,10 @@ class Played:
         wall: float,
         cpu: float = 0.0,
         queue: float = 0.0,
+        guessed: float = 0.0,
         living: list[tuple[object, float, float]] | None = None,
     ) -> None:
-        self.next = Stretch(wall, cpu, queue, 0.0, living or [])
+        self.next = Stretch(wall, cpu, queue, guessed, 0.0, living or [])
 
 
 def new() -> tuple[Played, Meter, Unit]:
@@ -74,6 +75,20 @@ def test_waiting_is_neither_work_nor_the_run_queue_and_never_negative() -> None:
     meter.leave_test()
 
     assert (test.waiting, test.cpu) == (3.5, 5)
+
+
+def test_what_is_sure_allows_for_a_wrong_estimate() -> None:
+    tree, meter, _ = new()
+    test = Unit("test", "row")
+
+    meter.enter_test(test, [])
+    tree.happens(10, cpu=2, queue=4, guessed=2)
+    meter.cut()
+    assert (test.waiting, test.surely) == (4, 3)
+    tree.happens(10, cpu=2, queue=7, guessed=6)
+    meter.leave_test()
+
+    assert (test.waiting, test.surely) == (5, 3)
 
 
 def test_a_broker_works_for_the_tests_that_use_it_and_else_for_its_fixture() -> None:
