@@ -618,6 +618,4 @@ TestAcksOne.settings = _settings
 @pytest.mark.extended("three times the examples of the gate")
 @pytest.mark.parametrize("machine", [SenderMachine, PlainSenderMachine, AcksOneSenderMachine])
 def test_at_length(machine: type[SenderMachine]) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        machine, settings=settings(_settings, max_examples=150)
-    )
+    run_state_machine_as_test(machine, settings=settings(_settings, max_examples=150))
