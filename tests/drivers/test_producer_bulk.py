@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -460,10 +461,12 @@ async def test_a_batch_survives_retries_in_its_place(cluster: FakeCluster) -> No
         for _ in range(3):
             batch = producer.create_batch()
             batch.append_many(numbered(50))
-            cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=1)
+            dropped = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=1)
             handle = await producer.send_batch(batch, "one", partition=0)
-            await until(lambda: producer.outstanding_bytes > 0)
-            await let_the_sender_rest()
+            # Only then is there an answer to miss: a reset before it leaves the fault to the second attempt, and
+            # request.timeout.ms passes.
+            await until(partial(getattr, dropped, "is_spent"))
+            assert producer.outstanding_bytes > 0
             cluster.faults.reset_connections()
             await handle.wait()
     assert values(cluster, "one") == numbered(50) * 3
