@@ -160,8 +160,8 @@ async def test_all_brokers_down_with_records_accepted(cluster: FakeCluster) -> N
     async with Producer(
         cluster.bootstrap_servers,
         linger_ms=0,
-        request_timeout_ms=1_000,
-        delivery_timeout_ms=1_000,
+        request_timeout_ms=500,
+        delivery_timeout_ms=500,
         max_block_ms=2_000,
         **EAGER,
     ) as producer:
@@ -252,12 +252,13 @@ async def test_a_port_that_is_no_broker(nothing_left: None, answer: bytes, words
 
 async def test_a_broker_that_only_talks_nonsense(cluster: FakeCluster) -> None:
     cluster.faults.garble_answers(times=None, api=ApiKey.METADATA)
-    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000, **EAGER) as producer:
+    async with Producer(cluster.bootstrap_servers, **EAGER) as producer:
+        await until(producer._life.sender.connection_errors)
         with pytest.raises(MetadataTimeoutError) as caught:
-            await producer.send("t", b"v")
+            await producer.send("t", b"v", timeout=SHORT_MS / 1000)
         assert "Metadata" in str(caught.value)
         with pytest.raises(NoBrokerAvailableError, match="Metadata"):
-            await producer.check(1.0)
+            await producer.check(SHORT_MS / 1000)
         cluster.faults.clear()
         await assert_still_works(producer, cluster)
 
@@ -309,9 +310,10 @@ async def test_an_unknown_error_code_for_a_batch(cluster: FakeCluster, code: int
 
 async def test_an_unknown_error_code_for_a_topic(cluster: FakeCluster) -> None:
     fault = cluster.faults.fail_metadata(999, times=None, topic="t")
-    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000, **EAGER) as producer:
+    async with Producer(cluster.bootstrap_servers, **EAGER) as producer:
+        await producer.check(PATIENCE)
         with pytest.raises(MetadataTimeoutError, match="UNKNOWN_CODE_999"):
-            await producer.send("t", b"v")
+            await producer.send("t", b"v", timeout=0.25)
         await assert_still_works(producer, cluster, "one")
         fault.cancel()
         await assert_still_works(producer, cluster)

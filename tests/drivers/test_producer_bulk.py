@@ -36,6 +36,7 @@ from tests.drivers.producing import (
     FOREVER_MS,
     PATIENCE,
     assert_still_works,
+    know_topic,
     let_the_sender_rest,
     read_back,
     until,
@@ -473,8 +474,8 @@ async def test_a_batch_survives_retries_in_its_place(cluster: FakeCluster) -> No
 
 
 async def test_a_batch_that_could_not_be_sent_can_be_sent_again(cluster: FakeCluster) -> None:
-    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000, **SMALL) as producer:
-        await producer.partitions_for("one")
+    async with Producer(cluster.bootstrap_servers, max_block_ms=100, **SMALL) as producer:
+        await know_topic(producer, "one")
         stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
         with pytest.raises(PartialSendError):
             await producer.send_many("one", [b"x" * 900] * 100)
