@@ -284,7 +284,9 @@ async def test_a_batch_that_is_split_resolves_each_of_its_records(cluster: FakeC
 
 
 async def test_failures_one_by_one_and_all_at_once(cluster: FakeCluster) -> None:
-    async with Producer(cluster.bootstrap_servers, batch_size=300, linger_ms=0) as producer:
+    async with Producer(
+        cluster.bootstrap_servers, batch_size=300, linger_ms=0, retry_backoff_ms=1
+    ) as producer:
         await producer.partitions_for("one")
         cluster.configure_topic("one", max_message_bytes=200)
         sent = [b"x" * 150 if number % 10 == 3 else b"small" for number in range(40)]
