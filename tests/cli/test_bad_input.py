@@ -84,7 +84,7 @@ async def test_closed_standard_input(cluster: FakeCluster) -> None:
         (b'{"a": [1]}', "has an array in 'a'"),
         (b'{"a": "\\ud800"}', "a lone surrogate"),
         ("\ufeff{}".encode(), "byte order mark"),
-        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+        pytest.param(b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply", id="nested"),
     ],
 )
 async def test_a_bad_json_line_stops_the_run_and_is_named(
