@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import reprlib
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -252,7 +253,7 @@ async def test_interceptors_see_each_record(cluster: FakeCluster) -> None:
         ({"values": [b"x" * 2_000_000]}, RecordTooLargeError),
         ({"topic": "unknown", "timeout": 0.01}, MetadataTimeoutError),
     ],
-    ids=repr,
+    ids=reprlib.repr,
 )
 async def test_nothing_is_accepted_where_the_first_is_refused(
     cluster: FakeCluster, wrong: dict[str, Any], error: type[Exception]
