@@ -93,7 +93,9 @@ async def test_closed_standard_input(cluster: FakeCluster) -> None:
             (b'{"a": [1]}', "has an array in 'a'"),
             (b'{"a": "\\ud800"}', "a lone surrogate"),
             ("\ufeff{}".encode(), "byte order mark"),
-            (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
+            pytest.param(
+                b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply", id="nested"
+            ),
         ],
         one_in=3,
         reason="a process each",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import reprlib
 from decimal import Decimal
 from typing import Any
 
@@ -91,7 +92,7 @@ async def test_a_tombstone_needs_a_key(side: Any, cluster: FakeCluster) -> None:
         ({"value": b"x", "headers": 7}, TypeError),
         ({"value": b"x" * 2_000_000}, MessageSizeTooLargeError),
     ],
-    ids=str,
+    ids=reprlib.repr,
 )
 async def test_a_record_that_can_never_be_sent(
     side: Any, cluster: FakeCluster, arguments: dict[str, Any], error: type[Exception]
