@@ -296,3 +296,20 @@ def test_a_partitioner_is_asked_again_where_the_topic_is_another(meanwhile: Any)
 
     simulation.run(main())
     assert mine.asked == [3, 2]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@MEANWHILE
+def test_a_record_that_names_no_partition_finds_one(meanwhile: Any, call: Call) -> None:
+    """Also a whole batch, whose partition is chosen before it waits: the choice is not its sender's."""
+    for seed in range(5):
+        simulation = Simulation(seed, topics={TOPIC: 50}, auto_create_topics=False)
+
+        async def main(simulation: Simulation = simulation) -> None:
+            async with without_memory(simulation) as story:
+                waiting = await story.wait_for_memory(call)
+                await meanwhile(story, 1)
+                await (await waiting)
+
+        simulation.run(main())
+        assert simulation.cluster.values(TOPIC, 0) == {b"v": 1}
