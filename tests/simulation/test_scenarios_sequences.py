@@ -174,6 +174,36 @@ def test_a_batch_with_one_invalid_record(mode: str, side: str) -> None:
 
 @pytest.mark.scenario(43, "S")
 @in_modes()
+def test_a_batch_with_several_invalid_records(mode: str, side: str) -> None:
+    scene = Scenario(mode, side)
+
+    async def story() -> None:
+        await scene.warm_up()
+        scene.faults.fail_produce(
+            codes.INVALID_TIMESTAMP, message="no good", record_errors=((1, "too old"), (3, "too new"))
+        )
+        refused = await scene.send(count=5)
+        await scene.side.flush()
+        errors = [rejection_of(entry) for entry in refused]
+        assert [error.record_index for error in errors] == [None, 1, None, 3, None]
+        # One code for all: it is known of none of those that are blamed, and of the others it is not theirs.
+        assert [error.name for error in errors] == [
+            "INVALID_TIMESTAMP",
+            "INVALID_RECORD",
+            "INVALID_TIMESTAMP",
+            "INVALID_RECORD",
+            "INVALID_TIMESTAMP",
+        ]
+        assert ["too old" in str(error) for error in errors] == [False, True, False, False, False]
+        assert ["too new" in str(error) for error in errors] == [False, False, False, True, False]
+        assert [error.retriable for error in errors] == [True, False, True, False, True]
+        assert scene.copies(refused) == [0] * 5
+
+    scene.play(story())
+
+
+@pytest.mark.scenario(43, "S")
+@in_modes()
 def test_records_without_a_key_on_a_compacted_topic(mode: str, side: str) -> None:
     scene = Scenario(mode, side, default_config=TopicConfig(is_compacted=True))
 
