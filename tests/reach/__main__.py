@@ -11,30 +11,40 @@ import argparse
 import ast
 import json
 from bisect import bisect_right
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tests.reach import MAP, ReachMap, read_map, write_map
 from tests.reach.probes import PACKAGE, Probes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MAP = Path(__file__).parent / "reach.json"
 ROOT = PACKAGE.parent
 
 
-def reached_modules(folder: Path) -> dict[str, set[str]]:
-    """By test file: the modules that its tests reached."""
+@dataclass(slots=True)
+class Reached:
+    """What was recorded of one test file: the modules that its tests reached, and their processor time."""
+
+    modules: set[str] = field(default_factory=set)
+    seconds: float = 0.0
+
+
+def read_record(folder: Path) -> dict[str, Reached]:
+    """By test file: what its tests reached."""
     probes = Probes(folder)
     names = [name for name in probes.modules if probes.places[name]]
     firsts = [probes.modules[name][1] for name in names]
-    reached: dict[str, set[str]] = {}
+    files: dict[str, Reached] = {}
     for record in sorted(folder.glob("record-*.jsonl")):
         for line in record.read_text(encoding="utf-8").splitlines():
             test = json.loads(line)
-            modules = reached.setdefault(test["test"].partition("::")[0], set())
-            modules.update(names[bisect_right(firsts, number) - 1] for number in test["probes"])
-    return reached
+            reached = files.setdefault(test["test"].partition("::")[0], Reached())
+            reached.modules.update(names[bisect_right(firsts, number) - 1] for number in test["probes"])
+            reached.seconds += test["cpu"]
+    return files
 
 
 def source_of(module: str) -> Path:
@@ -73,15 +83,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.reach", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the record is: AIOPRODUCE_REACH of the run")
     folder: Path = parser.parse_args().folder
-    reached = reached_modules(folder)
-    made = make_map(reached, Probes(folder).modules)
-    before = json.loads(MAP.read_text(encoding="utf-8")) if MAP.exists() else {}
-    for source, tests in before.items():
+    files = read_record(folder)
+    made = make_map({test: reached.modules for test, reached in files.items()}, Probes(folder).modules)
+    seconds = {test: round(reached.seconds, 1) for test, reached in files.items()}
+    before = read_map() if MAP.exists() else ReachMap({}, {})
+    for source, tests in before.by_source.items():
+        kept = {test for test in tests if test not in files and (ROOT / test).exists()}
         if source in made:
-            made[source] |= {test for test in tests if test not in reached and (ROOT / test).exists()}
-    rows = {source: sorted(tests) for source, tests in made.items()}
-    MAP.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    print(f"{len(made)} source files, {len(reached)} test files recorded: {MAP}")
+            made[source] |= kept
+        seconds |= {test: before.seconds[test] for test in kept}
+    write_map(ReachMap({source: sorted(tests) for source, tests in made.items()}, seconds))
+    print(f"{len(made)} source files, {len(files)} test files recorded: {MAP.name}")
 
 
 if __name__ == "__main__":
