@@ -33,7 +33,7 @@ def inner(pytester: pytest.Pytester) -> pytest.Pytester:
 def collect(inner: pytest.Pytester, source: str) -> list[pytest.Item]:
     """What a pytest collects from a file."""
     collected = Collected()
-    inner.makepyfile(test_it=source)
+    inner.makepyfile(**{"unit/test_it": source})
     inner.inline_run("--collect-only", "-q", "-p", "no:asyncio", plugins=[collected])
     return collected.items
 
@@ -41,9 +41,10 @@ def collect(inner: pytest.Pytester, source: str) -> list[pytest.Item]:
 def test_a_page_counts_tiers_and_gives_reasons(inner: pytest.Pytester) -> None:
     page = make_page(collect(inner, FILE))
 
+    assert "| `unit` | 3 | 1 | 1 |" in page
     assert "| `all` | 3 | 1 | 1 |" in page
-    assert "| `test_it.py::test_some` | extended | 1 | more of \\| the same | 2 |" in page
-    assert "| `test_it.py::test_built` | native | 1 |" in page
+    assert "| `unit/test_it.py::test_some` | extended | 1 | more of \\| the same | 2 |" in page
+    assert "| `unit/test_it.py::test_built` | native | 1 |" in page
     assert "test_in_the_gate" not in page
 
 
