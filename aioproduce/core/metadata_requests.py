@@ -193,6 +193,8 @@ class MetadataRequests:
 
     def answered(self, response: MetadataResponse, now: float) -> None:
         """Take an answer in and tell who waits for it."""
+        for topic in {batch.topic for batch in self._accumulator.incomplete}:
+            self._metadata.touch(topic, now)  # a record for an open batch marks nothing
         change = self._metadata.update(response, now)
         for topic in (*change.topics, *change.dropped):
             self._accumulator.topic_changed(topic)

@@ -271,6 +271,21 @@ def test_a_topic_in_constant_use_is_never_forgotten(mode: str, side: str) -> Non
     scene.play(story())
 
 
+@in_modes("idempotent")
+def test_a_topic_whose_batches_linger_for_long_is_never_forgotten(mode: str, side: str) -> None:
+    scene = Scenario(mode, side, IDLE | {"linger_ms": 20_000})
+
+    async def story() -> None:
+        await scene.warm_up()
+        entries = await scene.send(count=600, apart=0.1)
+        assert {(entry.answered_at or 0.0) - entry.offered_at for entry in entries} == {0.0}
+        await scene.side.flush()
+        assert len(scene.log()) == 1 + 3, "as many batches as linger"
+        scene.assert_acknowledged(entries)
+
+    scene.play(story())
+
+
 def test_a_topic_in_constant_use_by_ready_made_batches_is_never_forgotten() -> None:
     simulation = Simulation(topics={TOPIC: 1})
 
