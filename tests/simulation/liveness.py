@@ -26,6 +26,8 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final
 
+from aioproduce.testing.fake_cluster.partition import NO_LEADER
+from aioproduce.testing.simulation.cluster import host_of
 from aioproduce.wire.api import ApiKey
 from tests.simulation.sides import config_of
 from tests.simulation.spans import common, gaps, merged, outside
@@ -44,9 +46,6 @@ SLACK: Final = 0.05
 
 AT_ONCE: Final = 0.0005
 """Seconds that a send may take that need not wait. The quickest answer of a broker takes twice that."""
-
-_BELIEF: Final = 60.0
-"""Seconds for which a client may take somebody for the leader who was it: longer than any fault lasts."""
 
 _OVERHEAD: Final = 150
 """Bytes of a batch at most beyond a record's value."""
@@ -82,6 +81,7 @@ class Liveness:
         self._used = sorted(
             at for e in self._entries for at in (e.offered_at, e.accepted_at) if at is not None
         )
+        self._blocked = merged(seen.blocked)
         self._forgotten = set(self._forgettings())
         self._begun_anew = list(self._new_beginnings())
         self._known = self._topic_known()
@@ -91,42 +91,40 @@ class Liveness:
 
     def check(self, accuse: Callable[[str, str], None]) -> None:
         """Accuse every wait that is too long."""
-        hurried: list[Span] = []
         any_cause = merged(span for cover in self._causes.values() for span in cover)
-        for entry in self._entries:
-            for_memory = self._check_send(entry, any_cause, accuse)
-            if for_memory:
-                hurried.append((entry.offered_at, entry.answered_at or inf))
-        hurry = merged(hurried)
+        hurry = merged(span for entry in self._entries for span in self._check_send(entry, any_cause, accuse))
         for entry in self._entries:
             if entry.accepted_at is not None and entry.outcomes:
                 self._check_record(entry, hurry, accuse)
 
     # -- verdicts ---
 
-    def _check_send(self, entry: Entry, any_cause: list[Span], accuse: Callable[[str, str], None]) -> bool:
-        """Judge one send; says whether it waited for memory."""
-        began_at = entry.offered_at
-        ended_at = entry.answered_at
+    def _check_send(
+        self, entry: Entry, any_cause: list[Span], accuse: Callable[[str, str], None]
+    ) -> list[Span]:
+        """Judge one send; says when it waited for memory."""
+        began_at, ended_at = entry.offered_at, entry.answered_at
         if ended_at is None or ended_at - began_at <= AT_ONCE:
-            return False
-        known = self._known_for(entry.writer)
-        unknown = gaps(known, began_at, ended_at)
-        if not unknown and self._memory.lasts(began_at):
-            [*waits] = gaps(merged(self._seen.blocked), began_at, ended_at)
-            if sum(end - begin for begin, end in waits) > AT_ONCE:
-                accuse(
-                    "W",
-                    f"{entry}: send() took {ended_at - began_at:.6f} s from {began_at:.3f} on, though its topic "
-                    "was known and memory was there",
-                )
-            return False
-        explained = merged([*common(self._activity, outside(known)), *any_cause])
+            return []
+        known = self._known.get(entry.writer, [])
+        for_memory: list[Span] = []
+        for_nothing: list[Span] = []
+        for span in common(known, [(began_at, ended_at)]):
+            (for_nothing if self._memory.lasts(span[0]) else for_memory).append(span)
+        need_not_wait = for_nothing == [(began_at, ended_at)]
+        explained = merged(
+            [
+                *common(self._activity, outside(known)),
+                *common(any_cause, for_memory),
+                *self._blocked,
+            ]
+        )
         for begin, end in gaps(explained, began_at, ended_at):
-            if end - begin > SLACK:
-                accuse("W", f"{entry}: send() waited from {begin:.3f} to {end:.3f} for no reason")
+            if end - begin > (AT_ONCE if need_not_wait else SLACK):
+                why = "though its topic was known and memory was there" if need_not_wait else "for no reason"
+                accuse("W", f"{entry}: send() waited from {begin:.6f} to {end:.6f} {why}")
                 break
-        return not unknown
+        return for_memory
 
     def _check_record(self, entry: Entry, hurry: list[Span], accuse: Callable[[str, str], None]) -> None:
         accepted_at = entry.accepted_at
@@ -158,9 +156,7 @@ class Liveness:
 
     def _any_activity(self) -> list[Span]:
         """Whatever a client does that learns about the cluster, and the pauses that it makes."""
-        return merged(
-            [*self._spans(lambda _, __, ___: True), *self._pauses_of_metadata(), *self._seen.blocked]
-        )
+        return merged([*self._spans(lambda _, __, ___: True), *self._pauses_of_metadata(), *self._blocked])
 
     def _causes_of(self, partition: int) -> list[Span]:
         """What may keep a partition's records waiting, but for `linger.ms`."""
@@ -180,7 +176,7 @@ class Liveness:
                 *self._spans(may_lead),
                 *refusals,
                 *common(self._activity, merged(in_doubt)),
-                *self._seen.blocked,
+                *self._blocked,
             ]
         )
 
@@ -206,13 +202,24 @@ class Liveness:
                 yield request.ended_at, request.ended_at + self._pause
 
     def _believed_leaders(self, partition: int) -> dict[str, list[Span]]:
-        """Whom the client may take for the leader, and when."""
+        """Whom the client may take for the leader, and when: until it is told who it is."""
+        told_at = list(self._told_of_leader(partition))
+
+        def told_after(at: float) -> float:
+            index = bisect_right(told_at, at)
+            return told_at[index] if index < len(told_at) else inf
+
         history = self._seen.leaders[partition]
         believed: dict[str, list[Span]] = {}
         for index, (since, host) in enumerate(history):
-            until = history[index + 1][0] + _BELIEF if index + 1 < len(history) else inf
+            until = told_after(history[index + 1][0]) if index + 1 < len(history) else inf
             if host is not None:
                 believed.setdefault(host, []).append((since, until))
+        for request, answer in self._good_metadata():
+            leader = answer.leaders.get(partition, NO_LEADER)
+            if not answer.is_true and leader != NO_LEADER:
+                until = told_after(request.ended_at)
+                believed.setdefault(host_of(leader), []).append((request.ended_at, until))
         return believed
 
     # -- what the client must know ---
@@ -230,14 +237,17 @@ class Liveness:
         """When the client must know who leads a partition."""
         changes = [(since, False) for since, _ in self._seen.leaders[partition]]
         changes += [(at, False) for at in (*self._forgotten, *self._begun_anew)]
-        last_change = [since for since, _ in self._seen.leaders[partition]]
-        for request, answer in self._good_metadata():
-            if not answer.is_true:
-                continue
-            is_current = bisect_right(last_change, answer.at) == bisect_right(last_change, request.ended_at)
-            if is_current and answer.leaders.get(partition, -1) >= 0:
-                changes.append((request.ended_at, True))
+        changes += [(at, True) for at in self._told_of_leader(partition)]
         return _spans_of(changes)
+
+    def _told_of_leader(self, partition: int) -> Iterator[float]:
+        """When the client was told who leads a partition, and it was still true when it heard of it."""
+        changed_at = [since for since, _ in self._seen.leaders[partition]]
+        for request, answer in self._good_metadata():
+            is_current = bisect_right(changed_at, answer.at) == bisect_right(changed_at, request.ended_at)
+            has_leader = answer.leaders.get(partition, NO_LEADER) != NO_LEADER
+            if answer.is_true and is_current and has_leader:
+                yield request.ended_at
 
     def _topic_known(self) -> dict[int, list[Span]]:
         """By partition, and for -1 of any: when the client must know that it can be sent to."""
@@ -250,9 +260,6 @@ class Liveness:
             ]
             known[partition] = _spans_of(changes)
         return known
-
-    def _known_for(self, writer: int) -> list[Span]:
-        return self._known.get(writer, [])
 
     def _good_metadata(self) -> Iterator[tuple[Request, Answer]]:
         for request in self._answers(ApiKey.METADATA):
