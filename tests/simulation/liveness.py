@@ -111,11 +111,13 @@ class Liveness:
         for_nothing: list[Span] = []
         for span in common(known, [(began_at, ended_at)]):
             (for_nothing if self._memory.lasts(span[0]) else for_memory).append(span)
+        # Where it may know the topic, or not, it may wait for either.
+        unknown = gaps(known, began_at, ended_at)
         need_not_wait = for_nothing == [(began_at, ended_at)]
         explained = merged(
             [
-                *common(self._activity, outside(known)),
-                *common(any_cause, for_memory),
+                *common(self._activity, unknown),
+                *common(any_cause, merged([*for_memory, *unknown])),
                 *self._blocked,
             ]
         )
