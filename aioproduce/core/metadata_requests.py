@@ -193,8 +193,9 @@ class MetadataRequests:
 
     def answered(self, response: MetadataResponse, now: float) -> None:
         """Take an answer in and tell who waits for it."""
-        for topic in {batch.topic for batch in self._accumulator.incomplete}:
-            self._metadata.touch(topic, now)  # a record for an open batch marks nothing
+        # A record that found its batch open marked nothing, and neither did a send that waits.
+        for topic in (*self._waiters, *{batch.topic for batch in self._accumulator.incomplete}):
+            self._metadata.touch(topic, now)
         change = self._metadata.update(response, now)
         for topic in (*change.topics, *change.dropped):
             self._accumulator.topic_changed(topic)

@@ -273,7 +273,7 @@ class Scenario:
         """
         heard: list[str] = []
         self.simulation.clock.limit = _STEPS
-        with watching(heard), self.ledger.watching_attempts():
+        with watching(heard), self.ledger.watching():
             self.side.run(self._main(story, is_closed, death is not None))
         troubles = [*self.side.troubles, *heard]
         if death is not None:

@@ -325,6 +325,35 @@ def test_a_topic_with_records_on_their_way_is_not_forgotten() -> None:
     assert record.offset == 3
 
 
+def test_a_topic_is_in_use_by_the_last_record_of_a_batch_not_by_the_first() -> None:
+    h = SenderHarness(metadata_max_idle_ms=5000, linger_ms=4000, delivery_timeout_ms=10_000)
+    h.send(0)
+    h.advance(3.9)
+    h.send(0)
+    h.advance(0.2)
+    h.acknowledge()
+    h.advance(2)
+    h.refresh()
+    assert h.sender.metadata.topic(TOPIC) is not None
+    h.advance(3)
+    h.refresh()
+    assert h.sender.metadata.topic(TOPIC) is None
+
+
+def test_a_topic_that_somebody_waits_for_is_not_forgotten_while_the_answer_takes_its_time() -> None:
+    h = warm(metadata_max_idle_ms=5000, request_timeout_ms=20_000, delivery_timeout_ms=40_000)
+    h.want("other")
+    h.run()
+    assert h.sender.metadata.topic_error("other") == codes.UNKNOWN_TOPIC_OR_PARTITION
+    h.held.add(METADATA)
+    h.topics["other"] = Topic(UUID(int=7), [(0, 0)])
+    news = h.want("other")
+    h.advance(13)
+    h.answer_metadata()
+    assert news == ["other"]
+    assert h.sender.metadata.topic("other") is not None
+
+
 def test_a_topic_with_records_in_flight_is_not_forgotten() -> None:
     h = led_by(
         0,
