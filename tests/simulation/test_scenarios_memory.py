@@ -209,18 +209,19 @@ async def forgotten(story: Story, partitions: int) -> None:
     story.release()
 
 
-MEANWHILE = pytest.mark.parametrize("meanwhile", [replaced, gone, forgotten])
+WAYS = {"replaced": replaced, "gone": gone, "forgotten": forgotten}
+MEANWHILE = pytest.mark.parametrize("meanwhile", WAYS)
 
 
 @pytest.mark.parametrize("call", CALLS)
 @MEANWHILE
-def test_a_topic_that_is_made_anew_with_fewer_partitions(meanwhile: Any, call: Call) -> None:
+def test_a_topic_that_is_made_anew_with_fewer_partitions(meanwhile: str, call: Call) -> None:
     simulation = make_simulation()
 
     async def main() -> None:
         async with without_memory(simulation) as story:
             waiting = await story.wait_for_memory(call, partition=2)
-            await meanwhile(story, 2)
+            await WAYS[meanwhile](story, 2)
             began = simulation.clock.now
             with pytest.raises((PartitionOutOfRangeError, PartialSendError)) as caught:
                 await waiting
@@ -233,14 +234,14 @@ def test_a_topic_that_is_made_anew_with_fewer_partitions(meanwhile: Any, call: C
 
 @pytest.mark.parametrize("call", CALLS)
 @MEANWHILE
-def test_a_topic_that_is_made_anew_with_as_many_partitions(meanwhile: Any, call: Call) -> None:
+def test_a_topic_that_is_made_anew_with_as_many_partitions(meanwhile: str, call: Call) -> None:
     """It has another id, under which the record is written at once: no broker refuses the old one first."""
     simulation = make_simulation()
 
     async def main() -> None:
         async with without_memory(simulation) as story:
             waiting = await story.wait_for_memory(call, partition=2)
-            await meanwhile(story, 3)
+            await WAYS[meanwhile](story, 3)
             began = simulation.clock.now
             await (await waiting)
             assert simulation.clock.now - began < IN_TIME
@@ -252,7 +253,7 @@ def test_a_topic_that_is_made_anew_with_as_many_partitions(meanwhile: Any, call:
 
 @pytest.mark.parametrize("has_queues", [False, True], ids=["first record", "later record"])
 @MEANWHILE
-def test_a_key_goes_where_the_new_topic_has_it(meanwhile: Any, has_queues: bool) -> None:
+def test_a_key_goes_where_the_new_topic_has_it(meanwhile: str, has_queues: bool) -> None:
     simulation = make_simulation(5)
     # As any client of Kafka's would: 31 bits of the hash, among as many partitions as there are.
     hashes = {key: murmur2(key) & 0x7FFFFFFF for key in (b"%d" % number for number in range(100))}
@@ -265,7 +266,7 @@ def test_a_key_goes_where_the_new_topic_has_it(meanwhile: Any, has_queues: bool)
                 await producer.send_and_wait(TOPIC, b"old", key=key)
             story = Story(simulation, producer)
             waiting = await story.wait_for_memory("send", key=key)
-            await meanwhile(story, 3)
+            await WAYS[meanwhile](story, 3)
             assert (await (await waiting)).partition == hashes[key] % 3
 
     simulation.run(main())
@@ -284,14 +285,14 @@ class Last:
 
 
 @MEANWHILE
-def test_a_partitioner_is_asked_again_where_the_topic_is_another(meanwhile: Any) -> None:
+def test_a_partitioner_is_asked_again_where_the_topic_is_another(meanwhile: str) -> None:
     simulation = make_simulation()
     mine = Last()
 
     async def main() -> None:
         async with without_memory(simulation, partitioner_class=mine) as story:
             waiting = await story.wait_for_memory("send")
-            await meanwhile(story, 2)
+            await WAYS[meanwhile](story, 2)
             assert (await (await waiting)).partition == 1
 
     simulation.run(main())
@@ -300,7 +301,7 @@ def test_a_partitioner_is_asked_again_where_the_topic_is_another(meanwhile: Any)
 
 @pytest.mark.parametrize("call", CALLS)
 @MEANWHILE
-def test_a_record_that_names_no_partition_finds_one(meanwhile: Any, call: Call) -> None:
+def test_a_record_that_names_no_partition_finds_one(meanwhile: str, call: Call) -> None:
     """Also a whole batch, whose partition is chosen before it waits: the choice is not its sender's."""
     for seed in range(5):
         simulation = Simulation(seed, topics={TOPIC: 50}, auto_create_topics=False)
@@ -308,7 +309,7 @@ def test_a_record_that_names_no_partition_finds_one(meanwhile: Any, call: Call) 
         async def main(simulation: Simulation = simulation) -> None:
             async with without_memory(simulation) as story:
                 waiting = await story.wait_for_memory(call)
-                await meanwhile(story, 1)
+                await WAYS[meanwhile](story, 1)
                 await (await waiting)
 
         simulation.run(main())
