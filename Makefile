@@ -1,8 +1,10 @@
 # Everything from nothing: a machine with Python 3.11, pip, a C compiler and make needs no other step.
 # (The tests that talk to a real Kafka or start Spark also want Java 17 and Maven, and say so when they skip.)
 #
-#   make test    what CI runs: format, lint, import floors, types, tests with the interpreted and the compiled hot path
-#   make test-spark  the tests of the pipeline on Spark and of the audit alone
+#   make quick   what the change reaches: lint, types, tests, within two minutes; options: make quick QUICK='--since main'
+#   make test    what CI runs: format, lint, import floors, types, and every test that is not marked `extended`
+#   make test-full  every test; in parts: make test-full PART=offline, brokers, spark or native
+#   make mutation  400 changes of the producer, each of which a test must notice; options: make mutation MUTATION='--seed 7'
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
 #   make lake    services and files to a lake and its audit, by real brokers and Spark, killed in between (Java, Maven);
 #                the report: build/lake/report.html; options: make lake LAKE='--quick'
@@ -23,24 +25,29 @@ PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.stamp-installed
 NATIVE := $(VENV)/.stamp-native
 BENCHED := $(VENV)/.stamp-bench
-# Two processes: one of them waits for real brokers most of the time. PARALLEL= for one.
-PARALLEL := -n 2 --dist loadgroup
+# Three processes: those with Spark and with real brokers wait most of the time. PARALLEL= for one.
+PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
+PART := offline brokers spark native
 CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
-.PHONY: test test-spark demo lake bench budget soak fuzz native wheel lint types unit-interpreted unit clean
+.PHONY: quick test test-full mutation demo lake bench budget soak fuzz native wheel lint types prepare gate \
+	native-if-changed interpreted offline-part brokers-part spark-part native-part clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
 .NOTPARALLEL:
 
-# The full run comes last, so that its closing line is the last thing to read.
-test: lint types unit-interpreted unit
+# The tests come last, so that their closing line is the last thing to read.
+test: lint types native-if-changed gate
 
-test-spark: $(NATIVE)
-	$(PY) -m tests.kafka_install
-	$(PY) -m tests.kafka_archive
-	$(PY) -m tests.spark.jvm_archive
-	$(PY) -m pytest $(wildcard tests/spark tests/audit)
+# The order within `test`, with every test: a part that fails ends the run.
+test-full: lint types $(PART:%=%-part)
+
+quick: $(NATIVE)
+	$(PY) -m tests.gate.quick $(QUICK)
+
+mutation: $(NATIVE)
+	$(PY) -m tests.mutation $(MUTATION)
 
 demo: $(NATIVE)
 	$(PY) examples/demo.py
@@ -86,16 +93,27 @@ lint: $(NATIVE)
 types: $(NATIVE)
 	$(PY) -m mypy
 
+# Real brokers, Spark's jars, a Chromium: what the tests need that pip does not bring.
+prepare: $(NATIVE)
+	$(PY) -m tests.prepare
+
+# GATE='--gate-record' records what the directories cost as their budget.
+gate: prepare
+	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers gate)" --gate-budget $(GATE)
+
+native-if-changed: $(NATIVE)
+	if $(PY) -m tests.gate.tiers native-changed; then $(MAKE) interpreted; fi
+
 # tests/conftest.py keeps the .so files out of sight when AIOPRODUCE_PURE is set: the same modules, interpreted.
-unit-interpreted: $(NATIVE)
+interpreted: $(NATIVE)
 	AIOPRODUCE_PURE=1 $(PY) -m pytest $(PARALLEL) tests/unit tests/property tests/package/test_native_build.py
 
-unit: $(NATIVE)
-	$(PY) -m tests.kafka_install
-	$(PY) -m tests.kafka_archive
-	$(PY) -m tests.spark.jvm_archive
-	$(PY) -m tests.browser_install
-	$(PY) -m pytest $(PARALLEL)
+offline-part brokers-part spark-part: prepare
+	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers $(@:-part=))"
+
+native-part: interpreted
+	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers native)"
+	$(PY) -m tests.gate.tiers record-native
 
 # The second try at a venv is for distributions that ship pip but split ensurepip off into a package of its own.
 # Without build isolation the extensions are compiled once, by the Cython that rebuilds them later: an isolated one

@@ -13,6 +13,7 @@ Everything else about the package stands in `pyproject.toml`.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -108,4 +109,5 @@ def _write_record(module: Path, cython_version: str) -> str:
 
 
 if __name__ == "__main__":
-    setup(ext_modules=native_extensions())
+    # The C compiler is most of the time of an installation: one on each processor.
+    setup(ext_modules=native_extensions(), options={"build_ext": {"parallel": os.cpu_count() or 1}})

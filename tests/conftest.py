@@ -29,15 +29,16 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 # For tests/plugin, which runs pytest in pytest; only here may it be asked for.
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.gate.plugin"]
 
 IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
 REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"
 
-TOGETHER = frozenset({"benchmarks", "budget", "faults", "integration", "package"})
-"""Folders whose files are each run by one process: their tests share clusters, networks or builds."""
 KAFKA_FIXTURES = frozenset({"kafka1", "kafka3", "kafka_tools"})
 SPARK_FIXTURES = frozenset({"spark", "connector"})
+BROWSER_FIXTURES = frozenset({"chromium", "visit"})
+FIRST = ("spark", "kafka")
+"""The groups that wait most are begun first, so that the files of the others fill the processors meanwhile."""
 
 
 if IS_PURE:
@@ -75,25 +76,40 @@ def pytest_report_header() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that asks for a real-Kafka fixture or Spark, so that ``-m 'not kafka'`` can be relied on.
+    """Mark every test that asks for a real Kafka, Spark or a browser, so that ``-m 'not kafka'`` can be relied on.
 
-    And say which tests run in one process where there are several (``pytest -n 2 --dist loadgroup``): those with
-    Spark, which share its JVM, those with a real Kafka, which share its brokers, and those of each file in
-    ``TOGETHER``. First of all, since pytest-xdist reads the groups in the same hook, and before a conftest's.
+    And say which tests run in one process where there are several (``pytest -n 3 --dist loadgroup``): those with
+    Spark, which share its JVM, those with a real Kafka, which share its brokers, and otherwise those of each file.
+    First of all, since pytest-xdist reads the groups in the same hook, and before a conftest's.
     """
     for item in items:
-        folder = item.path.parent.name
         fixtures = frozenset(getattr(item, "fixturenames", ()))
-        group = f"{folder}/{item.path.stem}" if folder in TOGETHER else ""
         if fixtures & KAFKA_FIXTURES:
             item.add_marker("kafka")
-            group = "kafka"
         if fixtures & SPARK_FIXTURES:
             item.add_marker("spark")
-        if item.get_closest_marker("spark") or (folder == "spark" and group == "kafka"):
-            group = "spark"
-        if group:
-            item.add_marker(pytest.mark.xdist_group(group))
+        if fixtures & BROWSER_FIXTURES:
+            item.add_marker("browser")
+        item.add_marker(pytest.mark.xdist_group(_group(item)))
+    order = {group: place for place, group in enumerate(FIRST)}
+    items.sort(key=lambda item: order.get(_group(item), len(order)))
+
+
+def _group(item: pytest.Item) -> str:
+    """The tests that one process runs together with this one."""
+    is_kafka = item.get_closest_marker("kafka") is not None
+    if item.get_closest_marker("spark") or (is_kafka and item.path.parent.name == "spark"):
+        return "spark"
+    return "kafka" if is_kafka else item.nodeid.partition("::")[0]
+
+
+def pytest_collection_finish() -> None:
+    """Keep what collecting made out of all later garbage collections.
+
+    Many tests ask for full collections. Each walked pytest's own half a million objects, for 0.3 s.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)

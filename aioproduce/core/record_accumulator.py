@@ -275,7 +275,6 @@ class RecordAccumulator:
             queue.batches[-1].closed_at = now  # full, or this one would not have been opened
         self._incomplete.add(batch)
         queue.add(batch, is_full=is_full)
-        self._metadata.touch(batch.topic, now)
         self.readiness.tail_changed(queue, now)
 
     def append_batch(
@@ -400,6 +399,8 @@ class RecordAccumulator:
 
     def _begin_attempt(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
         queue.take(batch)
+        # Not when the batch is opened: the records that it took since are a use of the topic, too.
+        self._metadata.touch(batch.topic, now)
         # Not by `attempts`: a part of a split batch begins with none, and was sent with the whole.
         batch.first_sent_at = min(batch.first_sent_at, now)
         if self._transactions is not None:

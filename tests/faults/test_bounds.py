@@ -6,12 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aioproduce import Producer
-from aioproduce.errors import BufferExhaustedError, ForcedCloseError
+from aioproduce.errors import BufferExhaustedError, DeliveryTimeoutError, ForcedCloseError
 from aioproduce.testing import FakeCluster
+
+if TYPE_CHECKING:
+    from aioproduce.records import RecordMetadata
 
 VALUE = b"x" * 100
 
@@ -53,6 +57,65 @@ async def test_a_stalled_broker_with_open_sockets_cannot_make_memory_grow() -> N
         assert producer.outstanding_bytes == 0
         outcomes = await asyncio.gather(*deliveries, return_exceptions=True)
         assert all(isinstance(outcome, ForcedCloseError) for outcome in outcomes)
+
+
+@pytest.mark.extended("60 s by the clock")
+async def test_brokers_that_stall_for_a_minute_cannot_make_memory_grow() -> None:
+    """Full rate all the time: what is given up after 10 s makes room, and is on its way in vain again and again."""
+    buffer_memory, senders, seconds = 8 << 20, 50, 60.0
+    async with FakeCluster(brokers=2, topics={"t": 6}) as cluster:
+        producer = Producer(
+            cluster.bootstrap_servers,
+            max_block_ms=100,
+            buffer_memory=buffer_memory,
+            request_timeout_ms=5_000,
+            delivery_timeout_ms=10_000,
+        )
+        await producer.start()
+        await producer.send_and_wait("t", VALUE)
+        loop = asyncio.get_running_loop()
+        began_at, at_start = loop.time(), resident_bytes()
+        grown: list[int] = []
+        counts = dict.fromkeys(("accepted", "refused", "given up", "acknowledged"), 0)
+
+        def settled(_metadata: RecordMetadata, error: BaseException | None) -> None:
+            counts["acknowledged" if error is None else "given up"] += 1
+            assert error is None or isinstance(error, DeliveryTimeoutError)
+
+        async def send_all_the_time() -> None:
+            while loop.time() < began_at + seconds:
+                try:
+                    delivery = await producer.send("t", VALUE)
+                except BufferExhaustedError:
+                    counts["refused"] += 1
+                else:
+                    counts["accepted"] += 1
+                    delivery.add_delivery_callback(settled)
+                assert producer.outstanding_bytes <= buffer_memory
+
+        async def look() -> None:
+            while loop.time() < began_at + seconds:
+                grown.append(resident_bytes() - at_start)
+                await asyncio.sleep(0.1)
+
+        for broker in (0, 1):
+            cluster.faults.stall(broker)
+        await asyncio.gather(look(), *(send_all_the_time() for _ in range(senders)))
+        for broker in (0, 1):
+            cluster.faults.resume(broker)
+        await producer.flush()
+        assert producer.outstanding_bytes == 0
+        await producer.close()
+
+    third = len(grown) // 3
+    early, late = max(grown[:third]), max(grown[-third:])
+    print(f"{counts}, resident: {early:,} bytes more in the first third, {late:,} in the last")
+    assert counts["given up"] + counts["acknowledged"] == counts["accepted"]
+    # The memory was used several times over.
+    assert counts["accepted"] > 3 * buffer_memory // len(VALUE)
+    assert counts["refused"] > senders
+    assert early < buffer_memory + (64 << 20)
+    assert late - early < buffer_memory
 
 
 @pytest.mark.parametrize("tasks", [10_000])

@@ -17,6 +17,7 @@ from tests.faults import netns
 from tests.faults.netns import run_scenario, why_not
 from tests.faults.netns_link import NOBODY
 from tests.faults.wire import KINDS
+from tests.gate.marks import others_extended
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -62,7 +63,10 @@ async def test_syn_black_hole() -> None:
 
 
 @pytest.mark.scenario(8, "N")
-@every_kind
+@pytest.mark.parametrize(
+    "kind",
+    others_extended(KINDS, keep=["idempotent"], reason="a network namespace; one way of sending stays"),
+)
 async def test_outage_shorter_than_the_delivery_time_out(kind: str) -> None:
     told = await verdict("short_outage", kind)
     assert told["acked"] == told["sent"]
@@ -70,6 +74,7 @@ async def test_outage_shorter_than_the_delivery_time_out(kind: str) -> None:
 
 @pytest.mark.scenario(9, "N")
 @every_kind
+@pytest.mark.extended("a network namespace; an outage stays in the gate")
 async def test_outage_longer_than_the_delivery_time_out(kind: str) -> None:
     told = await verdict("long_outage", kind)
     assert told["failed"] >= 100
@@ -78,6 +83,7 @@ async def test_outage_longer_than_the_delivery_time_out(kind: str) -> None:
 
 @pytest.mark.scenario(13, "N")
 @every_kind
+@pytest.mark.extended("a network namespace; an outage stays in the gate")
 async def test_a_fifth_of_all_packets_is_lost(kind: str) -> None:
     told = await verdict("loss", kind)
     assert told["acked"] == told["sent"]
@@ -86,6 +92,7 @@ async def test_a_fifth_of_all_packets_is_lost(kind: str) -> None:
 
 @pytest.mark.scenario(13, "N")
 @every_kind
+@pytest.mark.extended("a network namespace; an outage stays in the gate")
 async def test_nothing_gets_to_the_brokers(kind: str) -> None:
     told = await verdict("one_way_to_brokers", kind)
     assert told["acked"] == told["sent"]
@@ -93,6 +100,7 @@ async def test_nothing_gets_to_the_brokers(kind: str) -> None:
 
 @pytest.mark.scenario(13, "N")
 @every_kind
+@pytest.mark.extended("a network namespace; an outage stays in the gate")
 async def test_nothing_comes_from_the_brokers(kind: str) -> None:
     """Without idempotence the retries are written again: what was written at first is in the log twice."""
     told = await verdict("one_way_to_client", kind)

@@ -13,6 +13,7 @@ import pytest
 from tests.fuzz import campaign
 from tests.fuzz.target import CORPUS, NAMES, MemoryBound, corpus_of, load
 from tests.fuzz.targets.properties import reference
+from tests.gate.marks import others_extended
 
 RUNS = {"sender": 1_000, "fake_cluster": 2_000, "connection": 4_000}
 """A step of these is a whole life of an object; the decoders get `SHORT`."""
@@ -34,7 +35,10 @@ def test_no_corpus_without_a_target() -> None:
     assert sorted(path.name for path in CORPUS.iterdir()) == sorted(NAMES)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    others_extended(NAMES, keep=["properties"], reason="libFuzzer live; each corpus stays in the gate"),
+)
 def test_a_short_run_under_atheris(name: str, tmp_path: Path) -> None:
     reason = campaign.missing()
     if reason is not None:

@@ -23,6 +23,7 @@ from aiokafka.errors import (
 from aiokafka.structs import RecordMetadata, TopicPartition
 
 from tests.compat.aiokafka_sides import SIDES, nobody_there, started
+from tests.gate.marks import others_extended
 
 if TYPE_CHECKING:
     from tests.kafka_cluster import KafkaCluster
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.kafka
 
 
-@pytest.fixture(params=sorted(SIDES))
+@pytest.fixture(
+    params=others_extended(sorted(SIDES), keep=["aioproduce"], reason="what the peer itself does")
+)
 def side(request: pytest.FixtureRequest) -> Any:
     """`AIOKafkaProducer`: aiokafka's, then ours."""
     return SIDES[request.param]
@@ -311,6 +314,7 @@ async def test_order(side: Any, servers: str, topic: str, is_idempotent: bool) -
         assert values == [b"%06d" % number for number in range(partition, 4000, 2)]
 
 
+@pytest.mark.extended("a broker that restarts; the mock cluster's tests stay in the gate")
 async def test_the_broker_restarts(side: Any, kafka1: KafkaCluster, servers: str, topic: str) -> None:
     """Idempotent: what was sent while it was away is there afterwards, once and in order."""
     (node,) = kafka1.nodes

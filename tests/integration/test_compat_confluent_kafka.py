@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from aioproduce.compat.confluent import AIOProducer as OurProducer
 from tests.compat.confluent_sides import SIDES, code_of, produced
+from tests.gate.marks import others_extended
 
 if TYPE_CHECKING:
     from tests.kafka_cluster import KafkaCluster
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.kafka
 KEYS = [b"customer-%d" % number for number in range(200)]
 
 
-@pytest.fixture(params=SIDES)
+@pytest.fixture(params=others_extended(SIDES, keep=["aioproduce"], reason="what the peer itself does"))
 def side(request: pytest.FixtureRequest) -> Any:
     """`AIOProducer`: confluent-kafka's, then ours."""
     return SIDES[request.param]
@@ -29,7 +30,10 @@ def conf(cluster: KafkaCluster, **options: Any) -> dict[str, Any]:
     return {"bootstrap.servers": cluster.bootstrap_servers, **options}
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "codec",
+    others_extended(["none", "gzip", "snappy", "lz4", "zstd"], keep=["lz4"], reason="one codec stays"),
+)
 async def test_both_write_the_same_log(kafka1: KafkaCluster, topic_name: str, codec: str) -> None:
     logs = []
     for kind, make in SIDES.items():
@@ -108,6 +112,7 @@ async def test_the_topics_partitions(side: Any, kafka1: KafkaCluster, topic_name
     ]
 
 
+@pytest.mark.extended("a broker that restarts; the mock cluster's tests stay in the gate")
 @pytest.mark.parametrize("is_idempotent", [True, False], ids=["idempotent", "not idempotent"])
 async def test_messages_survive_a_leader(
     side: Any, kafka3: KafkaCluster, topic_name: str, is_idempotent: bool
@@ -131,6 +136,7 @@ async def test_messages_survive_a_leader(
         assert read == values
 
 
+@pytest.mark.extended("brokers that start and stop; the mock cluster's tests stay in the gate")
 async def test_a_broker_that_comes_later(side: Any, kafka1: KafkaCluster, topic_name: str) -> None:
     kafka1.create_topic(topic_name)
     (node,) = kafka1.nodes

@@ -11,12 +11,17 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from playwright.async_api import FloatRect
 
 from aioproduce import Producer
 from aioproduce.dashboard import serve
 from tests.dashboard.conftest import Visit, chromium, visit
 from tests.kafka_cluster import KafkaCluster
+
+pytestmark = pytest.mark.extended(
+    "brokers that die, in a browser; the page with scripted samples stays in the gate"
+)
 
 __all__ = ["chromium", "visit"]  # fixtures, found by their names here
 

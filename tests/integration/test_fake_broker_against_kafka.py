@@ -121,6 +121,7 @@ class RealTopic:
 
 
 @pytest.mark.scenario(35, "K")
+@pytest.mark.extended("the scripts stay in the gate")
 def test_acks_all_while_a_follower_is_held_up(kafka3: KafkaCluster, topic_name: str) -> None:
     kafka3.create_topic(topic_name, partitions=1, configs={"min.insync.replicas": "3"})
     kafka3.wait_until_in_sync(topic_name)
@@ -131,6 +132,7 @@ def test_acks_all_while_a_follower_is_held_up(kafka3: KafkaCluster, topic_name: 
 
 
 @pytest.mark.scenario(36, "K")
+@pytest.mark.extended("the scripts stay in the gate")
 def test_sequences_after_an_unclean_election(kafka3: KafkaCluster, topic_name: str) -> None:
     kafka3.create_topic(
         topic_name, partitions=1, replication=2, configs={"unclean.leader.election.enable": "true"}

@@ -17,6 +17,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import KafkaError, Producer
 
+from tests.gate.marks import others_extended
 from tests.kafka_cluster import KafkaClusterError
 from tests.kafka_node import PORTS
 from tests.kafka_tools import KafkaToolError, parse_consumed, parse_dump
@@ -90,6 +91,7 @@ def test_an_empty_topic_is_read_as_nothing(kafka1: KafkaCluster, topic_name: str
     assert kafka1.offsets(topic_name) == {0: (0, 0), 1: (0, 0), 2: (0, 0)}
 
 
+@pytest.mark.extended("what the harness itself does with brokers")
 def test_console_consumer_that_cannot_read_enough_raises(
     kafka1: KafkaCluster, kafka_tools: KafkaTools, topic_name: str
 ) -> None:
@@ -100,7 +102,10 @@ def test_console_consumer_that_cannot_read_enough_raises(
         kafka_tools.console_consume(kafka1.bootstrap_servers, topic_name, max_messages=2, timeout=5.0)
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "codec",
+    others_extended(["none", "gzip", "snappy", "lz4", "zstd"], keep=["zstd"], reason="one codec stays"),
+)
 def test_dump_log_shows_batches_of_an_idempotent_producer(
     kafka1: KafkaCluster, topic_name: str, codec: str
 ) -> None:
@@ -189,6 +194,7 @@ async def test_another_client_reads_the_topic_back(kafka1: KafkaCluster, topic_n
 
 
 @pytest.mark.parametrize("hard", [False, True], ids=["SIGTERM", "SIGKILL"])
+@pytest.mark.extended("what the harness itself does with brokers")
 def test_a_bounced_leader_comes_back_with_its_log(kafka3: KafkaCluster, topic_name: str, hard: bool) -> None:
     kafka3.create_topic(topic_name)
     kafka3.wait_until_in_sync(topic_name)
@@ -207,6 +213,7 @@ def test_a_bounced_leader_comes_back_with_its_log(kafka3: KafkaCluster, topic_na
     assert sum(batch.count for batch in kafka3.dump_log(topic_name, 0, leader)) == 2
 
 
+@pytest.mark.extended("what the harness itself does with brokers")
 def test_a_killed_leader_is_replaced_and_mended(kafka3: KafkaCluster, topic_name: str) -> None:
     kafka3.create_topic(topic_name)
     kafka3.wait_until_in_sync(topic_name)
@@ -224,6 +231,7 @@ def test_a_killed_leader_is_replaced_and_mended(kafka3: KafkaCluster, topic_name
     assert sum(batch.count for batch in kafka3.dump_log(topic_name, 0, leader)) == 1
 
 
+@pytest.mark.extended("what the harness itself does with brokers")
 def test_a_stalled_broker_keeps_its_sockets_and_answers_nothing(
     kafka1: KafkaCluster, topic_name: str
 ) -> None:

@@ -112,6 +112,7 @@ def busiest_leader(cluster: KafkaCluster, topic: str) -> int:
 @pytest.mark.scenario(29, "K")
 @pytest.mark.scenario(31, "K")
 @pytest.mark.scenario(33, "K")
+@pytest.mark.extended("one leader that is killed stays in the gate")
 async def test_every_broker_is_restarted_in_turn(kafka3: KafkaCluster, topic_name: str) -> None:
     """SIGTERM hands the leaders over, with requests in flight: each broker in turn, then twice who leads most."""
 
@@ -129,6 +130,7 @@ async def test_every_broker_is_restarted_in_turn(kafka3: KafkaCluster, topic_nam
 
 
 @pytest.mark.scenario(16, "K")
+@pytest.mark.extended("one leader that is killed stays in the gate")
 async def test_a_broker_comes_back_under_another_address(kafka3: KafkaCluster, topic_name: str) -> None:
     """The others say where it is now; it leads partitions again, and nobody looks for it where it was."""
 
@@ -147,6 +149,7 @@ async def test_a_broker_comes_back_under_another_address(kafka3: KafkaCluster, t
 
 @pytest.mark.scenario(32, "K")
 @pytest.mark.scenario(38, "K")
+@pytest.mark.extended("one leader that is killed stays in the gate")
 async def test_leaders_are_killed_five_times(
     kafka3: KafkaCluster, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -217,6 +220,7 @@ async def test_leader_is_killed(kafka3: KafkaCluster, topic_name: str) -> None:
 
 @pytest.mark.scenario(34, "K")
 @pytest.mark.parametrize("stalled", [1, 2])
+@pytest.mark.extended("one leader that is killed stays in the gate")
 async def test_brokers_stall_with_their_sockets_open(
     kafka3: KafkaCluster, topic_name: str, stalled: int
 ) -> None:
@@ -244,6 +248,7 @@ async def test_brokers_stall_with_their_sockets_open(
 
 
 @pytest.mark.scenario(36, "K")
+@pytest.mark.extended("one leader that is killed stays in the gate")
 async def test_an_unclean_election_loses_records_and_no_producer(
     kafka3: KafkaCluster, topic_name: str
 ) -> None:

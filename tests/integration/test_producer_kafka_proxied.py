@@ -143,6 +143,7 @@ async def test_the_answer_is_lost_after_the_append(proxied3: KafkaCluster, topic
 @pytest.mark.scenario(55, "K")
 @pytest.mark.scenario(20, "K")
 @pytest.mark.scenario(4, "K")
+@pytest.mark.extended("the lost answer after the append stays in the gate")
 async def test_five_lost_answers_and_the_leader_moves(proxied3: KafkaCluster, topic_name: str) -> None:
     """Five requests are appended, none is answered, and the next leader gets all five again.
 
@@ -206,6 +207,7 @@ async def settle_after(traffics: Sequence[Traffic], count: int) -> None:
 
 @pytest.mark.scenario(47, "K")
 @pytest.mark.scenario(42, "K")
+@pytest.mark.extended("the lost answer after the append stays in the gate")
 async def test_the_first_of_five_is_refused_and_the_others_are_out_of_order(
     proxied3: KafkaCluster, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -239,6 +241,7 @@ async def test_the_first_of_five_is_refused_and_the_others_are_out_of_order(
 
 
 @pytest.mark.scenario(37, "K")
+@pytest.mark.extended("the lost answer after the append stays in the gate")
 async def test_a_log_directory_fails(proxied3: KafkaCluster, topic_name: str) -> None:
     """A broker loses one of its two: the partitions in it are led by others, the rest of it goes on."""
     await asyncio.to_thread(proxied3.create_topic, topic_name, partitions=12)

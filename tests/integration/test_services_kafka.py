@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
+from tests.gate.marks import others_extended
 from tests.integrations.serving import client_for
 from tests.kafka_cluster import KafkaCluster
 
@@ -123,6 +124,7 @@ class Service:
 
 
 @pytest.mark.parametrize("framework", ["fastapi", "aiohttp"])
+@pytest.mark.extended("brokers that are killed under load")
 async def test_killed_and_restarted_under_load_every_201_is_in_the_log(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path, framework: str
 ) -> None:
@@ -164,7 +166,9 @@ async def test_killed_and_restarted_under_load_every_201_is_in_the_log(
     assert {number for number, places in found.items() if places} <= {*load.answered, *load.unanswered}
 
 
-@pytest.mark.parametrize("framework", ["fastapi", "aiohttp"])
+@pytest.mark.parametrize(
+    "framework", others_extended(["fastapi", "aiohttp"], keep=["fastapi"], reason="one framework stays")
+)
 async def test_started_before_its_broker_it_becomes_ready_by_itself(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path, framework: str
 ) -> None:

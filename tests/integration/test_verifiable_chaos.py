@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.kafka_cluster import KafkaCluster
 
+pytestmark = pytest.mark.extended("minutes of brokers that are killed")
+
 RECORDS = 50_000
 
 

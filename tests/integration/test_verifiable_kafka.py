@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cli.command import ENVIRONMENT
+from tests.gate.marks import others_extended
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,15 +83,19 @@ def compare(java: list[str], ours: list[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ("--max-messages", "20"),
-        ("--max-messages", "0"),
-        ("--max-messages", "3", "--acks", "0"),
-        (
-            *("--max-messages", "5", "--repeating-keys", "3", "--value-prefix", "7"),
-            *("--message-create-time", "1000", "--throughput", "50", "--acks", "1"),
-        ),
-    ],
+    others_extended(
+        [
+            ("--max-messages", "20"),
+            ("--max-messages", "0"),
+            ("--max-messages", "3", "--acks", "0"),
+            (
+                *("--max-messages", "5", "--repeating-keys", "3", "--value-prefix", "7"),
+                *("--message-create-time", "1000", "--throughput", "50", "--acks", "1"),
+            ),
+        ],
+        keep=[("--max-messages", "20")],
+        reason="two JVMs of Kafka's own tool for each",
+    ),
     ids=" ".join,
 )
 async def test_lines_are_javas(kafka1: KafkaCluster, topic_name: str, arguments: tuple[str, ...]) -> None:
@@ -101,6 +106,7 @@ async def test_lines_are_javas(kafka1: KafkaCluster, topic_name: str, arguments:
     compare(java, ours)
 
 
+@pytest.mark.extended("JVMs of Kafka's own tool; its ordinary lines stay in the gate")
 async def test_failures_are_told_as_java_tells_them(
     kafka1: KafkaCluster, topic_name: str, tmp_path: Path
 ) -> None:
@@ -123,7 +129,10 @@ async def test_failures_are_told_as_java_tells_them(
     ]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number",
+    others_extended([signal.SIGTERM, signal.SIGINT], keep=[signal.SIGTERM], reason="one signal stays"),
+)
 async def test_signals_end_both_alike(kafka1: KafkaCluster, topic_name: str, number: signal.Signals) -> None:
     await asyncio.to_thread(kafka1.create_topic, topic_name)
 
@@ -138,6 +147,7 @@ async def test_signals_end_both_alike(kafka1: KafkaCluster, topic_name: str, num
     assert (shape(ours)[:20], shape(ours)[-2:]) == (shape(java)[:20], shape(java)[-2:])
 
 
+@pytest.mark.extended("JVMs of Kafka's own tool; its ordinary lines stay in the gate")
 async def test_wrong_usage_ends_both_alike(kafka1: KafkaCluster) -> None:
     for words in (("--topic", "t", "--acks", "2"), ("--max-messages", "1"), ("--help",)):
         java, ours = await run_both(kafka1, *words)

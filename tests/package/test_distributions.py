@@ -11,6 +11,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.native_builds import FOLDER
 
 CHECKOUT = FOLDER.parents[1]
@@ -42,6 +44,7 @@ def test_every_wheel_is_tried() -> None:
     assert "tests/package" in program
 
 
+@pytest.mark.native
 def test_the_source_distribution_has_what_builds_it_and_nothing_built(tmp_path: Path) -> None:
     sources = tmp_path / "sources"
     shutil.copytree(CHECKOUT / "aioproduce", sources / "aioproduce")

@@ -130,6 +130,7 @@ def only_extension(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("missing", ["compiler", "working compiler", "Cython"])
+@pytest.mark.native
 def test_what_cannot_be_compiled_is_left_out_and_the_build_goes_on(tmp_path: Path, missing: str) -> None:
     environments = {
         "compiler": {"CC": str(tmp_path / "no-such-compiler")},
@@ -145,6 +146,7 @@ def test_what_cannot_be_compiled_is_left_out_and_the_build_goes_on(tmp_path: Pat
     assert not list(tmp_path.rglob("*.pyd"))
 
 
+@pytest.mark.native
 def test_what_is_built_follows_the_sources_content_whatever_their_times(tmp_path: Path) -> None:
     module = project(tmp_path)
     built = build_in_place(tmp_path, {})
@@ -166,6 +168,7 @@ def test_what_is_built_follows_the_sources_content_whatever_their_times(tmp_path
     assert digest_in(only_extension(tmp_path)) == source_digest("key_hash", tmp_path) != first
 
 
+@pytest.mark.native
 def test_a_declaration_of_the_folder_is_a_source_of_every_module(tmp_path: Path) -> None:
     module = project(tmp_path)
     before = source_digest("key_hash", tmp_path)

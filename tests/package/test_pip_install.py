@@ -52,6 +52,7 @@ def run(*command: str, **environment: str) -> str:
     ],
     ids=["with a compiler", "without one"],
 )
+@pytest.mark.native
 def test_what_pip_installs_works(tmp_path: Path, build: str, environment: dict[str, str]) -> None:
     sources = copy_of_the_sources(tmp_path / "sources")
     target = tmp_path / "installed"

@@ -76,7 +76,7 @@ class Sum:
     faults: int = 0
     offered: int = 0
     acknowledged: int = 0
-    failures: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, int] = field(default_factory=dict)  # asdict() cannot copy a Counter
     requests: int = 0
     cpu: float = 0.0
     failed: list[int] = field(default_factory=list)
@@ -87,7 +87,8 @@ class Sum:
         self.faults += len(outcome.case.faults)
         self.offered += outcome.offered
         self.acknowledged += outcome.acknowledged
-        self.failures.update(outcome.failures)
+        for kind, count in outcome.failures.items():
+            self.failures[kind] = self.failures.get(kind, 0) + count
         self.requests += outcome.requests
         self.cpu += outcome.cpu
         if outcome.violations:

@@ -182,6 +182,7 @@ def make_case(
     is_bare = random.random() < 0.5 if is_bare is None else is_bare
     seconds, records, faults = WEATHERS[weather]
     settings = _settings(random, mode, weather)
+    settings |= _settings_for_waiting(Random(f"waiting {seed}"), settings["batch_size"])
     if in_flight is not None:
         settings["max_in_flight_requests_per_connection"] = in_flight
     has_replication = random.random() < 0.5
@@ -235,6 +236,15 @@ def _settings(random: Random, mode: str, weather: str) -> dict[str, Any]:
     if weather == "fair":
         # Whatever is wrong is over long before these are.
         settings |= {"delivery_timeout_ms": 600_000, "request_timeout_ms": 3_000, "max_block_ms": 600_000}
+    return settings
+
+
+def _settings_for_waiting(random: Random, batch_size: int) -> dict[str, Any]:
+    """What makes sends wait, for memory and for metadata: drawn apart, so all else of a seed is as before."""
+    settings: dict[str, Any] = {"metadata_max_idle_ms": random.choice([300_000, 300_000, 5_000])}
+    if random.random() < 0.2:
+        # Fewer batches than partitions: a send waits for memory while batches linger.
+        settings |= {"buffer_memory": 2 * batch_size, "linger_ms": random.choice([1_000, 5_000])}
     return settings
 
 

@@ -14,6 +14,7 @@ B  a client that meets errors backs off: it neither reconnects, nor asks for met
    storm
 C  what a broker reads is what was sealed: no buffer is written to while its bytes may be on the way
 M  all memory is back
+W  no send and no record waits longer than its cause explains (`liveness`)
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from unittest.mock import patch
 from aioproduce.core.producer_batch import ProducerBatch
 from aioproduce.errors import DeliveryError, ProducerError
 from aioproduce.wire.api import ApiKey
+from tests.simulation.liveness import check_liveness
+from tests.simulation.observations import Observations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,6 +79,8 @@ class Ledger:
         self._newest: dict[tuple[int, int], int] = {}
         self._blocked = sorted((f.at, f.at + f.seconds) for f in case.faults if f.kind == "blocked")
         self._attempts: list[list[float]] = []
+        self._seen = Observations(simulation)
+        self._flushes: list[float] = []
 
     # -- what happens ---
 
@@ -103,8 +108,18 @@ class Ledger:
         outcome = f"offset {metadata.offset}" if error is None else _kind_of(error)
         self._simulation.trace.add(f"{entry.writer}:{entry.counter} {metadata.partition} {outcome}")
 
+    def note_flush(self) -> None:
+        """flush() is about to be called."""
+        self._flushes.append(self._simulation.clock.now)
+
     @contextmanager
-    def watching_attempts(self) -> Iterator[None]:
+    def watching(self) -> Iterator[None]:
+        """See what the producer does while the body runs."""
+        with self._seen.watching(), self._watching_attempts():
+            yield
+
+    @contextmanager
+    def _watching_attempts(self) -> Iterator[None]:
         """See when each batch is sent."""
         begin = ProducerBatch.begin_attempt
         of_batch: dict[int, list[float]] = {}  # by an id, which may be another's later
@@ -156,6 +171,7 @@ class Ledger:
             self.accuse("A", f"in the log, and never sent: {value!r}")
         if self._case.keeps_order:
             self._check_order()
+        check_liveness(self._seen, self._case, self.entries.values(), self._flushes, self.accuse)
 
     def check_time(self, what: str, began_at: float, bound: float) -> None:
         """Something that ends now has not taken longer than it may."""

@@ -76,7 +76,7 @@ def run_case(case: Case, *, trace: int | None = 0) -> Outcome:
     troubles: list[str] = []
     simulation.clock.limit = _STEPS
     try:
-        with watching(troubles), ledger.watching_attempts():
+        with watching(troubles), ledger.watching():
             side.run(Run(simulation, side, ledger, case).main())
     except SimulationDeadlockError as error:
         ledger.accuse("L", str(error))
@@ -155,10 +155,14 @@ class Run:
             await self.side.sleep_until(at)
             before = [entry for entry in self.ledger.entries.values() if entry.accepted_at is not None]
             began_at = self.simulation.clock.now
-            await self.side.flush()
+            await self.flush()
             if not all(entry.outcomes for entry in before):
                 self.ledger.accuse("L", "flush() came back before everything was settled")
             self.ledger.check_time("flush()", began_at, self.case.delivery_timeout)
+
+    async def flush(self) -> None:
+        self.ledger.note_flush()
+        await self.side.flush()
 
     async def recover(self) -> None:
         """The trouble is over: what is accepted now is acknowledged, as soon as the brokers can be reached again.
@@ -170,7 +174,7 @@ class Run:
         for writer in range(self.case.partitions):
             while True:
                 entry = await self.send(writer, 10)
-                await self.side.flush()
+                await self.flush()
                 if entry is not None and entry.outcomes and entry.outcomes[0][1] is None:
                     break
                 if self.simulation.clock.now > healed_at + _RECOVERY:
@@ -182,7 +186,7 @@ class Run:
 
     async def close(self) -> None:
         """What is left to do is little, and everything can be reached: nothing but its connections' end."""
-        await self.side.flush()
+        await self.flush()
         began_at = self.simulation.clock.now
         await self.side.close()
         self.ledger.check_time("close()", began_at, _GOODBYE)

@@ -55,7 +55,7 @@ class Story:
 
     def play(self) -> None:
         side = AsyncioSide(self.simulation, self.case.settings)
-        with self.ledger.watching_attempts():
+        with self.ledger.watching():
             side.run(Run(self.simulation, side, self.ledger, self.case).main())
         self.ledger.check()
         assert [*self.ledger.violations, *side.troubles] == []

@@ -21,6 +21,7 @@ from aioproduce import Producer
 from aioproduce.errors import DeliveryError
 from aioproduce.testing.fake_cluster.log import TopicConfig
 from aioproduce.wire.api import ApiKey
+from tests.gate.marks import most_extended
 from tests.simulation.cancelling import (
     HOST,
     LATE,
@@ -328,15 +329,8 @@ WAYS: dict[str, Way] = {
 # -- the tests ---
 
 
-@pytest.fixture(autouse=True, scope="module")
-def collected() -> Iterator[None]:
-    gc.collect()
-    yield
-    gc.unfreeze()
-
-
 @pytest.fixture(autouse=True)
-def quick_collections(collected: None) -> None:
+def quick_collections() -> None:
     """Each run ends with a collection of its own garbage: what was there before need not be looked at."""
     gc.freeze()
 
@@ -394,7 +388,10 @@ def test_a_wait_for_that_ends_at_every_suspension(call: Call, condition: Conditi
 
 
 @pytest.mark.scenario(67, "S")
-@pytest.mark.parametrize(("call", "condition"), CASES)
+@pytest.mark.parametrize(
+    ("call", "condition"),
+    most_extended(CASES, one_in=7, reason="half a second each; at each suspension all stay"),
+)
 def test_cancelled_in_front_of_every_turn_of_the_loop(call: Call, condition: Condition) -> None:
     """Also when what it waits for came in the very same turn."""
     turns = uncancelled(call, condition).turns

@@ -125,16 +125,19 @@ def in_the_end(act: Callable[[Run], object]) -> Lie:
     return lie
 
 
-@contextmanager
-def told_late() -> Iterator[None]:
-    settle = Ledger.settle
+def told_late(seconds: float) -> Lie:
+    @contextmanager
+    def lie() -> Iterator[None]:
+        settle = Ledger.settle
 
-    def lately(ledger: Ledger, entry: Entry, *outcome: Any) -> None:
-        settle(ledger, entry, *outcome)
-        entry.settled_at += 31.0 if (entry.writer, entry.counter) == (0, ONE) else 0.0
+        def lately(ledger: Ledger, entry: Entry, *outcome: Any) -> None:
+            settle(ledger, entry, *outcome)
+            entry.settled_at += seconds if (entry.writer, entry.counter) == (0, ONE) else 0.0
 
-    with patch.object(Ledger, "settle", lately):
-        yield
+        with patch.object(Ledger, "settle", lately):
+            yield
+
+    return lie
 
 
 @contextmanager
@@ -179,7 +182,7 @@ def raise_in_a_callback(_: Run) -> None:
 LIES: dict[str, tuple[str, Lie]] = {
     "settled twice": ("L", settled_twice),
     "never settled": ("L", told(lambda *_: None)),
-    "settled late": ("L", told_late),
+    "settled late": ("L", told_late(31.0)),
     "failed with any error": ("L", told(lambda _, metadata, __: (metadata, ValueError("what?")))),
     "send() late": ("L", late("send", 700.0)),
     "flush() late": ("L", late("flush", 40.0)),
@@ -203,6 +206,8 @@ LIES: dict[str, tuple[str, Lie]] = {
     "written with another timestamp": ("T", in_the_end(lambda run: shift_timestamp(run.ledger))),
     "metadata without pause": ("B", storm_of_metadata),
     "broken batches": ("C", in_the_end(break_a_batch)),
+    "a stalled record": ("W", told_late(0.2)),
+    "send() hesitates": ("W", late("send", 0.001)),
     "memory kept": ("M", in_the_end(lambda run: run.side.sender.pool.try_allocate(100))),
 }
 """What is falsified: which letter must object, and how it is done."""

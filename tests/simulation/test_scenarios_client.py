@@ -19,6 +19,8 @@ from aioproduce.errors import (
 )
 from aioproduce.testing.simulation import ScheduledFault, Simulation
 from aioproduce.testing.simulation.cluster import host_of
+from aioproduce.wire.api import ApiKey
+from tests.simulation.case import TOPIC
 from tests.simulation.scenario import Scenario, failure_of, in_modes, offsets_of
 from tests.simulation.sides import AsyncioSide
 
@@ -246,10 +248,102 @@ def test_the_buffer_is_full_during_an_outage_and_send_raises(mode: str, side: st
     scene.play(story())
 
 
+# -- topics ---
+
+IDLE = {"metadata_max_idle_ms": 5_000, "metadata_max_age_ms": 1_000}
+
+
+@in_modes("idempotent", "acks=1")
+def test_a_topic_in_constant_use_is_never_forgotten(mode: str, side: str) -> None:
+    scene = Scenario(mode, side, IDLE)
+
+    async def story() -> None:
+        await scene.warm_up()
+        asked = len(scene.requests(ApiKey.METADATA))
+        entries = await scene.send(count=300, apart=0.1)
+        await scene.side.flush()
+        # Metadata came each second, and not once did a record wait for it.
+        assert len(scene.requests(ApiKey.METADATA)) - asked == pytest.approx(30, abs=1)
+        assert {(entry.answered_at or 0.0) - entry.offered_at for entry in entries} == {0.0}
+        assert max(entry.settled_at - entry.offered_at for entry in entries) < 0.05
+        scene.assert_acknowledged(entries)
+
+    scene.play(story())
+
+
+@in_modes("idempotent")
+def test_a_topic_whose_batches_linger_for_long_is_never_forgotten(mode: str, side: str) -> None:
+    scene = Scenario(mode, side, IDLE | {"linger_ms": 20_000})
+
+    async def story() -> None:
+        await scene.warm_up()
+        entries = await scene.send(count=600, apart=0.1)
+        assert {(entry.answered_at or 0.0) - entry.offered_at for entry in entries} == {0.0}
+        await scene.side.flush()
+        assert len(scene.log()) == 1 + 3, "as many batches as linger"
+        scene.assert_acknowledged(entries)
+
+    scene.play(story())
+
+
+def test_a_topic_in_constant_use_by_ready_made_batches_is_never_forgotten() -> None:
+    simulation = Simulation(topics={TOPIC: 1})
+
+    async def main() -> list[float]:
+        took = []
+        async with Producer(simulation.bootstrap_servers, **IDLE) as producer:
+            await producer.partitions_for(TOPIC)
+            for number in range(300):
+                batch = producer.create_batch()
+                batch.append(b"%d" % number)
+                began = simulation.clock.now
+                await producer.send_batch(batch, TOPIC)
+                took.append(simulation.clock.now - began)
+                await asyncio.sleep(0.1)
+        return took
+
+    assert set(simulation.run(main())) == {0.0}
+    assert simulation.cluster.values(TOPIC) == {b"%d" % number: 1 for number in range(300)}
+
+
+@in_modes("idempotent")
+def test_a_topic_that_a_send_waits_for_is_not_forgotten(mode: str, side: str) -> None:
+    scene = Scenario(mode, side, IDLE, topics={}, auto_create_topics=False)
+
+    async def story() -> None:
+        scene.later(20.0, scene.cluster.state.create_topic, TOPIC, 3)
+        entries = await scene.send()
+        assert 20.0 < scene.now < 21.5  # asked for once a second meanwhile
+        await scene.side.flush()
+        scene.assert_acknowledged(entries)
+
+    scene.play(story())
+
+
+@in_modes("idempotent")
+def test_a_topic_that_nobody_uses_is_forgotten_and_known_again_when_it_is_used(mode: str, side: str) -> None:
+    scene = Scenario(mode, side, IDLE)
+
+    async def story() -> None:
+        await scene.warm_up()
+        await scene.sleep(4.5)
+        assert scene.sender.metadata.is_wanted(TOPIC)
+        await scene.sleep(2.0)
+        assert not scene.sender.metadata.is_wanted(TOPIC)
+        began = scene.now
+        entries = await scene.send(count=3)
+        await scene.side.flush()
+        assert 0.0 < scene.now - began < 0.05
+        scene.assert_acknowledged(entries)
+
+    scene.play(story())
+
+
 # -- many ---
 
 
 @pytest.mark.scenario(72, "S")
+@pytest.mark.extended("3.7 s of processor time")
 def test_ten_clients_with_a_thousand_topics_and_one_slow_broker() -> None:
     topics = [f"topic-{number}" for number in range(1000)]
     simulation = Simulation(seed=5, topics=dict.fromkeys(topics, 1))

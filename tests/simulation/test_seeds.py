@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from aioproduce.testing.simulation import KINDS
+from tests.gate.marks import most_extended, others_extended
 from tests.simulation.case import FAIR, MODES, Case, make_case
 from tests.simulation.mutants import MUTANTS, SCENARIOS, WHERE
 from tests.simulation.run import run_case
 from tests.simulation.shrink import describe, kinds_of, shrink
 
 SEEDS = 200
-"""What CI runs of them; `make soak` runs 10,000."""
+"""What the tests run of them, the gate every fourth; `make soak` runs 10,000."""
 
 HERE = Path(__file__).parent
 REGRESSIONS = sorted((HERE / "regressions").glob("*.json"))
@@ -43,7 +44,12 @@ for seed in (1, 2):
 """
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+def _kept_case(mutant: str) -> Path:
+    """Where the case that shows a bug on purpose is, if one was kept."""
+    return HERE / "regressions" / f"{mutant.replace(' ', '-')}.json"
+
+
+@pytest.mark.parametrize("seed", most_extended(range(SEEDS), one_in=4, reason="more of the same"))
 def test_seed(seed: int) -> None:
     outcome = run_case(make_case(seed))
     assert not outcome.violations, f"{outcome.case}\n{describe(outcome.violations)}"
@@ -55,6 +61,7 @@ def test_what_once_went_wrong(path: Path) -> None:
     assert not outcome.violations, f"{outcome.case}\n{describe(outcome.violations)}"
 
 
+@pytest.mark.extended("two interpreters and eight runs")
 def test_the_same_seed_is_the_same_run_in_another_process_with_another_hash_seed() -> None:
     hashes = []
     for hash_seed in ("1", "77"):
@@ -67,9 +74,16 @@ def test_the_same_seed_is_the_same_run_in_another_process_with_another_hash_seed
     assert len(set(hashes[0])) == len(hashes[0]) == 8
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize(
+    "name",
+    others_extended(
+        MUTANTS,
+        keep=[name for name in MUTANTS if _kept_case(name).exists()],
+        reason="hunted for in many seeds, or by a pytest of its own",
+    ),
+)
 def test_a_bug_on_purpose_is_noticed(name: str) -> None:
-    regression = HERE / "regressions" / f"{name.replace(' ', '-')}.json"
+    regression = _kept_case(name)
     if regression.exists():
         with MUTANTS[name]():
             assert run_case(Case.from_json(regression.read_text())).violations
@@ -102,6 +116,7 @@ def test_a_case_survives_its_file() -> None:
     assert Case.from_json(case.to_json()) == case
 
 
+@pytest.mark.extended("many runs of one case")
 def test_shrinking_finds_what_it_takes() -> None:
     case = make_case(3, mode="idempotent", weather="squall", is_bare=True)
     with MUTANTS["idempotence off"]():

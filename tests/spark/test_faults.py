@@ -61,7 +61,10 @@ if TYPE_CHECKING:
     from tests.kafka_cluster import KafkaCluster
 
 # All of the faults are within the first test's time.
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.extended("a chain of faults with processes that are killed, and one audit of all"),
+]
 
 PARTITIONS = 2
 ENOUGH = 100

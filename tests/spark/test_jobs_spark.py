@@ -53,6 +53,7 @@ def settings_kept(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("settings_kept")
+@pytest.mark.extended("the alert as a stream stays in the gate")
 def test_alert_on_kafka(
     spark: SparkSession,
     kafka1: KafkaCluster,

@@ -9,6 +9,8 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.test_sink_spark import read_back
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tests.kafka_cluster import KafkaCluster
+
+pytestmark = pytest.mark.extended("a Spark Connect server of its own")
 
 CONNECT_PROGRAM = """
 import json, sys

@@ -35,7 +35,10 @@ from tests.spark.standalone_write import TASKS, WRITE
 if TYPE_CHECKING:
     from tests.kafka_cluster import KafkaCluster
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.extended("a Spark cluster of its own; the gate's jobs run in the shared session"),
+]
 
 RECORDS = 2_000
 PARTITIONS = 2

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.extended("many plans of Spark's; the property tests of the order stay in the gate")
+
 
 def test_plans_of_sparks_own(spark: SparkSession, tmp_path: Path) -> None:
     numbers = spark.range(0, 1000, 1, 3).selectExpr("id", "id % 7 AS k", "cast(id AS string) AS value")

@@ -126,6 +126,7 @@ class SenderHarness:
         producer_ids: What InitProducerId is answered, in turn: (producer id, epoch).
         is_bootstrapped: Whether to come to know the topic and the producer id at once.
         codec: Compression.
+        random: What stands in for chance.
         telemetry: What is pushed to brokers; those in `offer_telemetry` offer it (by default all, if it is given).
         **settings: The producer's, over `linger_ms=0`, `delivery_timeout_ms=1500`, `request_timeout_ms=1000` and
             `retry_backoff_ms=50`.
@@ -147,6 +148,7 @@ class SenderHarness:
         ),
         is_bootstrapped: bool = True,
         codec: Codec | None = None,
+        random: NoRandom | None = None,
         telemetry: PayloadSource | None = None,
         **settings: Any,
     ) -> None:
@@ -189,7 +191,7 @@ class SenderHarness:
             self.config,
             codec=codec,
             runtime=self.runtime,
-            random=NoRandom(),
+            random=random or NoRandom(),
             metrics=self.metrics,
             now=self.now,
             telemetry=telemetry,

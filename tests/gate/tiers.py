@@ -1,0 +1,83 @@
+"""Which tests a run takes: the gate's, or all; and whether the native build must be tested this time.
+
+`make test` asks for the marker expression of the gate, `make test-full PART=native` records what it has tested.
+
+1. What is marked `extended` or `native` runs in `make test-full`. Nothing else is left out of the gate.
+2. What is marked `native` (the interpreted build, the packages) joins the gate where one of `NATIVE_SOURCES`
+   differs from what the last complete run of that part has tested. A digest tells, because a fresh clone has no
+   other memory: `native.json` next to this module is committed with the change.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+REPOSITORY: Final = Path(__file__).resolve().parents[2]
+RECORD: Final = Path(__file__).with_name("native.json")
+NATIVE_SOURCES: Final = ("aioproduce/_native/*.py", "aioproduce/_native/*.pxd", "setup.py", "pyproject.toml")
+
+GATE: Final = "not extended and not native"
+GATE_AND_NATIVE: Final = "not extended"
+PARTS: Final = {
+    "offline": "not kafka and not spark and not browser and not native",
+    "brokers": "(kafka or browser) and not spark and not native",
+    "spark": "spark and not native",
+    "native": "native",
+}
+"""The parts of `make test-full`, each by its markers: every test is in exactly one."""
+
+
+def native_digest(root: Path = REPOSITORY) -> str:
+    """Identify the sources that the native build and the packages are made from."""
+    digest = hashlib.sha256()
+    for path in sorted(path for pattern in NATIVE_SOURCES for path in root.glob(pattern)):
+        content = path.read_bytes().replace(b"\r\n", b"\n")
+        digest.update(b"%s %d\n%s" % (path.relative_to(root).as_posix().encode(), len(content), content))
+    return digest.hexdigest()
+
+
+def native_changed(root: Path = REPOSITORY, record: Path = RECORD) -> bool:
+    """Say whether the native sources differ from those that were last tested completely."""
+    if not record.exists():
+        return True
+    tested: object = json.loads(record.read_text())["tested"]
+    return tested != native_digest(root)
+
+
+def record_native(root: Path = REPOSITORY, record: Path = RECORD) -> None:
+    """Remember that the interpreted build and the packages of these sources have passed."""
+    record.write_text(json.dumps({"tested": native_digest(root)}, indent=2) + "\n")
+
+
+def main(arguments: list[str]) -> int:
+    """Print a marker expression, or answer by the exit status.
+
+    Args:
+        arguments: `gate` or the name of a part prints its marker expression; `native-changed` exits with 0 where
+            the native build must be tested; `record-native` remembers that it was.
+    """
+    match arguments:
+        case ["gate"]:
+            print(GATE_AND_NATIVE if native_changed() else GATE)
+        case [part] if part in PARTS:
+            print(PARTS[part])
+        case ["native-changed"]:
+            return 0 if native_changed() else 1
+        case ["record-native"]:
+            record_native()
+            print(f"{RECORD.relative_to(REPOSITORY)}: commit it with the change")
+        case _:
+            print(
+                f"usage: python -m tests.gate.tiers gate | {' | '.join(PARTS)} | native-changed | record-native",
+                file=sys.stderr,
+            )
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
