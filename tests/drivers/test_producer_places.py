@@ -470,6 +470,7 @@ async def test_a_negative_timeout_is_refused(cluster: FakeCluster, timeout: floa
             lambda: producer.flush(timeout),
             lambda: producer.partitions_for("t", timeout),
             lambda: producer.check(timeout),
+            lambda: producer.client_instance_id(timeout),
             lambda: producer.close(timeout),
         ]
         for call in calls:

@@ -1,7 +1,7 @@
-"""What ``.ci/run`` relies on: a skipped real-Kafka test is seen, in CI it is a failure; groups stay together.
+"""What CI relies on: a skipped real-Kafka test is seen, in CI it is a failure; groups stay together.
 
 Each case is a pytest of its own: on one test of ``tests/integration``, with a Java that does not exist; and on a
-file that one process is to run.
+file that one process is to run. What the hosted CI's workflows run is there.
 """
 
 from __future__ import annotations
@@ -76,3 +76,31 @@ def test_one_process_runs_a_group() -> None:
     ran = re.findall(r"\[(gw\d)\].* PASSED", answer.stdout)
     assert len(ran) > 10
     assert len(set(ran)) == 1
+
+
+WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
+PARTS = {"offline", "brokers", "spark", "native"}
+"""Of `make test-full`."""
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_what_a_workflow_runs_is_there(workflow: Path) -> None:
+    text = workflow.read_text()
+    makefile = (REPOSITORY / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
+
+    assert set(re.findall(r"\bmake ([a-z][\w-]*)", re.sub("#.*", "", text))) <= targets
+    assert set(re.findall(r"PART=(\w+)", text)) <= PARTS
+    programs = re.findall(r"(?:run: |python )((?:\.ci|tests)/[\w./]+)", text)
+    assert [program for program in programs if not (REPOSITORY / program).is_file()] == []
+
+
+def test_each_night_runs_all_parts_and_each_can_be_run_alone() -> None:
+    text = (REPOSITORY / ".github" / "workflows" / "nightly.yml").read_text()
+    options = re.search(r"options: \[([^]]*)\]", text)
+    nightly = re.search(r"'\[([^]]*)\]'", text)
+    assert options is not None
+    assert nightly is not None
+    parts = re.findall(r"\w+", nightly[1])
+    assert re.findall(r"\w+", options[1]) == ["all", *parts]
+    assert set(parts) == PARTS | {"mutation", "soak", "fuzz"}

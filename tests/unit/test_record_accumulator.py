@@ -1,9 +1,9 @@
 """The accumulator's readiness, drain and time: the scenarios of Java's RecordAccumulatorTest that are about them.
 
 Left out: the magic v0/v1 cases (obsolete), `splitFrequency` (batches are measured uncompressed, so there is no
-compression ratio to estimate), `recordsDrainedWhenTransactionCompleting` and `adaptiveBuiltInPartitioner` (both
-come later). `stressfulSituation` is the state machine in tests/property. Splits, flush, failure, partitioner: see
-test_record_accumulator_batches.py.
+compression ratio to estimate), `recordsDrainedWhenTransactionCompleting` (comes later). `stressfulSituation` is the
+state machine in tests/property. Splits, flush, failure, partitioner: see test_record_accumulator_batches.py;
+`adaptiveBuiltInPartitioner`: test_partitioning.py.
 """
 
 from __future__ import annotations
