@@ -1,8 +1,8 @@
 """Which tests are run against a mutant, and in which order.
 
 1. Only tests that reach the block of statements that is changed; others cannot fail by it.
-2. Those first that killed another mutant of the function. Then unit, property, driver and simulation tests; within
-   each, files that are named after the module, then one case of each test before a second, then the quickest.
+2. The folders in the order of `TESTS`. Within each come first the tests that killed another mutant of the function,
+   then files that are named after the module, then one case of each test before a second, then the quickest.
 3. As many as fit into a budget of seconds. What survives them can be run against all (`--thorough`).
 """
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 SLOWEST: Final = 4.0
 """A test that costs more seconds is not used."""
 
-_SEVERAL: Final = 8
-"""How many killers of other mutants of the function go first."""
-
 
 class Choice:
     """Chooses tests, and remembers which ones killed."""
@@ -35,7 +32,7 @@ class Choice:
         self._probes = probes
         self._recorded = recorded
         self._budget = budget
-        self._killers: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._killers: defaultdict[str, set[str]] = defaultdict(set)
         self._by_probe: dict[str, dict[int, list[str]]] = {}
         self._case: dict[str, int] = {}
         count: Counter[str] = Counter()
@@ -65,18 +62,18 @@ class Choice:
         reaching = self._by_probe[module].get(block, []) if block is not None else []
         stem = mutant.module.rpartition(".")[2]
         usable = [name for name in reaching if self._recorded[name].cost <= SLOWEST]
-        usable.sort(key=lambda name: self._rank(name, stem))
-        known = set(usable)
-        proven = [name for name, _ in self._killers[mutant.unit].most_common() if name in known][:_SEVERAL]
-        return self._within_budget([*proven, *(name for name in usable if name not in proven)])
+        killers = self._killers[mutant.unit]
+        usable.sort(key=lambda name: self._rank(name, stem, has_killed=name in killers))
+        return self._within_budget(usable)
 
     def killed(self, mutant: Mutant, test: str) -> None:
         """A test failed by a mutant."""
-        self._killers[mutant.unit][test] += 1
+        self._killers[mutant.unit].add(test)
 
-    def _rank(self, name: str, stem: str) -> tuple[int, bool, int, float]:
+    def _rank(self, name: str, stem: str, *, has_killed: bool) -> tuple[int, bool, bool, int, float]:
         tier = next(place for place, folder in enumerate(TESTS) if name.startswith(folder))
-        return tier, f"test_{stem}" not in name, self._case[name], self._recorded[name].cost
+        is_elsewhere = f"test_{stem}" not in name
+        return tier, not has_killed, is_elsewhere, self._case[name], self._recorded[name].cost
 
     def _within_budget(self, names: list[str]) -> list[str]:
         chosen: list[str] = []

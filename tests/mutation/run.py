@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.mutation.choose import Choice
 from tests.mutation.pool import in_children
-from tests.mutation.swap import NotSwappableError, functions_of, swap
-from tests.mutation.targets import targets
+from tests.mutation.swap import NotSwappableError, swap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -73,11 +72,10 @@ def run_mutants(
     if failing:
         raise SystemExit("these tests fail without any mutant:\n" + "\n".join(failing))
     choice = Choice(session.finder.probes, recorded, budget)
-    functions = functions_of(targets().values())
 
     def run(mutant: Mutant, send: Callable[[Message], None]) -> None:
         try:
-            swap(mutant, functions)
+            swap(mutant, session.functions)
         except NotSwappableError as error:
             send({"void": str(error)})
             return

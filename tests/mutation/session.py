@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.mutation.pool import in_children
-from tests.mutation.targets import PACKAGE, ROOT, TESTS
+from tests.mutation.swap import functions_of
+from tests.mutation.targets import PACKAGE, ROOT, TESTS, targets
 from tests.reach.probes import install, prepare
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.mutation.pool import Message
+    from tests.mutation.swap import Functions
     from tests.reach.probes import ProbedFinder
 
 _EXAMPLES: Final = 60
@@ -64,6 +66,7 @@ class Session:
 
     Attributes:
         items: The tests, by their names.
+        functions: The functions that can be swapped.
     """
 
     def __init__(self, folder: Path, body: Callable[[Session], None]) -> None:
@@ -71,6 +74,7 @@ class Session:
         self._body = body
         self._error: BaseException | None = None
         self.items: dict[str, pytest.Item] = {}
+        self.functions: Functions = {}
         prepare(folder, PACKAGE)
         self.finder: ProbedFinder = install(folder, folder / "hits")
 
@@ -95,6 +99,7 @@ class Session:
             return False
         # One folder for all children, and never pruned by one of them.
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+        self.functions = functions_of(targets().values())  # what is frozen is not found
         gc.collect()
         gc.freeze()
         try:
@@ -220,7 +225,7 @@ def _file(test: str) -> str:
 def _keys(items: Iterable[str]) -> dict[str, str]:
     """By test file: the hash of all that its record depends on."""
     shared = [*sorted(PACKAGE.rglob("*.py")), *sorted((ROOT / "tests").glob("*.py"))]
-    for folder in TESTS:
+    for folder in sorted({"/".join(each.split("/")[:2]) for each in TESTS}):
         shared += sorted(path for path in (ROOT / folder).rglob("*.py") if not path.name.startswith("test_"))
     common = hashlib.sha256()
     for path in shared:

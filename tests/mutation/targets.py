@@ -7,7 +7,17 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "aioproduce"
 
-TESTS = ("tests/unit", "tests/property", "tests/drivers", "tests/simulation")
+TESTS = (
+    "tests/unit",
+    "tests/audit/test_record_audit.py",
+    "tests/property",
+    "tests/metrics/test_sender_metrics.py",
+    "tests/metrics/test_producer_metrics.py",
+    "tests/metrics/test_stages.py",
+    "tests/metrics/test_node_in_flight.py",
+    "tests/drivers",
+    "tests/simulation",
+)
 """Whose tests are run, nearest to the code first."""
 
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.compression import Codec
     from aioproduce.core.effects import Effect
+    from aioproduce.core.record_audit import MarkSource
     from aioproduce.core.telemetry import PayloadSource
     from aioproduce.records import RecordMetadata
 
@@ -128,6 +129,7 @@ class SenderHarness:
         codec: Compression.
         random: What stands in for chance.
         telemetry: What is pushed to brokers; those in `offer_telemetry` offer it (by default all, if it is given).
+        audit: Makes the marks of an audited producer; its clock says 1,000 ms for each second of `now`.
         **settings: The producer's, over `linger_ms=0`, `delivery_timeout_ms=1500`, `request_timeout_ms=1000` and
             `retry_backoff_ms=50`.
     """
@@ -150,6 +152,7 @@ class SenderHarness:
         codec: Codec | None = None,
         random: NoRandom | None = None,
         telemetry: PayloadSource | None = None,
+        audit: MarkSource | None = None,
         **settings: Any,
     ) -> None:
         self.now = 1000.0
@@ -195,6 +198,7 @@ class SenderHarness:
             metrics=self.metrics,
             now=self.now,
             telemetry=telemetry,
+            audit=None if audit is None else (audit, lambda: int(self.now * 1000)),
         )
         if is_bootstrapped:
             self.want(TOPIC)
