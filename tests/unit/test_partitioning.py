@@ -12,6 +12,7 @@ import pytest
 from aioproduce.core.candidates import BrokerLoads
 from aioproduce.partitioners import Keyless
 from tests.unit.accumulator_harness import AccumulatorHarness
+from tests.unit.sender_harness import SenderHarness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -189,6 +190,37 @@ def test_a_slow_broker_is_left_out_also_where_nothing_was_ever_sent_to_its_parti
     harness.partitioning.loads.blocked(1, harness.now)
     harness.partitioning.loads.pass_time([1], harness.now + 1.1)
     assert {harness.append(key=None, value=LARGE).partition for _ in range(100)} == {0, 2}
+
+
+def test_a_broker_that_cannot_be_sent_to_is_slow_until_it_is_drained() -> None:
+    """Java's `nodeLatencyStats`: what a broker has kept waiting for long decides where keyless records go."""
+    h = SenderHarness(brokers=2, partitioner_availability_timeout_ms=100, delivery_timeout_ms=5000)
+    h.move(0, 1)
+    h.refresh()
+    h.send(0)
+    h.answer(throttle=0.5)
+    loads = h.sender.partitioning.loads
+
+    waiting = h.send(0)
+    h.advance(0.09)
+    h.send(1)
+    h.acknowledge()
+    assert loads.slow == set(), "not longer than the time-out yet"
+    h.advance(0.3)
+    h.send(1)
+    h.acknowledge()
+    assert loads.slow == {1}
+    # Where chance always takes the first.
+    keyless = [h.send(None, bytes(h.config.batch_size)) for _ in range(4)]
+    assert {request.node_id for request in h.produces} == {0}
+
+    h.advance(0.2)
+    assert h.produces[-1].node_id == 1
+    assert loads.slow == set()
+    while h.produces:
+        h.acknowledge()
+    assert waiting.is_done
+    assert all(record.is_done for record in keyless)
 
 
 def test_where_all_are_slow_all_are_taken() -> None:

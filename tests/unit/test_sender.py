@@ -495,34 +495,3 @@ def test_an_idle_core_has_nothing_to_do() -> None:
     assert timer is not None
     assert timer - h.now > 200
     assert h.count(METADATA) == 1
-
-
-def test_a_broker_that_cannot_be_sent_to_is_slow_until_it_is_drained() -> None:
-    """Java's `nodeLatencyStats`: what a broker has kept waiting for long decides where keyless records go."""
-    h = plain(brokers=2, partitioner_availability_timeout_ms=100, delivery_timeout_ms=5000)
-    h.move(0, 1)
-    h.refresh()
-    h.send(0)
-    h.answer(throttle=0.5)
-    loads = h.sender.partitioning.loads
-
-    waiting = h.send(0)
-    h.advance(0.09)
-    h.send(1)
-    h.acknowledge()
-    assert loads.slow == set(), "not longer than the time-out yet"
-    h.advance(0.3)
-    h.send(1)
-    h.acknowledge()
-    assert loads.slow == {1}
-    # Where chance always takes the first.
-    keyless = [h.send(None, bytes(BATCH)) for _ in range(4)]
-    assert {request.node_id for request in h.produces} == {0}
-
-    h.advance(0.2)
-    assert h.produces[-1].node_id == 1
-    assert loads.slow == set()
-    while h.produces:
-        h.acknowledge()
-    assert waiting.is_done
-    assert all(record.is_done for record in keyless)
