@@ -17,9 +17,11 @@ test, and too small where several do.
 
 1. Load on the machine does not make waiting grow. A thread that wants to run is either on a processor or in
    the run queue, and both are subtracted; so load moves time from one to the other. The kernel forgets how
-   long a thread or a process was in the queue when it ends; what began and ended in between is estimated by
-   how often it was switched (`_Delays`), the share of the estimate is told (`Stretch.guessed`), and whoever
-   judges allows for it. Time that a hypervisor gave to another machine is subtracted as well.
+   long a thread was in the queue when it ends. Children and threads of this process are looked at before
+   (`endings.py`). The other threads of a child, and its children, are taken to have waited for a second of
+   processor time as long as others of the tree did lately. How much of the sum is such an estimate is told
+   (`Stretch.guessed`), and whoever judges allows for it. Time that a hypervisor gave to
+   another machine is subtracted as well.
 2. A second of processor time is counted once. While a process lives it is read from `/proc`, in ticks of 10
    ms; when it ends, its parent's sum of ended children grows by what was counted already, and only the rest
    is new.
@@ -40,15 +42,15 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.gate.endings import Endings, times_of
+
 TOKEN_NAME: Final = "AIOPRODUCE_GATE_TREE"
 """In the environment of all that this process starts: by it a process is known whose parent has ended."""
 
-PREEMPTED_S: Final = 0.003
-"""How long a preempted thread waits for its next turn, until that has been seen: a turn of one other."""
-REMEMBERED: Final = 200
-"""From how many switches the mean delay is taken."""
 LOST_CPU_S: Final = 0.001
-"""Processor time of ended threads that is not worth an estimate."""
+"""Processor time of threads that ended, and that nobody saw, which is not worth an estimate."""
+REMEMBERED_S: Final = 1.0
+"""From how much processor time the share of the run queue is learned."""
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
 _NS: Final = 1e-9
@@ -62,7 +64,7 @@ class Process:
         started: When, in ticks since the machine started; with the number it names one process.
         cpu: Its own processor time.
         ended: That of its children that ended and that it has waited for.
-        threads: Time in the run queue by thread.
+        threads: Processor time and time in the run queue by thread.
         owner: Who pays for it when it runs beside a test that does not use it; None: whatever test runs.
         is_orphan: Nobody of the tree will wait for it.
     """
@@ -72,7 +74,7 @@ class Process:
     parent: int
     cpu: float = 0.0
     ended: float = 0.0
-    threads: dict[int, float] = field(default_factory=dict)
+    threads: dict[int, tuple[float, float]] = field(default_factory=dict)
     owner: object = None
     is_orphan: bool = False
 
@@ -97,50 +99,24 @@ class Stretch:
     living: list[tuple[object, float, float]]
 
 
-@dataclass(slots=True)
-class _Switches:
-    """How often threads gave the processor away (`free`), and how often it was taken from them."""
+class _Contention:
+    """How long what wants to run waits in the run queue for a second of processor time, as seen lately."""
 
-    free: int
-    taken: int
-
-    def __sub__(self, other: _Switches) -> _Switches:
-        return _Switches(self.free - other.free, self.taken - other.taken)
-
-
-class _Delays:
-    """How long a thread waits in the run queue for its next turn, learned from the one that is always watched.
-
-    A thread that ended leaves behind how often it was switched, and not how long it waited. The measuring thread
-    was switched on the same machine a moment ago: a thread that wants to run all the time waits as long after a
-    preemption as that one did, within a third (tried with none to four others for two processors).
-    """
-
-    __slots__ = ("_free", "_taken")
+    __slots__ = ("_cpu", "_queue")
 
     def __init__(self) -> None:
-        # Sums of delays and of switches.
-        self._free = (0.0, 1.0)
-        self._taken = (PREEMPTED_S * 10, 10.0)
+        self._cpu = self._queue = 0.0
 
-    def learn(self, delay: float, switches: _Switches) -> None:
-        if switches.taken and switches.taken >= switches.free:
-            after_free = switches.free * self._free[0] / self._free[1]
-            self._taken = self._sum(self._taken, max(0.0, delay - after_free), switches.taken)
-        elif switches.free and not switches.taken:
-            self._free = self._sum(self._free, delay, switches.free)
+    def learn(self, cpu: float, queue: float) -> None:
+        self._cpu += max(0.0, cpu)
+        self._queue += queue
+        while self._cpu > REMEMBERED_S:
+            # Halved, so that what was long ago counts for little.
+            self._cpu /= 2
+            self._queue /= 2
 
-    @staticmethod
-    def _sum(before: tuple[float, float], delay: float, count: int) -> tuple[float, float]:
-        sum_of, counted = before[0] + delay, before[1] + count
-        # Halved, so that what was long ago counts for little.
-        return (sum_of / 2, counted / 2) if counted > REMEMBERED else (sum_of, counted)
-
-    def of(self, switches: _Switches) -> float:
-        """How long threads waited that were switched so often."""
-        return (
-            switches.free * self._free[0] / self._free[1] + switches.taken * self._taken[0] / self._taken[1]
-        )
+    def queue_of(self, cpu: float) -> float:
+        return cpu * self._queue / self._cpu if self._cpu > 0 else 0.0
 
 
 class _Kept:
@@ -196,15 +172,6 @@ def _stat(pid: int) -> Process | None:
     )
 
 
-def _thread(pid: int, thread: int) -> tuple[float, float] | None:
-    """Processor time of a thread and its time in the run queue."""
-    text = _read(f"/proc/{pid}/task/{thread}/schedstat")
-    if not text:
-        return None
-    cpu, queue, _turns = map(int, text.split())
-    return cpu * _NS, queue * _NS
-
-
 class Tree:
     """This process and its descendants, read from time to time by the thread that made this object."""
 
@@ -214,7 +181,8 @@ class Tree:
         self._schedstat = _Kept(f"/proc/self/task/{self._thread}/schedstat")
         self._loadavg = _Kept("/proc/loadavg")
         self._machine = _Kept("/proc/stat")
-        self._delays = _Delays()
+        self._endings = Endings()
+        self._contention = _Contention()
         self._living: dict[int, Process] = {}
         self._seen: set[int] = set()
         self._newest = b""
@@ -227,7 +195,6 @@ class Tree:
         self._threads: dict[int, tuple[float, float]] = {}
         self._wall = self._stolen_at = time.perf_counter()
         self._cpu = self._own_cpu = self._own_queue = self._ended = self._stolen = 0.0
-        self._switches = self._own_switches = self._ended_switches = _Switches(0, 0)
         # What is there already is nobody's cost.
         self.read()
         self._stolen = self._stolen_until_now()
@@ -240,7 +207,8 @@ class Tree:
         return text is not None and len(text.split()) == 3 and os.path.exists("/proc/loadavg")
 
     def close(self) -> None:
-        """Leave the environment and the open files as they were."""
+        """Leave the environment, the open files and the functions as they were."""
+        self._endings.close()
         if self._before is None:
             os.environ.pop(TOKEN_NAME, None)
         else:
@@ -260,75 +228,58 @@ class Tree:
         """What happened since the last reading."""
         now = time.perf_counter()
         wall, self._wall = now - self._wall, now
-        own_cpu, own_queue, guessed = self._read_own()
+        own_cpu, own_queue, own_unseen = self._read_own()
         living, gone, came_back = self._read_living()
-        ended_cpu, ended_queue = self._read_ended(gone, came_back)
-        guessed += ended_queue
-        return Stretch(
-            wall,
-            own_cpu + ended_cpu,
-            own_queue + guessed,
-            guessed,
-            self._read_stolen(now, wall),
-            living,
-        )
+        ended_cpu, ended_queue, ended_unseen = self._read_ended(gone, came_back)
+        cpu, queue = own_cpu + ended_cpu, own_queue + ended_queue
+        unseen = own_unseen + ended_unseen
+        self._contention.learn(cpu - unseen, queue)
+        guessed = self._contention.queue_of(unseen) if unseen > LOST_CPU_S else 0.0
+        return Stretch(wall, cpu, queue + guessed, guessed, self._read_stolen(now, wall), living)
 
     def _read_own(self) -> tuple[float, float, float]:
-        """Processor time and run queue of this process's threads; an estimate for those that ended."""
+        """Processor time of this process; run queue of its threads that were seen; and what was not seen."""
         cpu, own_cpu = time.process_time(), time.thread_time()
         queue = int(self._schedstat.read().split()[1]) * _NS
-        usage, own_usage = (
-            resource.getrusage(resource.RUSAGE_SELF),
-            resource.getrusage(resource.RUSAGE_THREAD),
-        )
-        switches = _Switches(usage.ru_nvcsw, usage.ru_nivcsw)
-        own_switches = _Switches(own_usage.ru_nvcsw, own_usage.ru_nivcsw)
-
         spent, own_spent, waited = cpu - self._cpu, own_cpu - self._own_cpu, queue - self._own_queue
-        switched = own_switches - self._own_switches
-        of_others = (switches - self._switches) - switched
-        self._delays.learn(waited, switched)
         self._cpu, self._own_cpu, self._own_queue = cpu, own_cpu, queue
-        self._switches, self._own_switches = switches, own_switches
 
         others_cpu, others_queue = self._read_other_threads()
-        lost, guessed = spent - own_spent - others_cpu, 0.0
-        if lost > LOST_CPU_S:
-            guessed = self._delays.of(of_others) * lost / (lost + others_cpu)
-        return spent, waited + others_queue, guessed
+        return spent, waited + others_queue, max(0.0, spent - own_spent - others_cpu)
 
     def _read_other_threads(self) -> tuple[float, float]:
         threads = _numbers(f"/proc/{self._me}/task")
-        if len(threads) == 1 and not self._threads:
+        ended = self._endings.threads()
+        if len(threads) == 1 and not self._threads and not ended:
             return 0.0, 0.0
-        cpu = queue = 0.0
         found = {}
         for thread in threads:
-            if thread != self._thread and (times := _thread(self._me, thread)) is not None:
+            if thread != self._thread and (times := times_of(self._me, thread)) is not None:
                 found[thread] = times
-                before = self._threads.get(thread, (0.0, 0.0))
-                if times[0] < before[0]:
-                    before = (0.0, 0.0)  # another thread of that number
-                cpu += times[0] - before[0]
-                queue += times[1] - before[1]
+        cpu = queue = 0.0
+        for thread, times in {**ended, **found}.items():
+            before = self._threads.get(thread, (0.0, 0.0))
+            if times[0] < before[0]:
+                before = (0.0, 0.0)  # another thread of that number
+            cpu += times[0] - before[0]
+            queue += times[1] - before[1]
         self._threads = found
         return cpu, queue
 
-    def _read_living(self) -> tuple[list[tuple[object, float, float]], float, float]:
+    def _read_living(self) -> tuple[list[tuple[object, float, float]], list[Process], float]:
         """Look at every descendant.
 
-        Returns: What the living did; what was counted of those that are gone and waited for; what the
-        living's sums of ended children grew by.
+        Returns:
+            What the living did; those that are gone; what the living's sums of ended children grew by.
         """
         self._find_new()
         did: list[tuple[object, float, float]] = []
-        gone = came_back = 0.0
+        gone: list[Process] = []
+        came_back = 0.0
         for process in list(self._living.values()):
             now = _stat(process.pid)
             if now is None or now.started != process.started:
-                del self._living[process.pid]
-                if not process.is_orphan:
-                    gone += process.cpu + process.ended
+                gone.append(self._living.pop(process.pid))
                 continue
             came_back += now.ended - process.ended
             process.is_orphan = now.parent != self._me and now.parent not in self._living
@@ -342,9 +293,9 @@ class Tree:
         queue = 0.0
         found = {}
         for thread in _numbers(f"/proc/{process.pid}/task"):
-            if (times := _thread(process.pid, thread)) is not None:
-                found[thread] = times[1]
-                queue += max(0.0, times[1] - process.threads.get(thread, 0.0))
+            if (times := times_of(process.pid, thread)) is not None:
+                found[thread] = times
+                queue += max(0.0, times[1] - process.threads.get(thread, (0.0, 0.0))[1])
         process.threads = found
         return queue
 
@@ -373,16 +324,22 @@ class Tree:
         environment = _read(f"/proc/{process.pid}/environ")
         return environment is not None and f"{TOKEN_NAME}={self._token}".encode() in environment.split(b"\0")
 
-    def _read_ended(self, gone: float, came_back: float) -> tuple[float, float]:
-        """Processor time of descendants that ended, less what was counted before; an estimated run queue."""
+    def _read_ended(self, gone: list[Process], came_back: float) -> tuple[float, float, float]:
+        """What descendants that ended did since they were counted last: the same three figures."""
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-        ended, switches = usage.ru_utime + usage.ru_stime, _Switches(usage.ru_nvcsw, usage.ru_nivcsw)
-        here, switched = ended - self._ended, switches - self._ended_switches
-        self._ended, self._ended_switches = ended, switches
-        new = max(0.0, here + came_back - gone)
-        if new <= LOST_CPU_S or here <= 0:
-            return new, 0.0
-        return new, self._delays.of(switched) * min(1.0, new / here)
+        here = usage.ru_utime + usage.ru_stime - self._ended
+        self._ended += here
+        # Who ended without anybody of the tree waiting for it is in no sum.
+        counted = sum(process.cpu + process.ended for process in gone if not process.is_orphan)
+        new = max(0.0, here + came_back - counted)
+
+        before = {process.pid: process.threads.get(process.pid, (0.0, 0.0)) for process in gone}
+        seen_cpu = seen_queue = 0.0
+        for pid, (cpu, queue) in self._endings.children().items():
+            if pid not in self._living:
+                seen_cpu += cpu - before.get(pid, (0.0, 0.0))[0]
+                seen_queue += queue - before.get(pid, (0.0, 0.0))[1]
+        return new, seen_queue, max(0.0, new - seen_cpu)
 
     def _read_stolen(self, now: float, wall: float) -> float:
         """What a hypervisor took from one processor, in proportion; a short stretch is passed over."""

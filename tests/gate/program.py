@@ -20,7 +20,7 @@ from tests.gate.measure import Tree
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-BURNT: Final = 0.12
+BURNT: Final = 0.1
 """Seconds of processor time that a case uses in one place."""
 SLEPT: Final = 0.3
 
