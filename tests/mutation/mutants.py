@@ -30,6 +30,9 @@ _TEXT: Final = 90
 
 _UNSEEN_FIELDS: Final = frozenset({"annotation", "returns", "decorator_list", "bases", "type_params"})
 
+_SOURCES: Final[dict[Path, str]] = {}
+"""The files as their mutants were found in them."""
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -118,11 +121,12 @@ def _without_docstring(node: Function | ast.ClassDef) -> list[ast.stmt]:
 
 
 def mutants_of(module: str, path: Path) -> list[Mutant]:
-    """All mutants of one module."""
+    """All mutants of one module, as it is now: a file that changes later does not change them."""
+    _SOURCES[path] = path.read_text(encoding="utf-8")
     found: list[Mutant] = []
     names: Counter[str] = Counter()
     hashes: dict[str, str] = {}
-    for place, site in enumerate(_nodes(ast.parse(path.read_text(encoding="utf-8")))):
+    for place, site in enumerate(_nodes(ast.parse(_SOURCES[path]))):
         for operator, change in OPERATORS.items():
             if is_pointless(operator, site.function):
                 continue
@@ -184,7 +188,7 @@ class _Replacer(ast.NodeTransformer):
 
 def mutated_code(mutant: Mutant) -> CodeType:
     """The code of the whole module with the mutant's change."""
-    tree = ast.parse(mutant.path.read_text(encoding="utf-8"), str(mutant.path))
+    tree = ast.parse(_SOURCES[mutant.path], str(mutant.path))
     node = next(site.node for place, site in enumerate(_nodes(tree)) if place == mutant.place)
     changed = list(OPERATORS[mutant.operator](node))[mutant.variant]
     _Replacer(node, changed).visit(tree)

@@ -1,11 +1,10 @@
-"""When an audited producer publishes marks, to the instant; a Sender on a virtual clock, the brokers played by hand.
+"""When an audited producer publishes marks, to the instant: a Sender on a virtual clock, brokers played by hand.
 
 What the marks say is tested against a log in `drivers/test_producer_audit.py`; here they are short texts.
 """
 
 from __future__ import annotations
 
-import logging
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -243,8 +242,8 @@ def test_a_topic_that_comes_while_the_end_waits_gets_the_mark() -> None:
 def test_a_mark_has_as_many_runs_as_fit(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, spare: int, runs: int
 ) -> None:
-    # A batch of one record: 61 bytes of header (KIP-98). A record takes 36 at most beside key and value: attributes,
-    # a timestamp of 10, and five numbers of 5 each.
+    # The header of a batch has 61 bytes (KIP-98). A record takes 36 at most beside key and value: attributes, a
+    # timestamp of 10, and five numbers of 5 each.
     monkeypatch.setattr("aioproduce.core.audit_marks._MOST_RUNS", 4)
     text = len("closing 3 at 1000000")
     one_run = 61 + 36 + len(b"key") + text + 100
