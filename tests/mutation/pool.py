@@ -41,6 +41,8 @@ class Child(Generic[Job]):
         messages: What it reported.
         is_hung: Whether it was ended because a step took too long.
         status: As `os.waitpid` tells it, when it ended.
+        seconds: How long it took, by the clock.
+        cpu: How much of a processor it and its children took, in seconds.
     """
 
     job: Job
@@ -53,6 +55,7 @@ class Child(Generic[Job]):
     is_hung: bool = False
     status: int = 0
     seconds: float = 0.0
+    cpu: float = 0.0
 
     def take(self, data: bytes) -> None:
         """Keep what it reports."""
@@ -68,7 +71,8 @@ class Child(Generic[Job]):
         os.close(self.pipe)
         with contextlib.suppress(ProcessLookupError):  # it made no group yet, or is gone
             os.killpg(self.pid, signal.SIGKILL)
-        _, self.status = os.waitpid(self.pid, 0)
+        _, self.status, usage = os.wait4(self.pid, 0)
+        self.cpu = usage.ru_utime + usage.ru_stime
         is_out_of_time = os.WIFSIGNALED(self.status) and os.WTERMSIG(self.status) == signal.SIGPROF
         self.is_hung = self.is_hung or is_out_of_time
         self.seconds = time.monotonic() - self.began_at

@@ -39,7 +39,8 @@ class Result:
         tests: How many tests ran.
         test: The last of them: which killed it, unless it survived.
         why: What that test said.
-        seconds: How long it took.
+        seconds: How long it took, by the clock.
+        cpu: How much of a processor it took.
     """
 
     mutant: Mutant
@@ -48,6 +49,7 @@ class Result:
     test: str
     why: str
     seconds: float
+    cpu: float
 
     def as_row(self) -> dict[str, Any]:
         """For JSON."""
@@ -61,6 +63,7 @@ class Result:
             "test": self.test,
             "why": self.why,
             "seconds": round(self.seconds, 2),
+            "cpu": round(self.cpu, 2),
         }
 
 
@@ -73,23 +76,26 @@ def run_mutants(
         raise SystemExit("these tests fail without any mutant:\n" + "\n".join(failing))
     choice = Choice(session.finder.probes, recorded, budget)
 
-    def run(mutant: Mutant, send: Callable[[Message], None]) -> None:
+    def run(job: tuple[Mutant, list[str]], send: Callable[[Message], None]) -> None:
+        mutant, names = job
         try:
             swap(mutant, session.functions)
         except NotSwappableError as error:
             send({"void": str(error)})
             return
-        names = choice.tests(mutant)
         session.run_until_failure(names, [choice.limits(name) for name in names], send)
 
-    for child in in_children(drawn, run, workers):
+    # Chosen when a child is free: by then it is known which tests killed what came before.
+    jobs = ((mutant, choice.tests(mutant)) for mutant in drawn)
+    for child in in_children(jobs, run, workers):
         result = _result(child)
         if result.status in (Status.KILLED, Status.HUNG):
             choice.killed(result.mutant, result.test)
         yield result
 
 
-def _result(child: Child[Mutant]) -> Result:
+def _result(child: Child[tuple[Mutant, list[str]]]) -> Result:
+    mutant, _ = child.job
     begun = [message["test"] for message in child.messages if "test" in message]
     last: Message = child.messages[-1] if child.messages else {}
     test = begun[-1] if begun else ""
@@ -102,7 +108,7 @@ def _result(child: Child[Mutant]) -> Result:
     elif child.is_hung:
         status, why = Status.HUNG, "it took too long"
     elif not begun:
-        raise RuntimeError(f"no test was run against {child.job.name}: {last.get('failed', child.status)}")
+        raise RuntimeError(f"no test was run against {mutant.name}: {last.get('failed', child.status)}")
     else:
         status, why = Status.KILLED, last.get("failed", f"the process ended with {child.status}")
-    return Result(child.job, status, len(begun), test, why, child.seconds)
+    return Result(mutant, status, len(begun), test, why, child.seconds, child.cpu)
