@@ -253,7 +253,7 @@ async def test_the_partitions_of_a_topic(side: Any, cluster: FakeCluster) -> Non
 
 async def test_a_topic_that_does_not_become_known(side: Any, cluster: FakeCluster) -> None:
     async with started(
-        side, cluster.bootstrap_servers, request_timeout_ms=1000, retry_backoff_ms=50
+        side, cluster.bootstrap_servers, request_timeout_ms=500, retry_backoff_ms=50
     ) as producer:
         for call in (producer.send("no.such", b"x"), producer.partitions_for("no.such")):
             with pytest.raises(UnknownTopicOrPartitionError):
