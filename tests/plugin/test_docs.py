@@ -27,6 +27,7 @@ def test_every_program_of_the_page_is_found() -> None:
     ),
     ids=lambda each: each.name,
 )
+@pytest.mark.extended("a pytest of its own; the example stays")
 def test_the_page(
     backend: Backend, pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:

@@ -94,6 +94,7 @@ def test_workers_share_nothing(pytester: pytest.Pytester, run_pytest: RunPytest)
     result.stdout.fnmatch_lines(["*2 workers*"])
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_wrong_options_are_told(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     pytester.makepyfile(
         """
@@ -126,6 +127,7 @@ def test_wrong_options_are_told(pytester: pytest.Pytester, run_pytest: RunPytest
     )
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_options_come_from_fixtures_and_markers(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     """A marker of the function goes before one of its class, and that before the fixture."""
     pytester.makepyfile(
