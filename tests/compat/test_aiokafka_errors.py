@@ -84,7 +84,6 @@ SHORT = {"request_timeout_ms": 1000, "retry_backoff_ms": 50}
 """Time enough for a slow machine to answer within it."""
 
 
-@pytest.mark.extended("waits for two retry.backoff.ms of 3 s")
 @pytest.mark.parametrize("code", [3, 6, 20])
 async def test_in_the_end_the_latest_error_is_told(side: Any, cluster: FakeCluster, code: int) -> None:
     # Ours makes one attempt in that time, and has none under way when it is over; aiokafka makes its last one then.

@@ -92,7 +92,6 @@ async def test_beside_what_the_event_loop_does() -> None:
         await connect(server.port, "/")
 
 
-@pytest.mark.extended("2.2 s of processor time and 5 s by the clock")
 async def test_a_client_that_reads_nothing_keeps_nobody() -> None:
     source = ScriptedSource("x" * 32_000)
     async with serve(source, port=0, interval=0.001, history=500) as server:
