@@ -244,8 +244,19 @@ class Liveness:
         """When the client must know who leads a partition."""
         changes = [(since, False) for since, _ in self._seen.leaders[partition]]
         changes += [(at, False) for at in (*self._forgotten, *self._begun_anew)]
+        changes += [(at, False) for at in self._lost_sight_of(partition)]
         changes += [(at, True) for at in self._told_of_leader(partition)]
         return _spans_of(changes)
+
+    def _lost_sight_of(self, partition: int) -> Iterator[float]:
+        """When an answer left the leader's broker out, as one does that is out of date."""
+        history = self._seen.leaders[partition]
+        for request in self._answers(ApiKey.METADATA):
+            answer = request.answer
+            if answer is not None and not answer.is_error:
+                since = bisect_right(history, request.ended_at, key=lambda change: change[0]) - 1
+                if history[max(since, 0)][1] not in answer.brokers:
+                    yield request.ended_at
 
     def _told_of_leader(self, partition: int) -> Iterator[float]:
         """When the client was told who leads a partition, and it was still true when it heard of it."""
