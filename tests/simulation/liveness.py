@@ -22,6 +22,7 @@ The longest stretch of a wait without any of these may be `SLACK`.
 from __future__ import annotations
 
 from bisect import bisect_right
+from functools import cached_property
 from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final
@@ -85,23 +86,19 @@ class Liveness:
         self._forgotten = set(self._forgettings())
         self._begun_anew = list(self._new_beginnings())
         self._known = self._topic_known()
-        self._activity = self._any_activity()
-        self._causes = {partition: self._causes_of(partition) for partition in seen.leaders}
+        self._causes: dict[int, list[Span]] = {}
         self._memory = _MemoryBound(self._entries, config)
 
     def check(self, accuse: Callable[[str, str], None]) -> None:
         """Accuse every wait that is too long."""
-        any_cause = merged(span for cover in self._causes.values() for span in cover)
-        hurry = merged(span for entry in self._entries for span in self._check_send(entry, any_cause, accuse))
+        hurry = merged(span for entry in self._entries for span in self._check_send(entry, accuse))
         for entry in self._entries:
             if entry.accepted_at is not None and entry.outcomes:
                 self._check_record(entry, hurry, accuse)
 
     # -- verdicts ---
 
-    def _check_send(
-        self, entry: Entry, any_cause: list[Span], accuse: Callable[[str, str], None]
-    ) -> list[Span]:
+    def _check_send(self, entry: Entry, accuse: Callable[[str, str], None]) -> list[Span]:
         """Judge one send; says when it waited for memory."""
         began_at, ended_at = entry.offered_at, entry.answered_at
         if ended_at is None or ended_at - began_at <= AT_ONCE:
@@ -117,7 +114,7 @@ class Liveness:
         explained = merged(
             [
                 *common(self._activity, unknown),
-                *common(any_cause, merged([*for_memory, *unknown])),
+                *(common(self._any_cause, merged([*for_memory, *unknown])) if for_memory or unknown else ()),
                 *self._blocked,
             ]
         )
@@ -131,14 +128,11 @@ class Liveness:
     def _check_record(self, entry: Entry, hurry: list[Span], accuse: Callable[[str, str], None]) -> None:
         accepted_at = entry.accepted_at
         assert accepted_at is not None
-        if entry.settled_at - accepted_at <= SLACK:
-            return
         partition = entry.outcomes[0][0].partition
-        lingers = self._may_linger(accepted_at, hurry)
-        for span in gaps(self._causes.get(partition, []), accepted_at, entry.settled_at):
+        for span in gaps(self._may_linger(accepted_at, hurry), accepted_at, entry.settled_at):
             if span[1] - span[0] <= SLACK:
                 continue
-            for begin, end in gaps(lingers, *span):
+            for begin, end in gaps(self._causes_of(partition), *span):
                 if end - begin > SLACK:
                     accuse(
                         "W",
@@ -156,12 +150,23 @@ class Liveness:
 
     # -- causes ---
 
-    def _any_activity(self) -> list[Span]:
+    @cached_property
+    def _activity(self) -> list[Span]:
         """Whatever a client does that learns about the cluster, and the pauses that it makes."""
         return merged([*self._spans(lambda _, __, ___: True), *self._pauses_of_metadata(), *self._blocked])
 
+    @cached_property
+    def _any_cause(self) -> list[Span]:
+        """What may keep the records of any partition waiting, and so their memory."""
+        return merged(span for partition in self._seen.leaders for span in self._causes_of(partition))
+
     def _causes_of(self, partition: int) -> list[Span]:
         """What may keep a partition's records waiting, but for `linger.ms`."""
+        if partition not in self._causes:
+            self._causes[partition] = self._find_causes(partition) if partition in self._seen.leaders else []
+        return self._causes[partition]
+
+    def _find_causes(self, partition: int) -> list[Span]:
         believed = self._believed_leaders(partition)
 
         def may_lead(host: str, begin: float, end: float) -> bool:
@@ -239,8 +244,19 @@ class Liveness:
         """When the client must know who leads a partition."""
         changes = [(since, False) for since, _ in self._seen.leaders[partition]]
         changes += [(at, False) for at in (*self._forgotten, *self._begun_anew)]
+        changes += [(at, False) for at in self._lost_sight_of(partition)]
         changes += [(at, True) for at in self._told_of_leader(partition)]
         return _spans_of(changes)
+
+    def _lost_sight_of(self, partition: int) -> Iterator[float]:
+        """When an answer left the leader's broker out, as one does that is out of date."""
+        history = self._seen.leaders[partition]
+        for request in self._answers(ApiKey.METADATA):
+            answer = request.answer
+            if answer is not None and not answer.is_error:
+                since = bisect_right(history, request.ended_at, key=lambda change: change[0]) - 1
+                if history[max(since, 0)][1] not in answer.brokers:
+                    yield request.ended_at
 
     def _told_of_leader(self, partition: int) -> Iterator[float]:
         """When the client was told who leads a partition, and it was still true when it heard of it."""

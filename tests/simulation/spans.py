@@ -51,16 +51,13 @@ def outside(cover: list[Span]) -> list[Span]:
 
 
 def common(cover: list[Span], other: list[Span]) -> list[Span]:
-    """What is in both covers."""
+    """What is in both covers; the second is better the shorter."""
     both = []
-    mine = theirs = 0
-    while mine < len(cover) and theirs < len(other):
-        begin = max(cover[mine][0], other[theirs][0])
-        end = min(cover[mine][1], other[theirs][1])
-        if begin < end:
-            both.append((begin, end))
-        if cover[mine][1] < other[theirs][1]:
-            mine += 1
-        else:
-            theirs += 1
+    for begin, end in other:
+        for index in range(max(bisect_right(cover, (begin, inf)) - 1, 0), len(cover)):
+            span = cover[index]
+            if span[0] >= end:
+                break
+            if span[1] > begin:
+                both.append((max(span[0], begin), min(span[1], end)))
     return both
