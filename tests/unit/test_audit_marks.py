@@ -272,6 +272,15 @@ def test_a_mark_that_does_not_fit_without_any_run_is_a_warning(caplog: pytest.Lo
     assert "max.request.size is 1000" in warning
 
 
+def test_a_record_that_fills_more_than_a_batch_has_room_for_its_number() -> None:
+    h = audited(batch_size=100)
+    h.send(value=bytes(300))
+    ((_, batch),) = h.produce().batches.items()
+    assert batch.values == (bytes(300),)
+    # 61 bytes of header; the header `ap.id` takes 1 + 5 + 1 + 24 and its count is in any record.
+    assert len(batch.content) >= 61 + 300 + 31
+
+
 def test_marks_take_nothing_of_the_buffer() -> None:
     h = audited(10.0)
     h.send_acknowledged()

@@ -151,6 +151,15 @@ def test_records_that_exceed_the_request_size_are_refused() -> None:
     assert harness.pool.outstanding == 1024
 
 
+def test_a_record_may_take_all_of_the_request_size() -> None:
+    """Counted is the most that a record can take beside key and value: 36 bytes (attributes and varints)."""
+    harness = AccumulatorHarness(batch_size=1024, max_request_size=OVERHEAD + 36 + 100)
+    harness.append(0, value=bytes(100), key=None)
+    with pytest.raises(RecordTooLargeError) as raised:
+        harness.append(0, value=bytes(101), key=None)
+    assert raised.value.size == OVERHEAD + 36 + 101
+
+
 # -- linger ---
 
 
