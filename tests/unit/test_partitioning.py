@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aioproduce.config import ProducerConfig
 from aioproduce.core.candidates import BrokerLoads
+from aioproduce.core.partitioning import make_partitioning
 from aioproduce.partitioners import Keyless
-from tests.unit.accumulator_harness import AccumulatorHarness
+from tests.unit.accumulator_harness import TOPIC, AccumulatorHarness
 from tests.unit.sender_harness import SenderHarness
 
 if TYPE_CHECKING:
@@ -240,6 +242,23 @@ def test_keyless_records_stay_in_the_rack() -> None:
     assert {harness.append(key=None, value=LARGE).partition for _ in range(100)} == {0, 2, 3}
     # A key decides, wherever that is.
     assert {harness.append(key=b"%d" % n).partition for n in range(50)} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("is_aware", "expected"), [(True, {1}), (False, {0, 1, 2})])
+def test_the_rack_counts_only_where_the_setting_says_so(is_aware: bool, expected: set[int]) -> None:
+    """`partitioner.rack.aware` is false unless it is set; `client.rack` alone keeps nothing near."""
+    metadata = AccumulatorHarness((0, 1, 0), racks=("a", "b")).metadata
+    config = ProducerConfig.from_keywords(
+        bootstrap_servers="h:9092", client_rack="b", partitioner_rack_aware=is_aware, batch_size=1
+    )
+    partitioning = make_partitioning(config, metadata, Random(16).randrange)
+    view = metadata.topic(TOPIC)
+    assert view is not None
+    chosen: set[int] = set()
+    for _ in range(50):
+        choice = partitioning.make_choice(partitioning.make_appender(), {})
+        chosen.add(choice.choose(view, can_switch=True))
+    assert chosen == expected
 
 
 def test_a_leader_that_moves_into_the_rack_is_near_at_once() -> None:

@@ -261,6 +261,21 @@ def test_memory_exhausted_though_nobody_waits_any_more_changes_nothing() -> None
     assert harness.next_timer_in() == pytest.approx(5.0)
 
 
+def test_when_memory_runs_out_what_lingers_longest_goes_first() -> None:
+    """A partition's place in that order is that of its present batch, not that of one that was sent long ago."""
+    harness = AccumulatorHarness((0, 0), linger=5.0, delivery_timeout=100.0)
+    harness.append(0)
+    harness.advance(5.0)
+    [batch] = harness.drain()
+    harness.succeed(batch)
+    harness.append(1)
+    harness.advance(1.0)
+    harness.append(0)
+    harness.pool.enqueue(64 * 1024, lambda: None)
+    harness.accumulator.readiness.memory_exhausted(harness.now)
+    assert partitions(harness.drain()) == [1, 0]
+
+
 # -- retries ---
 
 

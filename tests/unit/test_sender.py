@@ -6,6 +6,7 @@ DESIGN.md at the level of the core.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -120,6 +121,14 @@ def test_a_retry_waits_for_its_backoff() -> None:
     assert h.produces == []
     h.advance(0.02)
     assert len(h.produces) == 1
+
+
+def test_a_retry_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    h = plain()
+    h.send(1)
+    h.answer(code=codes.NOT_ENOUGH_REPLICAS, error_message="one of two")
+    (line,) = [line for line in caplog.records if line.levelno == logging.WARNING]
+    assert line.getMessage() == "retrying test-1: NOT_ENOUGH_REPLICAS: one of two"
 
 
 def test_backoff_grows_up_to_its_maximum() -> None:
@@ -246,6 +255,23 @@ def test_a_partition_that_the_answer_leaves_out_is_tried_again() -> None:
     assert h.produce().partitions == [1]
     h.answer(code=codes.TOPIC_AUTHORIZATION_FAILED)
     assert records[1].error.possibly_written
+
+
+def test_a_partition_that_the_answer_leaves_out_makes_the_core_ask_for_metadata() -> None:
+    """Also where no retry wakes it: the broker may not lead that partition any more."""
+    h = plain(retries=0)
+    records = [h.append(partition) for partition in (0, 1)]
+    h.run()
+    h.advance(0.1)
+    asked = h.count(METADATA)
+    request = h.produce()
+    del request.body["topic_data"][0]["partition_data"][1]
+    h.acknowledge(request, offset=3)
+    assert records[0].offset == 3
+    assert isinstance(records[1].error, DisconnectedError)
+    assert records[1].error.possibly_written
+    assert "left it out of its answer" in str(records[1].error)
+    assert h.count(METADATA) == asked + 1
 
 
 # -- order ---

@@ -354,6 +354,7 @@ def test_when_the_senders_task_dies_every_waiter_is_told() -> None:
         assert type(record.error) is DeliveryError
         assert record.error.__cause__ is cause
         assert record.error.possibly_written is possibly_written
+        assert record.error.retriable is False, "this producer sends nothing any more"
     assert h.outstanding == 0
 
 

@@ -113,6 +113,17 @@ def test_a_hint_in_the_answer_is_followed_at_once() -> None:
     assert all(record.is_done for record in records)
 
 
+def test_a_hint_may_name_broker_0() -> None:
+    """A node id is one from 0 on; what is below says that there is no hint."""
+    h = led_by(1, 1)
+    h.held.add(METADATA)
+    record = h.send(0)
+    h.answer(code=codes.NOT_LEADER_OR_FOLLOWER, leaders={0: (0, 1)}, endpoints=[0])
+    assert h.produce().node_id == 0
+    h.acknowledge(offset=7)
+    assert record.offset == 7
+
+
 def test_a_hint_that_is_older_than_what_is_known_is_ignored() -> None:
     h = led_by(0, 1)
     h.held.add(METADATA)
