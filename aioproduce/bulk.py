@@ -28,7 +28,7 @@ from aioproduce.arrow_columns import Columns, ReadyRows, arrow_pieces
 from aioproduce.batch_builder import BatchBuilder, BatchPartitions
 from aioproduce.core.record_input import RecordInput, check_topic, header_list, serialize, timestamp_ms
 from aioproduce.deliveries import Deliveries
-from aioproduce.errors import PartialSendError, SerializationError
+from aioproduce.errors import PartialSendError, PartitionOutOfRangeError, SerializationError
 from aioproduce.interceptors import tell_refused
 from aioproduce.records import ProducerRecord
 
@@ -321,9 +321,15 @@ class Bulk:
         check_topic(topic)
         began_at = driver.now()
         deadline = admission.deadline(began_at, timeout)
-        view = await admission.topic(topic, None, began_at, deadline)
-        partition = self._batch_partitions.choose(topic, view, records.size)
-        return await admission.append_batch(topic, partition, records, max(deadline - driver.now(), 0))
+        while True:
+            view = await admission.topic(topic, None, began_at, deadline)
+            partition = self._batch_partitions.choose(topic, view, records.size)
+            try:
+                return await admission.append_batch(
+                    topic, partition, records, max(deadline - driver.now(), 0)
+                )
+            except PartitionOutOfRangeError:
+                continue  # the topic was made anew with fewer of them meanwhile; the choice was not the caller's
 
     # -- from Arrow ---
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
 # For tests/plugin, which runs pytest in pytest; only here may it be asked for.
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.gate.plugin"]
 
 IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
 REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"

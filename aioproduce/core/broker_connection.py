@@ -374,7 +374,6 @@ class BrokerConnection:
             requests.append(self.unacknowledged)  # the newest: invariant 5
         self.in_flight.clear()
         self.unacknowledged = None
-        self.is_writable = False
         return requests
 
     def next_deadline(self) -> float | None:

@@ -260,7 +260,9 @@ class BrokerConnections:
         best: BrokerConnection | None = None
         is_connecting = False
         candidates: list[BrokerAddress] = []
-        offset = self._random(len(addresses)) if addresses else 0
+        if not addresses:
+            return None
+        offset = self._random(len(addresses))
         for index in range(len(addresses)):
             address = addresses[(offset + index) % len(addresses)]
             node = self._node_at(address, now)

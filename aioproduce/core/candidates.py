@@ -154,7 +154,8 @@ class Candidates:
         slow = self._loads.slow
         queues = self._queues
         partitions = available
-        if slow and self._view is not None:
+        if slow:
+            assert self._view is not None  # which the row came from
             leaders = self._view.partitions
             partitions = [p for p in available if leaders[p].leader_id not in slow]
             if not partitions and self._rack is not None:

@@ -193,10 +193,8 @@ class MetadataRequests:
 
     def answered(self, response: MetadataResponse, now: float) -> None:
         """Take an answer in and tell who waits for it."""
-        in_use = {
-            batch.topic for batch in self._accumulator.incomplete
-        }  # a record for an open batch marks nothing
-        for topic in (*self._waiters, *in_use):
+        # A record that found its batch open marked nothing, and neither did a send that waits.
+        for topic in (*self._waiters, *{batch.topic for batch in self._accumulator.incomplete}):
             self._metadata.touch(topic, now)
         change = self._metadata.update(response, now)
         for topic in (*change.topics, *change.dropped):

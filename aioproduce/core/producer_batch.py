@@ -431,10 +431,11 @@ class ProducerBatch:
 def _cut_in_half(sizes: list[int]) -> int:
     """The index at which the sizes before and after are about equal; at least one on either side."""
     half = sum(sizes) / 2
-    passed = 0
-    for index, size in enumerate(sizes):
-        if passed + size >= half:
-            cut = index if half - passed <= passed + size - half else index + 1
-            return min(max(cut, 1), len(sizes) - 1)
-        passed += size
-    return 1
+    passed = cut = 0
+    while passed + sizes[cut] < half:
+        passed += sizes[cut]
+        cut += 1
+    # The middle lies within the record at `cut`: it goes to the side that it brings nearer to half.
+    if passed + sizes[cut] - half < half - passed:
+        cut += 1
+    return min(max(cut, 1), len(sizes) - 1)

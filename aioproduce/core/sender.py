@@ -456,6 +456,7 @@ class Sender:
         self._has_work = False
         self.accumulator.readiness.has_news = False
         if self._state is SenderState.CLOSED:
+            self.metadata_requests.has_news = False  # nobody asks any more
             return
         if self.transactions is not None:
             for topic_partition in self.transactions.settle_sequences():

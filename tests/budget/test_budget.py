@@ -34,6 +34,7 @@ def test_what_a_kept_delivery_keeps() -> None:
     assert ledger.findings("live", measured(measure.live)) == []
 
 
+@pytest.mark.extended("25 s under valgrind; frames, calls and objects stay")
 def test_instructions_per_record() -> None:
     assert ledger.findings("instructions", measured(measure.instructions)) == []
 

@@ -12,6 +12,7 @@ import pytest
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.error_codes import TOPIC_AUTHORIZATION_FAILED
 from tests.cli.command import ENVIRONMENT, finish, run_cli, start_cli
+from tests.gate.marks import most_extended
 
 
 def flat(text: str) -> str:
@@ -21,26 +22,33 @@ def flat(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        (["-X", "linger.m=5"], "did you mean 'linger.ms'?"),
-        (["-X", "linger.ms=-5"], "linger.ms"),
-        (["-X", "linger.ms"], "-X takes key=value"),
-        (["-X", "enable.idempotence=true", "--acks", "1"], "enable.idempotence"),
-        (["--compression", "brotli"], "compression.type='brotli'"),
-        (["--config", "no-such.properties"], "'no-such.properties' cannot be read: No such file"),
-        (["--header", "no equals sign"], "--header takes name=value, not 'no equals sign'"),
-        (["--key-field", "a"], "--key-field needs --format json"),
-        (["--format", "json", "--key-field", "a..b"], "has an empty part"),
-        (["--format", "json", "-K", ";"], "use --key-field"),
-        (["-K", ""], "one or more characters"),
-        (["--partition", "-1"], "'--partition'"),
-        (["--rate", "0"], "'--rate'"),
-        (["--rate", "inf"], "inf is not a number"),
-        (["--timeout", "nan"], "'--timeout'"),
-        (["no-such-file", "/"], "cannot read 'no-such-file': No such file or directory; '/' is a directory"),
-        (["-", "-"], "standard input (-) can be read once only"),
-        (["--no-such-option"], "--no-such-option"),
-    ],
+    most_extended(
+        [
+            (["-X", "linger.m=5"], "did you mean 'linger.ms'?"),
+            (["-X", "linger.ms=-5"], "linger.ms"),
+            (["-X", "linger.ms"], "-X takes key=value"),
+            (["-X", "enable.idempotence=true", "--acks", "1"], "enable.idempotence"),
+            (["--compression", "brotli"], "compression.type='brotli'"),
+            (["--config", "no-such.properties"], "'no-such.properties' cannot be read: No such file"),
+            (["--header", "no equals sign"], "--header takes name=value, not 'no equals sign'"),
+            (["--key-field", "a"], "--key-field needs --format json"),
+            (["--format", "json", "--key-field", "a..b"], "has an empty part"),
+            (["--format", "json", "-K", ";"], "use --key-field"),
+            (["-K", ""], "one or more characters"),
+            (["--partition", "-1"], "'--partition'"),
+            (["--rate", "0"], "'--rate'"),
+            (["--rate", "inf"], "inf is not a number"),
+            (["--timeout", "nan"], "'--timeout'"),
+            (
+                ["no-such-file", "/"],
+                "cannot read 'no-such-file': No such file or directory; '/' is a directory",
+            ),
+            (["-", "-"], "standard input (-) can be read once only"),
+            (["--no-such-option"], "--no-such-option"),
+        ],
+        one_in=3,
+        reason="a process each",
+    ),
 )
 async def test_wrong_usage_sends_nothing(cluster: FakeCluster, arguments: list[str], message: str) -> None:
     outcome = await run_cli("send", "t", "-b", cluster.bootstrap_servers, *arguments, stdin=b"line\n")
@@ -74,18 +82,24 @@ async def test_closed_standard_input(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [
-        (b'{"a": }', "is not JSON: Expecting value at column 7"),
-        (b'{"a": NaN}', "is not JSON: NaN is not JSON"),
-        (b'{"a": "\xff"}', "is not UTF-8 (byte 8)"),
-        (b"[1, 2]", "is JSON, but not an object: '[1, 2]'"),
-        (b'{"b": 1}', "has no field 'a' to take the key from"),
-        (b'{"a": {"b": 1}}', "has an object in 'a'"),
-        (b'{"a": [1]}', "has an array in 'a'"),
-        (b'{"a": "\\ud800"}', "a lone surrogate"),
-        ("\ufeff{}".encode(), "byte order mark"),
-        (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
-    ],
+    most_extended(
+        [
+            (b'{"a": }', "is not JSON: Expecting value at column 7"),
+            (b'{"a": NaN}', "is not JSON: NaN is not JSON"),
+            (b'{"a": "\xff"}', "is not UTF-8 (byte 8)"),
+            (b"[1, 2]", "is JSON, but not an object: '[1, 2]'"),
+            (b'{"b": 1}', "has no field 'a' to take the key from"),
+            (b'{"a": {"b": 1}}', "has an object in 'a'"),
+            (b'{"a": [1]}', "has an array in 'a'"),
+            (b'{"a": "\\ud800"}', "a lone surrogate"),
+            ("\ufeff{}".encode(), "byte order mark"),
+            pytest.param(
+                b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply", id="nested"
+            ),
+        ],
+        one_in=3,
+        reason="a process each",
+    ),
 )
 async def test_a_bad_json_line_stops_the_run_and_is_named(
     cluster: FakeCluster, tmp_path: Path, line: bytes, message: str

@@ -15,6 +15,7 @@ from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
 from tests.cli.command import COMMAND, ENVIRONMENT, run_cli
 from tests.cli.perf_lines import read
+from tests.gate.marks import others_extended
 
 
 def options(cluster: FakeCluster, records: int, *more: str, topic: str = "t") -> tuple[str, ...]:
@@ -199,7 +200,9 @@ async def test_settings_of_all_kinds_and_which_wins(cluster: FakeCluster, tmp_pa
     assert (producer["acks"], producer["linger.ms"], producer["batch.size"]) == (-1, 7, 2000)
 
 
-@pytest.mark.parametrize("name", ["run.svg", "run.png"])
+@pytest.mark.parametrize(
+    "name", others_extended(["run.svg", "run.png"], keep=["run.png"], reason="matplotlib each time")
+)
 async def test_a_picture_is_drawn(cluster: FakeCluster, tmp_path: Path, name: str) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import reprlib
 from decimal import Decimal
 from typing import Any
 
@@ -91,7 +92,7 @@ async def test_a_tombstone_needs_a_key(side: Any, cluster: FakeCluster) -> None:
         ({"value": b"x", "headers": 7}, TypeError),
         ({"value": b"x" * 2_000_000}, MessageSizeTooLargeError),
     ],
-    ids=str,
+    ids=reprlib.repr,
 )
 async def test_a_record_that_can_never_be_sent(
     side: Any, cluster: FakeCluster, arguments: dict[str, Any], error: type[Exception]
@@ -252,7 +253,7 @@ async def test_the_partitions_of_a_topic(side: Any, cluster: FakeCluster) -> Non
 
 async def test_a_topic_that_does_not_become_known(side: Any, cluster: FakeCluster) -> None:
     async with started(
-        side, cluster.bootstrap_servers, request_timeout_ms=1000, retry_backoff_ms=50
+        side, cluster.bootstrap_servers, request_timeout_ms=500, retry_backoff_ms=50
     ) as producer:
         for call in (producer.send("no.such", b"x"), producer.partitions_for("no.such")):
             with pytest.raises(UnknownTopicOrPartitionError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from aioproduce.errors import MetadataTimeoutError
 from tests.drivers.concurrency import is_trio, rest, run_asyncio, sleep, to_thread, within
 from tests.drivers.loop_thread import LoopThread
 
@@ -34,6 +35,16 @@ async def until(condition: Callable[[], object]) -> None:
             if condition():
                 return
             await sleep(0.001)
+
+
+async def know_topic(producer: Producer, *topics: str) -> None:
+    """Have it learn them, however long that takes: its `max.block.ms` may be as short as the test wants to wait."""
+    async with within(PATIENCE):
+        for topic in topics:
+            while True:
+                with contextlib.suppress(MetadataTimeoutError):
+                    await producer.partitions_for(topic)
+                    break
 
 
 async def let_the_sender_rest() -> None:

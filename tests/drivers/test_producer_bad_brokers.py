@@ -47,10 +47,16 @@ EAGER = {
 }
 
 
+# `max.block.ms` where every call is to use it up. The first failure is awaited before, however long it takes:
+# this is no bound for a slow machine.
+SHORT_MS = 50
+
+
 async def expect_no_broker(producer: Producer, address: str, *words: str) -> None:
     """Every call that needs a broker gives up in its time, names the address and the cause, and queues nothing."""
+    await until(producer._life.sender.connection_errors)
     with pytest.raises(NoBrokerAvailableError) as checked:
-        await producer.check(0.6)
+        await producer.check(SHORT_MS / 1000)
     assert list(checked.value.causes) == [address]
     for word in (address, *words, "advertised.listeners"):
         assert word in str(checked.value)
@@ -81,7 +87,7 @@ async def expect_no_broker(producer: Producer, address: str, *words: str) -> Non
 
 async def test_a_closed_port(nothing_left: None) -> None:
     with closed_port() as address:
-        async with Producer(address, max_block_ms=600, **EAGER) as producer:
+        async with Producer(address, max_block_ms=SHORT_MS, **EAGER) as producer:
             await expect_no_broker(producer, address, "refused")
             await producer.flush()
 
@@ -91,7 +97,7 @@ async def test_a_black_hole_that_connects(nothing_left: None) -> None:
     with silent_port() as address:
         async with Producer(
             address,
-            max_block_ms=600,
+            max_block_ms=SHORT_MS,
             request_timeout_ms=50,
             linger_ms=0,
             delivery_timeout_ms=50,
@@ -104,7 +110,7 @@ async def test_a_black_hole_that_does_not_even_connect(nothing_left: None) -> No
     with silent_port(takes_connections=False) as address:
         async with Producer(
             address,
-            max_block_ms=600,
+            max_block_ms=SHORT_MS,
             socket_connection_setup_timeout_ms=50,
             socket_connection_setup_timeout_max_ms=50,
             **EAGER,
@@ -154,8 +160,8 @@ async def test_all_brokers_down_with_records_accepted(cluster: FakeCluster) -> N
     async with Producer(
         cluster.bootstrap_servers,
         linger_ms=0,
-        request_timeout_ms=1_000,
-        delivery_timeout_ms=1_000,
+        request_timeout_ms=500,
+        delivery_timeout_ms=500,
         max_block_ms=2_000,
         **EAGER,
     ) as producer:
@@ -233,7 +239,7 @@ async def test_a_port_that_is_no_broker(nothing_left: None, answer: bytes, words
         port_that_says(answer) as address,
         Producer(
             address,
-            max_block_ms=600,
+            max_block_ms=SHORT_MS,
             request_timeout_ms=100,
             linger_ms=0,
             delivery_timeout_ms=100,
@@ -246,12 +252,13 @@ async def test_a_port_that_is_no_broker(nothing_left: None, answer: bytes, words
 
 async def test_a_broker_that_only_talks_nonsense(cluster: FakeCluster) -> None:
     cluster.faults.garble_answers(times=None, api=ApiKey.METADATA)
-    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000, **EAGER) as producer:
+    async with Producer(cluster.bootstrap_servers, **EAGER) as producer:
+        await until(producer._life.sender.connection_errors)
         with pytest.raises(MetadataTimeoutError) as caught:
-            await producer.send("t", b"v")
+            await producer.send("t", b"v", timeout=SHORT_MS / 1000)
         assert "Metadata" in str(caught.value)
         with pytest.raises(NoBrokerAvailableError, match="Metadata"):
-            await producer.check(1.0)
+            await producer.check(SHORT_MS / 1000)
         cluster.faults.clear()
         await assert_still_works(producer, cluster)
 
@@ -303,9 +310,10 @@ async def test_an_unknown_error_code_for_a_batch(cluster: FakeCluster, code: int
 
 async def test_an_unknown_error_code_for_a_topic(cluster: FakeCluster) -> None:
     fault = cluster.faults.fail_metadata(999, times=None, topic="t")
-    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000, **EAGER) as producer:
+    async with Producer(cluster.bootstrap_servers, **EAGER) as producer:
+        await producer.check(PATIENCE)
         with pytest.raises(MetadataTimeoutError, match="UNKNOWN_CODE_999"):
-            await producer.send("t", b"v")
+            await producer.send("t", b"v", timeout=0.25)
         await assert_still_works(producer, cluster, "one")
         fault.cancel()
         await assert_still_works(producer, cluster)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import reprlib
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +37,7 @@ from tests.drivers.producing import (
     FOREVER_MS,
     PATIENCE,
     assert_still_works,
+    know_topic,
     let_the_sender_rest,
     read_back,
     until,
@@ -250,7 +253,7 @@ async def test_interceptors_see_each_record(cluster: FakeCluster) -> None:
         ({"values": [b"x" * 2_000_000]}, RecordTooLargeError),
         ({"topic": "unknown", "timeout": 0.01}, MetadataTimeoutError),
     ],
-    ids=repr,
+    ids=reprlib.repr,
 )
 async def test_nothing_is_accepted_where_the_first_is_refused(
     cluster: FakeCluster, wrong: dict[str, Any], error: type[Exception]
@@ -282,7 +285,9 @@ async def test_a_batch_that_is_split_resolves_each_of_its_records(cluster: FakeC
 
 
 async def test_failures_one_by_one_and_all_at_once(cluster: FakeCluster) -> None:
-    async with Producer(cluster.bootstrap_servers, batch_size=300, linger_ms=0) as producer:
+    async with Producer(
+        cluster.bootstrap_servers, batch_size=300, linger_ms=0, retry_backoff_ms=1
+    ) as producer:
         await producer.partitions_for("one")
         cluster.configure_topic("one", max_message_bytes=200)
         sent = [b"x" * 150 if number % 10 == 3 else b"small" for number in range(40)]
@@ -460,18 +465,20 @@ async def test_a_batch_survives_retries_in_its_place(cluster: FakeCluster) -> No
         for _ in range(3):
             batch = producer.create_batch()
             batch.append_many(numbered(50))
-            cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=1)
+            dropped = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=1)
             handle = await producer.send_batch(batch, "one", partition=0)
-            await until(lambda: producer.outstanding_bytes > 0)
-            await let_the_sender_rest()
+            # Only then is there an answer to miss: a reset before it leaves the fault to the second attempt, and
+            # request.timeout.ms passes.
+            await until(partial(getattr, dropped, "is_spent"))
+            assert producer.outstanding_bytes > 0
             cluster.faults.reset_connections()
             await handle.wait()
     assert values(cluster, "one") == numbered(50) * 3
 
 
 async def test_a_batch_that_could_not_be_sent_can_be_sent_again(cluster: FakeCluster) -> None:
-    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000, **SMALL) as producer:
-        await producer.partitions_for("one")
+    async with Producer(cluster.bootstrap_servers, max_block_ms=100, **SMALL) as producer:
+        await know_topic(producer, "one")
         stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
         with pytest.raises(PartialSendError):
             await producer.send_many("one", [b"x" * 900] * 100)

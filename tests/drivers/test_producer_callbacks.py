@@ -29,7 +29,7 @@ from aioproduce.errors import (
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
 from tests.drivers.concurrency import HANDLE_CANCELLED, gather, loop_here, sleep, spawn, within
-from tests.drivers.producing import FOREVER_MS, PATIENCE, assert_still_works, until, values
+from tests.drivers.producing import FOREVER_MS, PATIENCE, assert_still_works, know_topic, until, values
 
 
 class Told:
@@ -161,7 +161,7 @@ async def test_it_may_send_again(cluster: FakeCluster) -> None:
 
 async def test_a_failed_record_may_be_sent_again_from_its_callback(cluster: FakeCluster) -> None:
     async with Producer(
-        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=1_000
+        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=500
     ) as producer:
         await producer.send_and_wait("one", b"first")
         again: list[DeliveryFuture] = []
@@ -364,14 +364,14 @@ async def test_interceptors_hear_of_failures_and_of_refusals(cluster: FakeCluste
     async with Producer(
         cluster.bootstrap_servers,
         interceptors=[marks],
-        max_block_ms=1_000,
+        max_block_ms=300,
         buffer_memory=20_000,
         batch_size=5_000,
         max_request_size=10_000,
         retry_backoff_ms=1,
         retry_backoff_max_ms=1,
     ) as producer:
-        await producer.partitions_for("t")
+        await know_topic(producer, "t")
         refusals: list[tuple[dict[str, Any], type[Exception], int]] = [
             ({"topic": "topic abc", "value": b"v"}, InvalidRecordError, -1),
             ({"topic": "t", "value": "text"}, InvalidRecordError, -1),

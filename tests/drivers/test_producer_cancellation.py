@@ -37,6 +37,8 @@ TIGHT: dict[str, Any] = {
     "batch_size": 5_000,
     "linger_ms": 0,
     "max_block_ms": FOREVER_MS,
+    "reconnect_backoff_ms": 1,
+    "retry_backoff_ms": 1,
 }
 """Room for four records of 4,000 bytes, one to a batch."""
 

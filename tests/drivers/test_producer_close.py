@@ -157,8 +157,8 @@ async def test_with_every_broker_gone(cluster: FakeCluster, idempotent: bool) ->
         cluster.bootstrap_servers,
         enable_idempotence=idempotent,
         linger_ms=0,
-        request_timeout_ms=1_000,
-        delivery_timeout_ms=1_000,
+        request_timeout_ms=500,
+        delivery_timeout_ms=500,
     )
     await producer.start()
     await producer.send_and_wait("one", b"before")

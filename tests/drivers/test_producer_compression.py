@@ -287,7 +287,10 @@ async def test_a_forced_close_takes_back_what_no_thread_has_begun(
     assert codec.begun_count == 2
 
 
-async def test_a_cancelled_close_ends_with_the_thread(cluster: FakeCluster, codec: GatedCodec) -> None:
+async def test_a_cancelled_close_ends_with_the_thread(
+    cluster: FakeCluster, codec: GatedCodec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_life, "_ABORT_BOUND", 0.01)  # trio: it waits, since nothing may outlive it
     producer = Producer(cluster.bootstrap_servers, compression_type="gzip")
     await producer.start()
     delivery = await producer.send("t", VALUE)

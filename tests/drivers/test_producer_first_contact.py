@@ -43,8 +43,8 @@ async def test_one_of_them_is_there(cluster: FakeCluster) -> None:
 
 
 SHORT: dict[str, Any] = {
-    "request_timeout_ms": 500,
-    "delivery_timeout_ms": 1000,
+    "request_timeout_ms": 250,
+    "delivery_timeout_ms": 500,
     "linger_ms": 0,
 }
 
@@ -66,7 +66,7 @@ async def test_the_code_of_the_latest_answer(cluster: FakeCluster) -> None:
 
 
 async def test_the_code_of_an_answer_that_did_not_come(cluster: FakeCluster) -> None:
-    settings = {**SHORT, "request_timeout_ms": 1000, "delivery_timeout_ms": 1000}
+    settings = {**SHORT, "request_timeout_ms": 500, "delivery_timeout_ms": 500}
     async with Producer(cluster.bootstrap_servers, **settings) as producer:
         await producer.partitions_for("one", PATIENCE)
         cluster.faults.drop_answers(times=None, api=ApiKey.PRODUCE)

@@ -29,6 +29,7 @@ from tests.drivers.producing import (
     FOREVER_MS,
     PATIENCE,
     assert_still_works,
+    know_topic,
     let_the_sender_rest,
     until,
     values,
@@ -129,7 +130,7 @@ async def test_a_cancelled_flush_leaves_the_records_alone(cluster: FakeCluster) 
 async def test_flush_during_an_outage_ends_with_the_records(cluster: FakeCluster) -> None:
     """A failed record is settled: its own future has the error, `flush()` does not raise it."""
     async with Producer(
-        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=1_000, delivery_timeout_ms=1_000
+        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=500
     ) as producer:
         await producer.send_and_wait("one", b"v")
         for broker in range(3):
@@ -265,9 +266,9 @@ async def test_send_waits_for_room_in_line(cluster: FakeCluster) -> None:
 
 async def test_no_room_in_time(cluster: FakeCluster) -> None:
     async with Producer(
-        cluster.bootstrap_servers, buffer_memory=20_000, batch_size=5_000, max_block_ms=1_000
+        cluster.bootstrap_servers, buffer_memory=20_000, batch_size=5_000, max_block_ms=100
     ) as producer:
-        await producer.partitions_for("one")
+        await know_topic(producer, "one")
         stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
         accepted = [await producer.send("one", b"x" * 4_000) for _ in range(4)]
         with pytest.raises(BufferExhaustedError) as caught:
@@ -386,9 +387,9 @@ async def test_what_cannot_be_iterated(cluster: FakeCluster, wrong: Any) -> None
 
 async def test_no_room_in_the_middle_of_many(cluster: FakeCluster) -> None:
     async with Producer(
-        cluster.bootstrap_servers, buffer_memory=20_000, batch_size=5_000, max_block_ms=1_000
+        cluster.bootstrap_servers, buffer_memory=20_000, batch_size=5_000, max_block_ms=100
     ) as producer:
-        await producer.partitions_for("one")
+        await know_topic(producer, "one")
         stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
         with pytest.raises(PartialSendError) as caught:
             await producer.send_many("one", [b"x" * 4_000] * 10)

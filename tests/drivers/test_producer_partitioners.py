@@ -52,7 +52,9 @@ class Told(Chosen):
 
 @pytest.mark.parametrize("name", PARTITIONERS)
 async def test_every_name(cluster: FakeCluster, name: str) -> None:
-    async with Producer(cluster.bootstrap_servers, partitioner_class=name, batch_size=500) as producer:
+    async with Producer(
+        cluster.bootstrap_servers, partitioner_class=name, batch_size=500, linger_ms=0
+    ) as producer:
         keyed = [await (await producer.send("t", b"v", key=b"%d" % (n % 40))) for n in range(120)]
         keyless = [await (await producer.send("t", b"v" * 100)) for _ in range(200)]
         mixed = await (await producer.send_many("t", [b"v"] * 100, keys=[None, b"k"] * 50))

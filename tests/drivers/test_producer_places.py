@@ -38,7 +38,15 @@ from aioproduce.errors import (
 )
 from aioproduce.testing import FakeCluster
 from tests.drivers.concurrency import loop_here, sleep, spawn, to_thread
-from tests.drivers.producing import PATIENCE, assert_still_works, closed_port, silent_port, until, values
+from tests.drivers.producing import (
+    FOREVER_MS,
+    PATIENCE,
+    assert_still_works,
+    closed_port,
+    silent_port,
+    until,
+    values,
+)
 
 CALLS: dict[str, Callable[[Producer], Any]] = {
     "send": lambda producer: producer.send("t", b"v"),
@@ -193,16 +201,18 @@ async def test_after_close(cluster: FakeCluster, call: Callable[[Producer], Any]
 
 @EVERY_CALL
 async def test_while_it_closes(cluster: FakeCluster, call: Callable[[Producer], Any]) -> None:
-    producer = Producer(cluster.bootstrap_servers)
+    producer = Producer(cluster.bootstrap_servers, linger_ms=FOREVER_MS, delivery_timeout_ms=2 * FOREVER_MS)
     await producer.start()
-    delay = cluster.faults.delay_answers(0.1)
     await producer.send("one", b"before")
+    for broker in range(3):
+        cluster.faults.stall(broker)
     closing = spawn(producer.close())
     await sleep(0)
     error = await outcome(call, producer)
     assert type(error) is ProducerClosedError
     assert not closing.done()
-    delay.cancel()
+    for broker in range(3):
+        cluster.faults.resume(broker)
     await closing
     assert values(cluster, "one") == [b"before"]
 
@@ -460,6 +470,7 @@ async def test_a_negative_timeout_is_refused(cluster: FakeCluster, timeout: floa
             lambda: producer.flush(timeout),
             lambda: producer.partitions_for("t", timeout),
             lambda: producer.check(timeout),
+            lambda: producer.client_instance_id(timeout),
             lambda: producer.close(timeout),
         ]
         for call in calls:

@@ -233,7 +233,7 @@ async def test_not_enough_replicas(cluster: FakeCluster, code: int) -> None:
     """
     fault = cluster.faults.fail_produce(code, times=None, after_append=code == 20)
     async with Producer(
-        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=500, delivery_timeout_ms=1_000, **EAGER
+        cluster.bootstrap_servers, linger_ms=0, request_timeout_ms=250, delivery_timeout_ms=500, **EAGER
     ) as producer:
         with pytest.raises((DeliveryTimeoutError, BrokerRejectedError)) as caught:
             await producer.send_and_wait("one", b"v")

@@ -34,6 +34,7 @@ from tests.drivers.producing import (
     FOREVER_MS,
     PATIENCE,
     assert_still_works,
+    know_topic,
     let_the_sender_rest,
     until,
     values,
@@ -106,7 +107,8 @@ async def test_a_topic_that_is_created_while_someone_waits(cluster: FakeCluster,
 
 
 async def test_a_topic_that_does_not_exist(cluster: FakeCluster) -> None:
-    async with Producer(cluster.bootstrap_servers, max_block_ms=500, **EAGER) as producer:
+    async with Producer(cluster.bootstrap_servers, max_block_ms=250, **EAGER) as producer:
+        await producer.check(PATIENCE)
         for call in (
             lambda: producer.send("nowhere", b"v"),
             lambda: producer.send_and_wait("nowhere", b"v"),
@@ -116,7 +118,7 @@ async def test_a_topic_that_does_not_exist(cluster: FakeCluster) -> None:
             with pytest.raises(MetadataTimeoutError) as caught:
                 await call()
             assert caught.value.topic == "nowhere"
-            assert caught.value.waited == pytest.approx(0.5, rel=0.01) or caught.value.waited > 0.5
+            assert caught.value.waited == pytest.approx(0.25, rel=0.01) or caught.value.waited > 0.25
             for word in ("'nowhere'", "no such topic", "Create it", "max.block.ms"):
                 assert word in str(caught.value)
         assert producer.outstanding_bytes == 0
@@ -193,7 +195,8 @@ async def test_a_partition_out_of_range_is_told_after_asking_again(cluster: Fake
 
 
 async def test_a_partition_out_of_range_without_an_answer(cluster: FakeCluster) -> None:
-    async with Producer(cluster.bootstrap_servers, max_block_ms=1_000) as producer:
+    async with Producer(cluster.bootstrap_servers, max_block_ms=100) as producer:
+        await know_topic(producer, "t")
         await producer.send_and_wait("t", b"v", partition=0)
         for broker in range(3):
             cluster.faults.stall(broker)
@@ -362,12 +365,13 @@ async def test_a_topic_that_is_deleted_and_made_again(cluster: FakeCluster) -> N
 async def test_a_topic_that_is_gone_fails_in_its_time_and_others_go_on(cluster: FakeCluster) -> None:
     async with Producer(
         cluster.bootstrap_servers,
-        max_block_ms=1_000,
+        max_block_ms=200,
         linger_ms=0,
-        request_timeout_ms=1_000,
-        delivery_timeout_ms=1_000,
+        request_timeout_ms=500,
+        delivery_timeout_ms=500,
         **EAGER,
     ) as producer:
+        await know_topic(producer, "one", "t")
         await producer.send_and_wait("one", b"v")
         cluster.delete_topic("one")
 

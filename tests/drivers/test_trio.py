@@ -430,7 +430,7 @@ def test_what_the_system_does_not_take_at_once_is_written_later(cluster: Any) ->
             linger_ms=0,
             batch_size=4_000_000,
             max_request_size=8_000_000,
-            send_buffer_bytes=4096,
+            send_buffer_bytes=65_536,
         ) as producer:
             await producer.partitions_for("one")
             leader = cluster.leader("one", 0)
@@ -439,6 +439,9 @@ def test_what_the_system_does_not_take_at_once_is_written_later(cluster: Any) ->
             deliveries = [await producer.send("one", bytes([n]) * 900_000) for n in range(4)]
             await trio.testing.wait_all_tasks_blocked(0.01)
             assert not any(delivery.done() for delivery in deliveries)
+            driver = producer._life.driver
+            assert isinstance(driver, TrioDriver)
+            assert any(connection._rest for connection in driver._connections.values())
             cluster.faults.resume(leader)
             for delivery in deliveries:
                 await delivery

@@ -62,7 +62,7 @@ async def test_the_first_request_of_each_api_is_lost(act: Act) -> None:
         WireFault(act, api, length=6)
         for api in (ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.PRODUCE)
     ]
-    async with behind_proxy("idempotent", faults=faults) as wire:
+    async with behind_proxy("idempotent", faults=faults, request_timeout_ms=150) as wire:
         for fault in faults:
             await met(wire, fault)
 
@@ -100,7 +100,7 @@ async def test_answer_cut(kind: str, is_reset: bool) -> None:
 @every_kind
 async def test_answer_swallowed(kind: str) -> None:
     """With nothing behind it the request times out; an answer to the next one shows the gap at once."""
-    async with behind_proxy(kind) as wire:
+    async with behind_proxy(kind, request_timeout_ms=200) as wire:
         for _ in range(2):
             connections = wire.proxy.connections()
             await met(wire, wire.proxy.swallow_answer(ApiKey.PRODUCE))

@@ -15,7 +15,6 @@ What reaches what is recorded (`tests/reach`), since the package imports lazily:
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 from collections import Counter
@@ -23,11 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tests.reach import ReachMap, read_map
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
 REPOSITORY: Final = Path(__file__).resolve().parents[2]
-REACH: Final = REPOSITORY / "tests" / "reach" / "reach.json"
 CHECKED: Final = ("aioproduce/", "pyspark_aioproduce/", "tests/", "examples/", "benchmarks/", "setup.py")
 CENTRAL: Final = ("aioproduce/core/", "aioproduce/wire/", "aioproduce/_native/")
 EVERYTHING: Final = (
@@ -44,25 +44,6 @@ EVERYTHING: Final = (
 SECONDS: Final = 150.0
 """Processor time of the chosen test files together, as `tests/reach` recorded it: two processes run them."""
 TIER: Final = "not extended and not native and not kafka and not spark and not browser"
-
-
-@dataclass(slots=True)
-class Reach:
-    """What was recorded of the test files.
-
-    Attributes:
-        by_source: For each source file the test files that reach it.
-        seconds: Processor time of each test file.
-    """
-
-    by_source: Mapping[str, Sequence[str]]
-    seconds: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def load(cls, path: Path = REACH) -> Reach:
-        """Read the recorded map."""
-        recorded = json.loads(path.read_text())
-        return cls(recorded["sources"], recorded["seconds"])
 
 
 @dataclass(slots=True)
@@ -104,7 +85,7 @@ def _git(*arguments: str) -> list[str]:
 
 
 def choose(
-    changed: Iterable[str], reach: Reach, *, root: Path = REPOSITORY, seconds: float = SECONDS
+    changed: Iterable[str], reach: ReachMap, *, root: Path = REPOSITORY, seconds: float = SECONDS
 ) -> Choice:
     """Choose the tests for the changed files.
 
@@ -156,7 +137,7 @@ def _check(title: str, *command: str) -> bool:
     return subprocess.run(command, cwd=REPOSITORY, check=False).returncode == 0
 
 
-def run(changed: Sequence[str], reach: Reach) -> int:
+def run(changed: Sequence[str], reach: ReachMap) -> int:
     """Lint, type-check and test what changed; the exit status of `make quick`."""
     python = [sys.executable, "-m"]
     sources = [path for path in changed if path.endswith(".py") and path.startswith(CHECKED)]
@@ -190,7 +171,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not changed:
         print("Nothing has changed: `make quick QUICK='--since REVISION'` names what to compare with.")
         return 0
-    return run(changed, Reach.load())
+    return run(changed, read_map())
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ class Collected:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\\\|")
+    return text.replace("|", "\\|")
 
 
 def make_page(items: list[pytest.Item]) -> str:
@@ -74,16 +74,22 @@ def tier_of(item: pytest.Item) -> tuple[str, str]:
     return "extended", str(mark.args[0])
 
 
-def main() -> int:
-    """Collect all tests and write the page."""
+def main(arguments: list[str]) -> int:
+    """Collect all tests and write the page, or with `--check` say whether it is up to date."""
     collected = Collected()
     status = pytest.main(["--collect-only", "-qq", "--no-summary", "tests"], plugins=[collected])
     if status:
         return int(status)
-    PAGE.write_text(make_page(collected.items), encoding="utf-8")
+    page = make_page(collected.items)
+    if arguments == ["--check"]:
+        if PAGE.read_text(encoding="utf-8") == page:
+            return 0
+        print(f"{PAGE.name} is out of date: run python -m tests.gate.table", file=sys.stderr)
+        return 1
+    PAGE.write_text(page, encoding="utf-8")
     print(f"{PAGE.name}: {len(collected.items)} tests")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.gate.quick import EVERYTHING, REPOSITORY, Choice, Reach, changed_files, choose
+from tests.gate.quick import EVERYTHING, REPOSITORY, Choice, changed_files, choose
+from tests.reach import ReachMap, read_map, write_map
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-REACH = Reach(
+REACH = ReachMap(
     {
         "aioproduce/blocking/pump.py": ["tests/blocking/test_room.py", "tests/drivers/test_all.py"],
         "aioproduce/cli/send.py": ["tests/cli/test_send.py"],
@@ -84,3 +85,9 @@ def test_a_revision_that_there_is_not_is_an_error() -> None:
         pytest.skip("not a git checkout")
     with pytest.raises(OSError, match="no-such-revision"):
         changed_files("no-such-revision")
+
+
+def test_the_map_comes_back_from_its_file(tmp_path: Path) -> None:
+    write_map(REACH, tmp_path / "reach.json")
+
+    assert read_map(tmp_path / "reach.json") == REACH

@@ -1,7 +1,7 @@
-"""What ``.ci/run`` relies on: a skipped real-Kafka test is seen, in CI it is a failure; groups stay together.
+"""What CI relies on: a skipped real-Kafka test is seen, in CI it is a failure; groups stay together.
 
 Each case is a pytest of its own: on one test of ``tests/integration``, with a Java that does not exist; and on a
-file that one process is to run.
+file that one process is to run. What the hosted CI's workflows run is there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+from tests.gate.tiers import PARTS
 
 REPOSITORY = Path(__file__).parents[2]
 REAL_KAFKA_TEST = "tests/integration/test_harness.py::test_an_empty_topic_is_read_as_nothing"
@@ -41,6 +45,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
+@pytest.mark.extended("a pytest of its own; the same in CI stays")
 def test_without_java_a_real_kafka_test_skips_and_says_why() -> None:
     answer = run_without_java()
 
@@ -57,12 +62,14 @@ def test_in_ci_the_same_skip_is_a_failure() -> None:
     assert "install a Java 17 runtime" in answer.stdout
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_a_real_kafka_fixture_marks_its_test() -> None:
     answer = run_without_java("-m", "not kafka")
 
     assert "1 deselected" in answer.stdout
 
 
+@pytest.mark.extended("a pytest with processes of its own")
 def test_one_process_runs_a_group() -> None:
     """Otherwise each of two starts all brokers and a Spark of its own, and nothing says so."""
     answer = run("-n", "2", "--dist", "loadgroup", "-v", ONE_GROUP)
@@ -71,3 +78,29 @@ def test_one_process_runs_a_group() -> None:
     ran = re.findall(r"\[(gw\d)\].* PASSED", answer.stdout)
     assert len(ran) > 10
     assert len(set(ran)) == 1
+
+
+WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_what_a_workflow_runs_is_there(workflow: Path) -> None:
+    text = workflow.read_text()
+    makefile = (REPOSITORY / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z][\w-]*):", makefile, re.MULTILINE))
+
+    assert set(re.findall(r"\bmake ([a-z][\w-]*)", re.sub("#.*", "", text))) <= targets
+    assert set(re.findall(r"PART=(\w+)", text)) <= PARTS.keys()
+    programs = re.findall(r"(?:run: |python )((?:\.ci|tests)/[\w./]+)", text)
+    assert [program for program in programs if not (REPOSITORY / program).is_file()] == []
+
+
+def test_each_night_runs_all_parts_and_each_can_be_run_alone() -> None:
+    text = (REPOSITORY / ".github" / "workflows" / "nightly.yml").read_text()
+    options = re.search(r"options: \[([^]]*)\]", text)
+    nightly = re.search(r"'\[([^]]*)\]'", text)
+    assert options is not None
+    assert nightly is not None
+    parts = re.findall(r"\w+", nightly[1])
+    assert re.findall(r"\w+", options[1]) == ["all", *parts]
+    assert set(parts) == PARTS.keys() | {"mutation", "soak", "fuzz"}

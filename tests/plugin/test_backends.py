@@ -144,6 +144,7 @@ def test_good_tests_pass(
 
 
 @EVERY_BACKEND
+@pytest.mark.extended("a pytest of its own; good tests stay")
 def test_bad_tests_fail_and_say_why(
     backend: Backend, pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:

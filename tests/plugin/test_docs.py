@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.gate.marks import others_extended
 from tests.plugin.backends import ANYIO_ASYNCIO, ASYNCIO_AUTO, ASYNCIO_STRICT, PYTEST_TRIO, Backend
 from tests.plugin.conftest import REPOSITORY
 
@@ -19,7 +20,14 @@ def test_every_program_of_the_page_is_found() -> None:
     assert len(FILES) == PAGE.count("```python") == 8
 
 
-@pytest.mark.parametrize("backend", [ANYIO_ASYNCIO, ASYNCIO_STRICT, PYTEST_TRIO], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "backend",
+    others_extended(
+        [ANYIO_ASYNCIO, ASYNCIO_STRICT, PYTEST_TRIO], keep=[ASYNCIO_STRICT], reason="a pytest of its own"
+    ),
+    ids=lambda each: each.name,
+)
+@pytest.mark.extended("a pytest of its own; the example stays")
 def test_the_page(
     backend: Backend, pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:
@@ -34,6 +42,7 @@ def test_the_page(
     result.assert_outcomes(passed=sum(FILES[name].count("def test_") for name in names))
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_the_message_that_is_shown(
     pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:
@@ -50,7 +59,11 @@ def test_the_message_that_is_shown(
         )
 
 
-@pytest.mark.parametrize("backend", [ANYIO_ASYNCIO, ASYNCIO_AUTO], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "backend",
+    others_extended([ANYIO_ASYNCIO, ASYNCIO_AUTO], keep=[ASYNCIO_AUTO], reason="a pytest of its own"),
+    ids=lambda each: each.name,
+)
 def test_the_example(
     backend: Backend, pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:

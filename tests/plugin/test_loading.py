@@ -59,6 +59,7 @@ def test_it_can_be_left_out(pytester: pytest.Pytester, run_pytest: RunPytest) ->
     result.stdout.fnmatch_lines(["*fixture 'kafka_cluster' not found"])
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_fixtures_and_marker_are_told_of(run_pytest: RunPytest) -> None:
     fixtures, markers = run_pytest("--fixtures"), run_pytest("--markers")
 
@@ -69,6 +70,7 @@ def test_fixtures_and_marker_are_told_of(run_pytest: RunPytest) -> None:
     markers.stdout.fnmatch_lines(["@pytest.mark.aioproduce(brokers=3, topics=*"])
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_workers_share_nothing(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     pytester.makepyfile(
         """
@@ -92,6 +94,7 @@ def test_workers_share_nothing(pytester: pytest.Pytester, run_pytest: RunPytest)
     result.stdout.fnmatch_lines(["*2 workers*"])
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_wrong_options_are_told(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     pytester.makepyfile(
         """
@@ -124,6 +127,7 @@ def test_wrong_options_are_told(pytester: pytest.Pytester, run_pytest: RunPytest
     )
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_options_come_from_fixtures_and_markers(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     """A marker of the function goes before one of its class, and that before the fixture."""
     pytester.makepyfile(
@@ -170,6 +174,7 @@ INTERPRETED = """
 """
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_a_conftest_can_still_choose_the_interpreted_hot_path(
     pytester: pytest.Pytester, run_pytest: RunPytest
 ) -> None:
@@ -195,6 +200,7 @@ def test_a_conftest_can_still_choose_the_interpreted_hot_path(
     run_pytest().assert_outcomes(passed=1)
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_nothing_is_left_of_a_cluster(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     pytester.makepyfile(
         """
@@ -211,6 +217,7 @@ def test_nothing_is_left_of_a_cluster(pytester: pytest.Pytester, run_pytest: Run
     run_pytest("-p", "no:xdist", "-p", "no:timeout").assert_outcomes(passed=2)
 
 
+@pytest.mark.extended("a pytest of its own")
 def test_a_client_that_does_not_go(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     """A foreign client may stay connected, and one in another process: the cluster ends all the same."""
     pytester.makepyfile(

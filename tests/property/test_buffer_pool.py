@@ -17,7 +17,14 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from aioproduce.core.buffer_pool import BufferLease, BufferPool, BufferWaiter
 from aioproduce.errors import ProducerClosedError
@@ -311,5 +318,12 @@ class BufferPoolMachine(RuleBasedStateMachine):
         assert self.pool.available == self.total
 
 
-BufferPoolMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+BufferPoolMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
 TestBufferPool = BufferPoolMachine.TestCase
+
+
+@pytest.mark.extended("twice the examples of the gate")
+def test_at_length() -> None:
+    run_state_machine_as_test(
+        BufferPoolMachine, settings=settings(BufferPoolMachine.TestCase.settings, max_examples=300)
+    )

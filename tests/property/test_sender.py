@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from aioproduce.records import TopicPartition
 from aioproduce.testing.fake_cluster.failures import RefusedError
@@ -598,7 +605,7 @@ class AcksOneSenderMachine(SenderMachine):
     )
 
 
-_settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+_settings = settings(max_examples=50, stateful_step_count=40, deadline=None)
 
 TestIdempotent = pytest.mark.timeout(300)(SenderMachine.TestCase)
 TestIdempotent.settings = _settings
@@ -606,3 +613,9 @@ TestPlain = PlainSenderMachine.TestCase
 TestPlain.settings = _settings
 TestAcksOne = AcksOneSenderMachine.TestCase
 TestAcksOne.settings = _settings
+
+
+@pytest.mark.extended("three times the examples of the gate")
+@pytest.mark.parametrize("machine", [SenderMachine, PlainSenderMachine, AcksOneSenderMachine])
+def test_at_length(machine: type[SenderMachine]) -> None:
+    run_state_machine_as_test(machine, settings=settings(_settings, max_examples=150))

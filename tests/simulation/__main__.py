@@ -5,7 +5,7 @@ python -m tests.simulation --seeds 10000            what `make soak` runs
 python -m tests.simulation --seed 1099 --trace      one, with everything that happened
 python -m tests.simulation --seed 1099 --shrink     the smallest case that still fails, as a file for `regressions`
 python -m tests.simulation --case FILE              a case from a file
-python -m tests.simulation --mutants                bugs on purpose: how many of 100 seeds notice each
+python -m tests.simulation --mutants                bugs on purpose: how many of 100 seeds, or what else, notice it
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from tests.simulation.case import WEATHERS, Case, make_case
 from tests.simulation.mutants import MUTANTS, WHERE
 from tests.simulation.run import Outcome, run_case
 from tests.simulation.shrink import describe, kinds_of, shrink
+from tests.simulation.witness import stand_in_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -201,7 +202,7 @@ def run_one(case: Case, arguments: argparse.Namespace) -> int:
 
 
 def run_mutants(arguments: argparse.Namespace) -> int:
-    """Say for each mutant how many seeds notice it, and by which letters."""
+    """Say for each mutant how many seeds notice it, and by which letters; or what notices it in their place."""
     seeds = range(arguments.first, arguments.first + arguments.seeds)
     table = Table(title=f"Bugs on purpose, {len(seeds)} seeds each")
     for column in ("mutant", "only in", "caught in", "first seed", "by"):
@@ -212,14 +213,24 @@ def run_mutants(arguments: argparse.Namespace) -> int:
         outcomes = list(in_processes(partial(run_mutant, name=name), seeds, name, arguments.jobs))
         caught = [outcome for outcome in outcomes if outcome.violations]
         letters = Counter(letter for outcome in caught for letter in kinds_of(outcome))
-        survivors += not caught
+        stand_in = stand_in_for(name)
+        survivors += not (stand_in.notices if stand_in is not None else caught)
         by = ", ".join(f"{letter} {count}" for letter, count in letters.most_common())
+        if stand_in is not None:
+            by = f"{by}; {stand_in}" if by else str(stand_in)
         first = caught[0].case.seed if caught else None
         _console.print(f"{name}: {len(caught)} of {len(seeds)}", markup=False, highlight=False)
         where = ", ".join(str(value) for value in WHERE.get(name, {}).values())
         table.add_row(name, where, f"{len(caught)} of {len(seeds)}", str(first), by)
         rows.append(
-            {"mutant": name, "caught": len(caught), "seeds": len(seeds), "first": first, "by": letters}
+            {
+                "mutant": name,
+                "caught": len(caught),
+                "seeds": len(seeds),
+                "first": first,
+                "by": letters,
+                "stand_in": None if stand_in is None else str(stand_in),
+            }
         )
     if arguments.json:
         print(json.dumps(rows))

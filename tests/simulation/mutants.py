@@ -20,6 +20,7 @@ from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.core.sender import Sender
 from aioproduce.core.topic_queues import PartitionQueue
 from aioproduce.core.transaction_manager import TransactionManager
+from tests.simulation.mutants_quiet import QUIET, Witness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -213,8 +214,8 @@ def _wrong_offset() -> AbstractContextManager[None]:
     """A batch that was retried is told the offset of the record behind it."""
 
     def make(succeed: Any) -> Any:
-        def wrongly(batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
-            succeed(batch, base_offset + (batch.attempts > 1), log_append_time)
+        def wrongly(batch: ProducerBatch, base_offset: int, *others: int) -> None:
+            succeed(batch, base_offset + (batch.attempts > 1), *others)
 
         return wrongly
 
@@ -230,7 +231,7 @@ def _acknowledged_when_sent() -> AbstractContextManager[None]:
                 batch.release_abandoned()
                 return
             if completion._transactions is not None:
-                completion._transactions.batch_succeeded(batch, -1)
+                completion._transactions.batch_succeeded(batch)
             batch.succeed(-1, -1)
             completion._after_settling(batch)
 
@@ -327,6 +328,7 @@ MUTANTS: dict[str, Mutant] = {
     "two batches of a partition": _two_of_a_partition,
     "halved in doubt": _halved_in_doubt,
     "flush too early": _flush_too_early,
+    **{name: mutant for name, (mutant, _) in QUIET.items()},
 }
 """By name."""
 
@@ -335,9 +337,11 @@ WHERE: dict[str, dict[str, Any]] = {
 }
 """Where a bug can show at all, if that is a small part of all cases: what `make_case` shall not draw."""
 
-SCENARIOS: dict[str, str] = {
-    "buffer released on time-out": (
-        "test_scenarios_peers.py::test_no_buffer_is_used_again_while_a_request_is_on_the_wire"
+WITNESSES: dict[str, Witness] = {
+    "buffer released on time-out": Witness(
+        "simulation/test_scenarios_peers.py::test_no_buffer_is_used_again_while_a_request_is_on_the_wire",
+        {"mode": "idempotent", "side": "core"},
     ),
+    **{name: witness for name, (_, witness) in QUIET.items()},
 }
-"""The scenario that notices a bug for which chance needs thousands of seeds."""
+"""The test that notices a bug for which chance needs thousands of seeds."""

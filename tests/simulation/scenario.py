@@ -28,7 +28,7 @@ from aioproduce.errors import ProducerError
 from aioproduce.testing.simulation import Simulation
 from aioproduce.testing.simulation.cluster import host_of
 from aioproduce.wire.api import ApiKey
-from tests.simulation.case import MODES, TOPIC, Case
+from tests.simulation.case import KEYLESS, MODES, TOPIC, Case
 from tests.simulation.ledger import Ledger
 from tests.simulation.run import Run
 from tests.simulation.sides import AsyncioSide, BareSide
@@ -186,7 +186,7 @@ class Scenario:
         """Send numbered records; what is not `apart` goes into one batch, as far as it fits.
 
         Args:
-            partition: Where to.
+            partition: Where to; `KEYLESS` leaves it to the partitioner.
             count: How many.
             size: Bytes of each value.
             apart: Seconds between two of them.
@@ -206,7 +206,8 @@ class Scenario:
     async def _send(self, entry: Entry, *, is_stamped: bool = True) -> None:
         timestamp = entry.timestamp if is_stamped else None
         try:
-            delivery = await self.side.send(TOPIC, entry.value, entry.writer, timestamp)
+            partition = None if entry.writer == KEYLESS else entry.writer
+            delivery = await self.side.send(TOPIC, entry.value, partition, timestamp)
         except ProducerError as error:
             self.ledger.refuse(entry, error)
             return

@@ -13,7 +13,7 @@ from aioproduce.testing.simulation import ScheduledFault
 from aioproduce.testing.simulation.cluster import host_of
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
-from tests.simulation.case import TOPIC
+from tests.simulation.case import KEYLESS, TOPIC
 from tests.simulation.scenario import Scenario, failure_of, in_modes, offsets_of
 
 SLOW = 0.15
@@ -83,6 +83,50 @@ def test_not_leader_with_the_new_leader_named(mode: str, side: str) -> None:
         await scene.sleep(5.0)
         assert len(scene.requests(ApiKey.METADATA, began)) == 1
         scene.assert_acknowledged(entries, 1)
+
+    scene.play(story())
+
+
+@pytest.mark.parametrize("rule", ["uniform_sticky", "sticky", "round_robin", "random"])
+@in_modes("idempotent")
+def test_keyless_records_follow_a_leader_that_an_answer_names(mode: str, side: str, rule: str) -> None:
+    """KIP-951 and KIP-1123: which partitions are near is known from the answer to a record, without metadata."""
+    rules = {
+        "partitioner_class": rule,
+        "partitioner_rack_aware": True,
+        "client_rack": "near",
+        "batch_size": 200,
+    }
+    # Nothing is asked for again so soon: not metadata, and no leader that is not a new one.
+    settings = rules | {"retry_backoff_ms": 60_000, "retry_backoff_max_ms": 60_000}
+    scene = Scenario(mode, side, settings)
+    near, *far = (scene.leader(partition) for partition in range(3))
+    scene.cluster.state.brokers[near].rack = "near"
+    for broker in far:
+        scene.cluster.state.brokers[broker].rack = "far"
+
+    async def chosen() -> set[int]:
+        await scene.send(KEYLESS, size=100)  # the rest of a share
+        entries = await scene.send(KEYLESS, 40, size=100, apart=0.01)
+        await scene.side.flush()
+        scene.assert_acknowledged(entries)
+        return {entry.outcomes[0][0].partition for entry in entries}
+
+    async def move(partition: int, broker: int) -> None:
+        scene.cluster.state.move_leader(TOPIC, partition, broker)
+        await scene.send(partition)
+        await scene.side.flush()
+        assert scene.sender.metadata.leader_of(TOPIC, partition) == broker
+
+    async def story() -> None:
+        await scene.warm_up()
+        assert await chosen() == {0}
+        began = scene.now
+        await move(1, near)
+        assert await chosen() == {0, 1}
+        await move(0, far[0])
+        assert await chosen() == {1}
+        assert not scene.requests(ApiKey.METADATA, began)
 
     scene.play(story())
 

@@ -174,6 +174,36 @@ def test_a_batch_with_one_invalid_record(mode: str, side: str) -> None:
 
 @pytest.mark.scenario(43, "S")
 @in_modes()
+def test_a_batch_with_several_invalid_records(mode: str, side: str) -> None:
+    scene = Scenario(mode, side)
+
+    async def story() -> None:
+        await scene.warm_up()
+        scene.faults.fail_produce(
+            codes.INVALID_TIMESTAMP, message="no good", record_errors=((1, "too old"), (3, "too new"))
+        )
+        refused = await scene.send(count=5)
+        await scene.side.flush()
+        errors = [rejection_of(entry) for entry in refused]
+        assert [error.record_index for error in errors] == [None, 1, None, 3, None]
+        # One code for all: it is known of none of those that are blamed, and of the others it is not theirs.
+        assert [error.name for error in errors] == [
+            "INVALID_TIMESTAMP",
+            "INVALID_RECORD",
+            "INVALID_TIMESTAMP",
+            "INVALID_RECORD",
+            "INVALID_TIMESTAMP",
+        ]
+        assert ["too old" in str(error) for error in errors] == [False, True, False, False, False]
+        assert ["too new" in str(error) for error in errors] == [False, False, False, True, False]
+        assert [error.retriable for error in errors] == [True, False, True, False, True]
+        assert scene.copies(refused) == [0] * 5
+
+    scene.play(story())
+
+
+@pytest.mark.scenario(43, "S")
+@in_modes()
 def test_records_without_a_key_on_a_compacted_topic(mode: str, side: str) -> None:
     scene = Scenario(mode, side, default_config=TopicConfig(is_compacted=True))
 
@@ -363,6 +393,49 @@ def test_a_batch_expires_in_flight_with_others_queued(mode: str, side: str, is_w
         await scene.side.flush()
         assert scene.now - began < 0.5
         scene.assert_acknowledged(later, 1)
+
+    scene.play(story())
+
+
+@pytest.mark.scenario(48, "S")
+@pytest.mark.scenario(52, "S")
+@pytest.mark.parametrize("has_others", [False, True], ids=["alone", "others behind it"])
+@pytest.mark.parametrize("code", [codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER], ids=codes.name_of)
+@in_modes("idempotent")
+def test_a_repetition_is_recognized_when_its_batch_has_expired(
+    mode: str, side: str, code: int, has_others: bool
+) -> None:
+    settings = {"linger_ms": 0, "delivery_timeout_ms": 10_000, "request_timeout_ms": 9_000}
+    scene = Scenario(mode, side, settings)
+
+    async def story() -> None:
+        await scene.warm_up()
+        # Written, which the first answer leaves open; the second answer comes a second after the batch's time.
+        scene.faults.delay_answers(5.0, api=ApiKey.PRODUCE, times=1)
+        scene.faults.fail_produce(codes.REQUEST_TIMED_OUT, after_append=True)
+        scene.faults.delay_answers(6.0, api=ApiKey.PRODUCE, times=1)
+        if code != codes.NONE:
+            scene.faults.fail_produce(code)
+        began = scene.now
+        expired = await scene.send(count=3)
+        await scene.sleep(6.0)
+        repeated = scene.requests(since=began)
+        others = await scene.send(count=2) if has_others else []
+        await scene.until(lambda: all(entry.outcomes for entry in expired), 4.1)
+        assert all(isinstance(failure_of(entry), DeliveryTimeoutError) for entry in expired)
+        assert scene.copies(expired) == [1, 1, 1]
+        assert len(repeated) == 2
+        held = scene.sender.pool.outstanding
+        await scene.sleep(1.5)
+        assert held > scene.sender.pool.outstanding == 0
+        scene.assert_acknowledged(others)
+        later = await scene.send(count=3)
+        began = scene.now
+        await scene.side.flush()
+        assert scene.now - began < 0.1
+        scene.assert_acknowledged(later)
+        # The epoch ends where nothing behind it shows what became of it.
+        assert sequences(scene) == [(0, 0), (0, 1), *([(0, 4), (0, 6)] if has_others else [(1, 0)])]
 
     scene.play(story())
 

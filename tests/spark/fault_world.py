@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, substring
 
 from tests.kafka_ask import LATEST, offset_of
+from tests.spark.in_workers import Held
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +41,12 @@ SLOW = "100"
 
 MARKS = "faults.audit"
 """Not the default: other tests' producers tell there of topics that are not in this lake."""
+
+HELD = {"driver-killed-before": "write", "driver-killed-after": "commit"}
+"""The faults for which a query of the driver that is killed stops by itself, and where (`in_workers.Held`)."""
+
+DURING = "driver-killed-during"
+"""The one for which it is killed while its query goes on."""
 
 WAIT_TIMEOUT = 120.0
 POLL_INTERVAL = 0.02
@@ -152,14 +159,18 @@ def wait_until(awaited: str, is_so: Callable[[], bool]) -> None:
         time.sleep(POLL_INTERVAL)
 
 
-def main(source: str, checkpoint: str, servers: str, topic: str, gate: str) -> None:
-    """A driver that will be killed: a slow streaming write, in a JVM of its own; begun when the gate is there."""
+def main(source: str, folder: str, servers: str) -> None:
+    """A driver that will be killed: three streaming writes in a JVM of its own, each to stop at another place.
+
+    They begin when the gate is there. The slow one is the last: the others stand still while it writes.
+    """
     from pyspark.sql import SparkSession
 
     parent = os.getppid()
-
     spark = (
-        SparkSession.builder.master("local[2]")
+        # As many tasks of each query as where it will be run again, and room for all tasks that stand still.
+        SparkSession.builder.master("local[4]")
+        .config("spark.default.parallelism", "2")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.memory", "512m")
@@ -168,12 +179,39 @@ def main(source: str, checkpoint: str, servers: str, topic: str, gate: str) -> N
         .config(ARROW_BATCH, BATCH_ROWS)
         .getOrCreate()
     )
-    rows = text_stream(spark, Path(source))
-    while not os.path.exists(gate):
-        if os.getppid() != parent:
-            return
-        time.sleep(POLL_INTERVAL)
-    start(rows, Path(checkpoint), options(servers, topic, rate_limit_records=SLOW)).awaitTermination()
+    spark.dataSource.register(Held)
+
+    def begin(name: str, place: str, **more: str) -> StreamingQuery:
+        told = options(servers, topic_of(name), hold=place, marker=str(marker_of(Path(folder), name)), **more)
+        rows = text_stream(spark, Path(source))
+        return start(rows, Path(folder) / name / "checkpoint", told, Held.name())
+
+    def wait(path: Path, *queries: StreamingQuery) -> None:
+        while not path.exists():
+            if os.getppid() != parent or not all(query.isActive for query in queries):
+                raise SystemExit(f"waited for {path}: {[query.exception() for query in queries]}")
+            time.sleep(POLL_INTERVAL)
+
+    wait(gate_of(Path(folder)))
+    queries = [begin(name, place) for name, place in HELD.items()]
+    for name in HELD:
+        wait(marker_of(Path(folder), name), *queries)
+    begin(DURING, "", rate_limit_records=SLOW).awaitTermination()
+
+
+def topic_of(name: str) -> str:
+    """Where a fault's rows go."""
+    return f"fault-{name}"
+
+
+def gate_of(folder: Path) -> Path:
+    """The file by which the driver is let go."""
+    return folder / "gate"
+
+
+def marker_of(folder: Path, name: str) -> Path:
+    """The file that tells that a query has stopped at its place."""
+    return folder / name / "marker"
 
 
 def text_stream(spark: SparkSession, source: Path) -> DataFrame:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 TOO_LARGE = 2 << 20
+HOLD_INTERVAL = 0.02
 
 
 class PlannedError(Exception):
@@ -37,17 +39,6 @@ def too_large_once(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator
             last = batch
         if last is not None and is_first(marker):
             yield pa.RecordBatch.from_pydict({"value": ["x" * TOO_LARGE]}, schema=last.schema)
-
-    return rows
-
-
-def broken_while(marker: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """No rows but an error, for as long as the file is there."""
-
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        if os.path.exists(marker):
-            raise PlannedError("before the first row")
-        yield from batches
 
     return rows
 
@@ -89,6 +80,52 @@ class _CommitRaisesOnceWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: Any, batchId: int) -> None:
         self._writer.abort(messages, batchId)
+
+
+class Held(DataSource):
+    """The sink, which stops for good at the place that the option `hold` names; it touches the file `marker` there.
+
+    The place `write` is before the first row of a task; `commit` is after the sink's commit and before Spark's. It
+    stops nowhere where `hold` is empty.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "aioproduce_held"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        given = dict(self.options)
+        place, marker = given.pop("hold"), given.pop("marker")
+        return _HeldWriter(AioproduceDataSource(given).streamWriter(schema, overwrite), place, marker)
+
+
+class _HeldWriter(DataSourceStreamArrowWriter):
+    def __init__(self, writer: DataSourceStreamArrowWriter, place: str, marker: str) -> None:
+        self._writer = writer
+        self._place = place
+        self._marker = marker
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        if self._place == "write":
+            hold(self._marker)
+        return self._writer.write(iterator)
+
+    def commit(self, messages: Any, batchId: int) -> None:
+        self._writer.commit(messages, batchId)
+        if self._place == "commit":
+            hold(self._marker)
+
+    def abort(self, messages: Any, batchId: int) -> None:
+        self._writer.abort(messages, batchId)
+
+
+def hold(marker: str) -> None:
+    """Touch the file, and wait until this process is killed; raises if only the one that started it was."""
+    parent = os.getppid()
+    is_first(marker)
+    while os.getppid() == parent:
+        time.sleep(HOLD_INTERVAL)
+    raise PlannedError("whoever started this process is gone")
 
 
 def where(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -31,23 +32,28 @@ from tests.spark.conftest import ROOT, spark_environment
 from tests.spark.fault_world import (
     ARROW_BATCH,
     BATCH_ROWS,
+    DURING,
     FILES,
+    HELD,
     MARKS,
     PARTITION_BYTES,
     ROWS,
     SLOW,
     Read,
     expected,
+    gate_of,
     make_marks_topic,
+    marker_of,
     numbered,
     options,
     read_back,
     start,
     text_stream,
+    topic_of,
     wait_for_records,
     write_input,
 )
-from tests.spark.in_workers import CommitRaisesOnce, PlannedError, broken_while, too_large_once
+from tests.spark.in_workers import CommitRaisesOnce, PlannedError, too_large_once
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,16 +75,28 @@ ENOUGH = 100
 class Driver:
     """One that is to be killed. It is started before the first fault, since a JVM takes as long as several faults.
 
+    One SIGKILL is three faults: it comes when each of its queries is where another fault has it.
+
     Attributes:
-        process: It waits, and then writes what `driver_killed_during` says.
-        gate: A file by which it is let go.
+        process: It waits for its gate, and then runs the queries of `fault_world`.
+        folder: With a folder for each fault.
     """
 
     process: subprocess.Popen[bytes]
-    gate: Path
+    folder: Path
 
     def check(self) -> None:
         assert self.process.poll() is None, "the driver that was to be killed has ended by itself"
+
+    def kill(self, cluster: KafkaCluster) -> None:
+        """Let it go, and kill it as soon as all queries are at their places; nothing if that was done."""
+        if self.process.poll() == -signal.SIGKILL:
+            return
+        gate_of(self.folder).touch()
+        wait_for_records(cluster, topic_of(DURING), ENOUGH, self.check)
+        assert all(marker_of(self.folder, name).exists() for name in HELD)
+        kill_family(self.process.pid)
+        assert self.process.wait() == -signal.SIGKILL
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +106,7 @@ class World:
     Attributes:
         folder: An empty one, of this fault alone.
         topic: Likewise, with two partitions.
-        driver: To be killed by one of the faults.
+        driver: Killed by the first of the faults that want it.
     """
 
     spark: SparkSession
@@ -169,25 +187,11 @@ def commit_raises(world: World) -> None:
     world.run(world.stream())
 
 
-def driver_killed_before(world: World) -> None:
-    marker = world.folder / "marker"
-    marker.touch()
-    world.fail(world.stream().mapInArrow(broken_while(str(marker)), "value string"))
-    marker.unlink()
-    world.run(world.stream())
-
-
-def driver_killed_during(world: World) -> None:
-    world.driver.gate.touch()
-    wait_for_records(world.cluster, world.topic, ENOUGH, world.driver.check)
-    kill_family(world.driver.process.pid)
-    world.driver.process.wait()
-    world.run(world.stream())
-
-
-def driver_killed_after(world: World) -> None:
-    world.run(world.stream())
-    world.forget_commit()
+def driver_killed(world: World) -> None:
+    """At one of three moments: the driver leaves a query for each, with a micro-batch that Spark has begun."""
+    world.driver.kill(world.cluster)
+    assert (world.checkpoint / "offsets" / "0").exists()
+    assert not (world.checkpoint / "commits" / "0").exists()
     world.run(world.stream())
 
 
@@ -233,9 +237,9 @@ FAULTS = {
     "worker-killed": Fault(worker_killed, (1, ROWS)),
     "broker-down": Fault(broker_down, (0, 0)),
     "commit-raises": Fault(commit_raises, (ROWS, ROWS)),
-    "driver-killed-before": Fault(driver_killed_before, (0, 0)),
-    "driver-killed-during": Fault(driver_killed_during, (ENOUGH, ROWS)),
-    "driver-killed-after": Fault(driver_killed_after, (ROWS, ROWS)),
+    "driver-killed-before": Fault(driver_killed, (0, 0)),
+    DURING: Fault(driver_killed, (ENOUGH, ROWS)),
+    "driver-killed-after": Fault(driver_killed, (ROWS, ROWS)),
     "plan-changed": Fault(plan_changed, (ROWS, ROWS)),
     "checkpoint-deleted": Fault(checkpoint_deleted, (ROWS, ROWS)),
     "written-again": Fault(written_again, (ROWS, ROWS)),
@@ -274,12 +278,11 @@ def meanwhile(strike: Callable[[Callable[[], None]], None]) -> Iterator[None]:
 
 @contextmanager
 def driver_beside(source: Path, servers: str, folder: Path) -> Iterator[Driver]:
-    """A driver for `driver_killed_during`, which ends with the body at the latest."""
-    gate, topic = folder / "gate", topic_of(folder.name)
-    command = [sys.executable, "-m", "tests.spark.fault_world", str(source), str(folder / "checkpoint")]
+    """A driver for `driver_killed`, which ends with the body at the latest."""
+    command = [sys.executable, "-m", "tests.spark.fault_world", str(source), str(folder), servers]
     with open(folder / "driver.log", "wb") as log:
         process = subprocess.Popen(
-            [*command, servers, topic, str(gate)],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -287,7 +290,7 @@ def driver_beside(source: Path, servers: str, folder: Path) -> Iterator[Driver]:
             env=os.environ | spark_environment(),
         )
     try:
-        yield Driver(process, gate)
+        yield Driver(process, folder)
     finally:
         if process.poll() is None:
             kill_family(process.pid)
@@ -306,13 +309,14 @@ def played(
     found = {}
     for name in FAULTS:
         (folder / name).mkdir()
+        _kafka1_session.create_topic(topic_of(name), partitions=PARTITIONS)
     servers = _kafka1_session.bootstrap_servers
     _spark_session.conf.set(ARROW_BATCH, BATCH_ROWS)
     try:
         make_marks_topic(_kafka1_session)
-        with driver_beside(source, servers, folder / "driver-killed-during") as driver:
+        with driver_beside(source, servers, folder) as driver:
             for name, fault in FAULTS.items():
-                topic = _kafka1_session.create_topic(topic_of(name), partitions=PARTITIONS)
+                topic = topic_of(name)
                 fault.play(World(_spark_session, _kafka1_session, source, folder / name, topic, driver))
                 found[name] = read_back(servers, topic, PARTITIONS)
     finally:
@@ -342,10 +346,6 @@ def run(job: Job, spark: SparkSession, *words: str) -> dict[str, Any]:
     job.add_arguments(parser)
     add_common_arguments(parser)
     return job.run(parser.parse_args(words), spark).to_json()
-
-
-def topic_of(name: str) -> str:
-    return f"fault-{name}"
 
 
 @pytest.mark.parametrize("name", FAULTS)

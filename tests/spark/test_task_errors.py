@@ -158,9 +158,9 @@ def test_many_topics_that_are_not_there_take_no_longer_than_one() -> None:
             found,
             topic=None,
             on_error="drop",
-            kafka_max_block_ms="1500",
-            kafka_request_timeout_ms="1000",
-            kafka_delivery_timeout_ms="6000",
+            kafka_max_block_ms="500",
+            kafka_request_timeout_ms="500",
+            kafka_delivery_timeout_ms="2000",
         )
         report = write(options, [batch])
     assert (report.topics, report.dropped) == ({"t": 20}, 20)

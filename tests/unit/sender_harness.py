@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.compression import Codec
     from aioproduce.core.effects import Effect
+    from aioproduce.core.record_audit import MarkSource
     from aioproduce.core.telemetry import PayloadSource
     from aioproduce.records import RecordMetadata
 
@@ -126,7 +127,9 @@ class SenderHarness:
         producer_ids: What InitProducerId is answered, in turn: (producer id, epoch).
         is_bootstrapped: Whether to come to know the topic and the producer id at once.
         codec: Compression.
+        random: What stands in for chance.
         telemetry: What is pushed to brokers; those in `offer_telemetry` offer it (by default all, if it is given).
+        audit: Makes the marks of an audited producer; its clock says 1,000 ms for each second of `now`.
         **settings: The producer's, over `linger_ms=0`, `delivery_timeout_ms=1500`, `request_timeout_ms=1000` and
             `retry_backoff_ms=50`.
     """
@@ -147,7 +150,9 @@ class SenderHarness:
         ),
         is_bootstrapped: bool = True,
         codec: Codec | None = None,
+        random: NoRandom | None = None,
         telemetry: PayloadSource | None = None,
+        audit: MarkSource | None = None,
         **settings: Any,
     ) -> None:
         self.now = 1000.0
@@ -189,10 +194,11 @@ class SenderHarness:
             self.config,
             codec=codec,
             runtime=self.runtime,
-            random=NoRandom(),
+            random=random or NoRandom(),
             metrics=self.metrics,
             now=self.now,
             telemetry=telemetry,
+            audit=None if audit is None else (audit, lambda: int(self.now * 1000)),
         )
         if is_bootstrapped:
             self.want(TOPIC)

@@ -38,7 +38,7 @@ NetworkClientTest
     CloseConnectingNode                        closing_an_attempt
     ConnectionDoesNotRemainStuckInCheckingApiVersionsStateIfChannelNeverBecomesReady
                                                BC a_broker_that_does_not_tell_its_versions_is_given_up[False]
-    TelemetryRequest                           left out: client telemetry (KIP-714) is not offered
+    TelemetryRequest                           test_sender_telemetry.py, where the Sender asks and pushes
 
 ClusterConnectionStatesTest
     ClusterConnectionStateChanges              the_life_of_a_connection

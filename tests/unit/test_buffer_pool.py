@@ -332,6 +332,18 @@ def test_close_wakes_all_though_one_notify_raises() -> None:
 # ---- Order ---------------------------------------------------------------------------------------------
 
 
+def test_a_notify_that_closes_the_pool_and_raises_tells_only_what_it_raised() -> None:
+    pool = BufferPool(10, 1)
+
+    def close_and_fail() -> None:
+        pool.close()
+        raise NotifyError
+
+    with pytest.raises(NotifyError):
+        pool.enqueue(3, close_and_fail)
+    assert sums(pool) == (10, 0, 0)
+
+
 def test_a_small_request_does_not_overtake_a_large_one() -> None:
     pool = BufferPool(1000, 100)
     held = [lease_of(pool, 100) for _ in range(10)]
@@ -551,6 +563,15 @@ def test_a_request_for_nothing_is_refused(size: int) -> None:
 def test_negative_sizes_are_refused(total: int, poolable: int) -> None:
     with pytest.raises(ValueError, match="negative"):
         BufferPool(total, poolable)
+
+
+def test_a_pool_of_nothing_refuses_every_record() -> None:
+    """Kafka takes a `buffer.memory` of 0: ConfigDef has it at least 0."""
+    pool = BufferPool(0, 0)
+    with pytest.raises(RecordTooLargeError) as caught:
+        pool.try_allocate(1)
+    assert (caught.value.size, caught.value.limit) == (1, 0)
+    assert sums(pool) == (0, 0, 0)
 
 
 def test_ten_requests_fit_the_eleventh_waits() -> None:

@@ -744,6 +744,15 @@ def test_a_hint_with_a_negative_node_id_is_none() -> None:
     assert metadata.leader_of("t", 0) == 1
 
 
+@pytest.mark.parametrize("number", [-1, 2])
+def test_a_hint_about_a_partition_that_is_not_there_is_none(number: int) -> None:
+    metadata = with_topic(partition(0, leader=1, epoch=3), partition(1, leader=1, epoch=3))
+    assert metadata.update_leaders({("t", number): (2, 4)}, []) == []
+    assert metadata.leader_of("t", number) == -1
+    assert metadata.leader_epoch_of("t", number) == -1
+    assert [view_of(metadata, each)[0] for each in (0, 1)] == [1, 1]
+
+
 def test_a_hint_moves_an_address() -> None:
     metadata = with_topic(partition(0, leader=1, epoch=3))
     elsewhere = BrokerAddress(2, "elsewhere", 9999)

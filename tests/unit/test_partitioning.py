@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aioproduce.config import ProducerConfig
 from aioproduce.core.candidates import BrokerLoads
+from aioproduce.core.partitioning import make_partitioning
 from aioproduce.partitioners import Keyless
-from tests.unit.accumulator_harness import AccumulatorHarness
+from tests.unit.accumulator_harness import TOPIC, AccumulatorHarness
+from tests.unit.sender_harness import SenderHarness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -191,6 +194,37 @@ def test_a_slow_broker_is_left_out_also_where_nothing_was_ever_sent_to_its_parti
     assert {harness.append(key=None, value=LARGE).partition for _ in range(100)} == {0, 2}
 
 
+def test_a_broker_that_cannot_be_sent_to_is_slow_until_it_is_drained() -> None:
+    """Java's `nodeLatencyStats`: what a broker has kept waiting for long decides where keyless records go."""
+    h = SenderHarness(brokers=2, partitioner_availability_timeout_ms=100, delivery_timeout_ms=5000)
+    h.move(0, 1)
+    h.refresh()
+    h.send(0)
+    h.answer(throttle=0.5)
+    loads = h.sender.partitioning.loads
+
+    waiting = h.send(0)
+    h.advance(0.09)
+    h.send(1)
+    h.acknowledge()
+    assert loads.slow == set(), "not longer than the time-out yet"
+    h.advance(0.3)
+    h.send(1)
+    h.acknowledge()
+    assert loads.slow == {1}
+    # Where chance always takes the first.
+    keyless = [h.send(None, bytes(h.config.batch_size)) for _ in range(4)]
+    assert {request.node_id for request in h.produces} == {0}
+
+    h.advance(0.2)
+    assert h.produces[-1].node_id == 1
+    assert loads.slow == set()
+    while h.produces:
+        h.acknowledge()
+    assert waiting.is_done
+    assert all(record.is_done for record in keyless)
+
+
 def test_where_all_are_slow_all_are_taken() -> None:
     harness = adaptive((0, 1), choices=Random(10).randrange, availability_timeout=1.0)
     fill(harness, 1, 1)
@@ -208,6 +242,23 @@ def test_keyless_records_stay_in_the_rack() -> None:
     assert {harness.append(key=None, value=LARGE).partition for _ in range(100)} == {0, 2, 3}
     # A key decides, wherever that is.
     assert {harness.append(key=b"%d" % n).partition for n in range(50)} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("is_aware", "expected"), [(True, {1}), (False, {0, 1, 2})])
+def test_the_rack_counts_only_where_the_setting_says_so(is_aware: bool, expected: set[int]) -> None:
+    """`partitioner.rack.aware` is false unless it is set; `client.rack` alone keeps nothing near."""
+    metadata = AccumulatorHarness((0, 1, 0), racks=("a", "b")).metadata
+    config = ProducerConfig.from_keywords(
+        bootstrap_servers="h:9092", client_rack="b", partitioner_rack_aware=is_aware, batch_size=1
+    )
+    partitioning = make_partitioning(config, metadata, Random(16).randrange)
+    view = metadata.topic(TOPIC)
+    assert view is not None
+    chosen: set[int] = set()
+    for _ in range(50):
+        choice = partitioning.make_choice(partitioning.make_appender(), {})
+        chosen.add(choice.choose(view, can_switch=True))
+    assert chosen == expected
 
 
 def test_a_leader_that_moves_into_the_rack_is_near_at_once() -> None:

@@ -1,9 +1,9 @@
 """The accumulator's readiness, drain and time: the scenarios of Java's RecordAccumulatorTest that are about them.
 
 Left out: the magic v0/v1 cases (obsolete), `splitFrequency` (batches are measured uncompressed, so there is no
-compression ratio to estimate), `recordsDrainedWhenTransactionCompleting` and `adaptiveBuiltInPartitioner` (both
-come later). `stressfulSituation` is the state machine in tests/property. Splits, flush, failure, partitioner: see
-test_record_accumulator_batches.py.
+compression ratio to estimate), `recordsDrainedWhenTransactionCompleting` (comes later). `stressfulSituation` is the
+state machine in tests/property. Splits, flush, failure, partitioner: see test_record_accumulator_batches.py;
+`adaptiveBuiltInPartitioner`: test_partitioning.py.
 """
 
 from __future__ import annotations
@@ -151,6 +151,15 @@ def test_records_that_exceed_the_request_size_are_refused() -> None:
     assert harness.pool.outstanding == 1024
 
 
+def test_a_record_may_take_all_of_the_request_size() -> None:
+    """Counted is the most that a record can take beside key and value: 36 bytes (attributes and varints)."""
+    harness = AccumulatorHarness(batch_size=1024, max_request_size=OVERHEAD + 36 + 100)
+    harness.append(0, value=bytes(100), key=None)
+    with pytest.raises(RecordTooLargeError) as raised:
+        harness.append(0, value=bytes(101), key=None)
+    assert raised.value.size == OVERHEAD + 36 + 101
+
+
 # -- linger ---
 
 
@@ -250,6 +259,21 @@ def test_memory_exhausted_though_nobody_waits_any_more_changes_nothing() -> None
     harness.accumulator.readiness.memory_exhausted(harness.now)
     assert harness.ready() == set()
     assert harness.next_timer_in() == pytest.approx(5.0)
+
+
+def test_when_memory_runs_out_what_lingers_longest_goes_first() -> None:
+    """A partition's place in that order is that of its present batch, not that of one that was sent long ago."""
+    harness = AccumulatorHarness((0, 0), linger=5.0, delivery_timeout=100.0)
+    harness.append(0)
+    harness.advance(5.0)
+    [batch] = harness.drain()
+    harness.succeed(batch)
+    harness.append(1)
+    harness.advance(1.0)
+    harness.append(0)
+    harness.pool.enqueue(64 * 1024, lambda: None)
+    harness.accumulator.readiness.memory_exhausted(harness.now)
+    assert partitions(harness.drain()) == [1, 0]
 
 
 # -- retries ---

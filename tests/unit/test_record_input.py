@@ -304,6 +304,21 @@ def test_a_record_is_read_with_the_producers_serializers() -> None:
     assert read(record, 99) == ("t", b"k", b"7", [("h", b"v")], 3, 1000)
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, False),
+        ({"key_serializer": str.encode}, True),
+        ({"value_serializer": str.encode}, True),
+        ({"key_serializer": str.encode, "value_serializer": str.encode}, True),
+    ],
+    ids=["none", "key", "value", "both"],
+)
+def test_one_serializer_is_enough_to_have_serializers(settings: dict[str, Any], expected: bool) -> None:
+    """Whoever reads this takes a shorter way past both."""
+    assert reader(**settings).has_serializers is expected
+
+
 def test_nulls_are_not_serialized() -> None:
     def fail(value: object) -> bytes:
         raise AssertionError("a null is a null")

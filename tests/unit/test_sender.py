@@ -6,15 +6,12 @@ DESIGN.md at the level of the core.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproduce.errors import (
-    BrokerRejectedError,
-    DeliveryTimeoutError,
-    DisconnectedError,
-)
+from aioproduce.errors import BrokerRejectedError, DeliveryTimeoutError, DisconnectedError
 from aioproduce.wire import error_codes as codes
 from tests.unit.sender_harness import SenderHarness
 from tests.unit.sender_wire import METADATA, PRODUCE
@@ -126,6 +123,14 @@ def test_a_retry_waits_for_its_backoff() -> None:
     assert len(h.produces) == 1
 
 
+def test_a_retry_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    h = plain()
+    h.send(1)
+    h.answer(code=codes.NOT_ENOUGH_REPLICAS, error_message="one of two")
+    (line,) = [line for line in caplog.records if line.levelno == logging.WARNING]
+    assert line.getMessage() == "retrying test-1: NOT_ENOUGH_REPLICAS: one of two"
+
+
 def test_backoff_grows_up_to_its_maximum() -> None:
     h = plain(retry_backoff_ms=100, retry_backoff_max_ms=250, delivery_timeout_ms=10_000)
     h.send()
@@ -182,22 +187,59 @@ def test_without_a_message_the_codes_meaning_is_told() -> None:
     assert codes.message_of(codes.INVALID_REQUEST) in str(record.error)
 
 
+def blame(*complaints: tuple[int, str | None]) -> list[dict[str, Any]]:
+    return [{"batch_index": index, "batch_index_error_message": message} for index, message in complaints]
+
+
 def test_the_records_that_the_broker_blames_get_their_own_errors() -> None:
     h = plain()
     records = [h.append() for _ in range(5)]
     h.run()
-    blamed = [
-        {"batch_index": 0, "batch_index_error_message": "zero"},
-        {"batch_index": 2, "batch_index_error_message": "two"},
-        {"batch_index": 3, "batch_index_error_message": None},
-    ]
-    h.answer(code=codes.INVALID_RECORD, record_errors=blamed)
+    h.answer(code=codes.INVALID_RECORD, record_errors=blame((0, "zero"), (2, "two"), (3, None)))
     assert [record.error.record_index for record in records] == [0, None, 2, 3, None]
     assert "zero" in str(records[0].error)
     assert "two" in str(records[2].error)
     assert codes.message_of(codes.INVALID_RECORD) in str(records[3].error)
     assert [record.error.retriable for record in records] == [False, True, False, False, True]
     assert {record.error.code for record in records} == {codes.INVALID_RECORD}
+
+
+@pytest.mark.parametrize("blamed", [{3}, {1, 3}, {0, 1, 2, 3, 4}], ids=["one", "two", "all"])
+def test_the_code_is_a_records_own_only_where_one_is_blamed(blamed: set[int]) -> None:
+    """Of several, each may be at fault in another way; there is one code (Java's Sender.failBatch())."""
+    h = plain()
+    records = [h.append() for _ in range(5)]
+    h.run()
+    complaints = blame(*((index, f"complaint {index}") for index in blamed))
+    h.answer(code=codes.INVALID_TIMESTAMP, record_errors=complaints)
+    of_blamed = codes.INVALID_TIMESTAMP if len(blamed) == 1 else codes.INVALID_RECORD
+    for index, error in enumerate(record.error for record in records):
+        is_blamed = index in blamed
+        assert error.code == (of_blamed if is_blamed else codes.INVALID_TIMESTAMP)
+        assert error.name == codes.name_of(error.code)
+        assert error.record_index == (index if is_blamed else None)
+        assert error.retriable is not is_blamed
+        told = [number for number in range(5) if f"complaint {number}" in str(error)]
+        assert told == ([index] if is_blamed else [])
+
+
+def test_a_record_that_is_blamed_without_a_message_has_the_answers() -> None:
+    h = plain()
+    records = [h.append() for _ in range(3)]
+    h.run()
+    complaints = blame((0, None), (2, "its own"))
+    h.answer(code=codes.INVALID_RECORD, record_errors=complaints, error_message="the batch's")
+    assert ["the batch's" in str(record.error) for record in records] == [True, False, False]
+    assert ["its own" in str(record.error) for record in records] == [False, False, True]
+
+
+def test_a_record_that_is_blamed_and_is_not_there_is_nobodys_error() -> None:
+    h = plain()
+    records = [h.append() for _ in range(2)]
+    h.run()
+    h.answer(code=codes.INVALID_RECORD, record_errors=blame(*((index, "no") for index in (-1, 2, 2**31 - 1))))
+    assert [record.error.record_index for record in records] == [None, None]
+    h.send_acknowledged()
 
 
 def test_a_partition_that_the_answer_leaves_out_is_tried_again() -> None:
@@ -213,6 +255,23 @@ def test_a_partition_that_the_answer_leaves_out_is_tried_again() -> None:
     assert h.produce().partitions == [1]
     h.answer(code=codes.TOPIC_AUTHORIZATION_FAILED)
     assert records[1].error.possibly_written
+
+
+def test_a_partition_that_the_answer_leaves_out_makes_the_core_ask_for_metadata() -> None:
+    """Also where no retry wakes it: the broker may not lead that partition any more."""
+    h = plain(retries=0)
+    records = [h.append(partition) for partition in (0, 1)]
+    h.run()
+    h.advance(0.1)
+    asked = h.count(METADATA)
+    request = h.produce()
+    del request.body["topic_data"][0]["partition_data"][1]
+    h.acknowledge(request, offset=3)
+    assert records[0].offset == 3
+    assert isinstance(records[1].error, DisconnectedError)
+    assert records[1].error.possibly_written
+    assert "left it out of its answer" in str(records[1].error)
+    assert h.count(METADATA) == asked + 1
 
 
 # -- order ---

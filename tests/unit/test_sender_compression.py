@@ -89,6 +89,14 @@ def test_a_short_batch_is_compressed_at_once() -> None:
     assert sent(h) == [b"v"]
 
 
+def test_a_batch_that_takes_just_as_long_as_a_hand_over_is_compressed_here() -> None:
+    codec = StoredCodec(HAND_OVER)
+    h = held(codec)
+    h.send(0, b"v")
+    assert (jobs(h), codec.calls) == ([], 1)
+    assert sent(h) == [b"v"]
+
+
 def test_a_batch_is_long_by_what_is_in_it_when_it_is_sent() -> None:
     h = held(StoredCodec(0.0, cost_of_byte=HAND_OVER / 500))
     h.append(0, bytes(100))

@@ -108,7 +108,12 @@ def test_if_all_sent_batches_expire_the_epoch_is_bumped() -> None:
     assert h.places() == [(1, 0)]
 
 
-def test_a_late_answer_to_an_expired_batch_disturbs_nobody() -> None:
+HAS_IT = pytest.mark.parametrize("code", [codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER], ids=codes.name_of)
+"""The broker has the batch: it has just written it, or says that it had it before."""
+
+
+@HAS_IT
+def test_a_late_answer_to_an_expired_batch_disturbs_nobody(code: int) -> None:
     h = warm()
     record = h.send(0, b"old")
     h.advance(0.9)
@@ -117,12 +122,87 @@ def test_a_late_answer_to_an_expired_batch_disturbs_nobody() -> None:
     assert isinstance(record.error, DeliveryTimeoutError)
     h.send(0, b"new")
     assert h.places() == [(0, 1), (1, 0)]
-    h.acknowledge(offset=1)
+    h.answer(code=code, offset=1)
     h.acknowledge(offset=2)
     h.send()
     assert h.places() == [(1, 1)]
     assert len(record.outcomes) == 1
     h.acknowledge()
+    assert h.outstanding == 0
+
+
+@HAS_IT
+def test_a_late_answer_with_another_batch_behind_it_keeps_the_epoch(code: int) -> None:
+    h = warm()
+    expired = h.send(0, b"expired")
+    h.advance(0.9)
+    h.lose()
+    h.advance(0.55)
+    behind = h.send(0, b"behind")
+    h.advance(0.1)
+    assert isinstance(expired.error, DeliveryTimeoutError)
+    assert h.places() == [(0, 1), (0, 2)]
+    held = h.outstanding
+    h.answer(code=code)
+    assert h.outstanding < held
+    h.acknowledge(offset=2)
+    assert behind.offset == 2
+    assert h.outstanding == 0
+    h.send()
+    assert h.places() == [(0, 3)]
+    assert len(expired.outcomes) == 1
+
+
+def expired_after_a_new_sequence(h: SenderHarness) -> Record:
+    """The first of three is behind a gap, so all are numbered anew; the second, still on its way, is given up."""
+    h.down.add(0)
+    h.lose(0)
+    first, second = h.append(0, bytes(60)), h.append(0, bytes(60))
+    h.advance(0.5)
+    third = h.append(0, bytes(60))
+    h.advance(0.2)
+    h.down.clear()
+    h.advance(0.05)
+    assert h.places() == [(0, 1), (0, 2), (0, 3)]
+    h.move(0, 1)
+    h.refresh()
+    h.answer(code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    h.advance(0.05)
+    assert h.places() == [(0, 2), (0, 3), (1, 0)]
+    h.acknowledge(h.produces[-1], offset=1)
+    assert first.offset == 1
+    h.advance(0.6)
+    assert isinstance(second.error, DeliveryTimeoutError)
+    assert h.places() == [(0, 2), (0, 3)]
+    return third
+
+
+@HAS_IT
+def test_a_late_answer_tells_that_the_new_sequence_is_left_unused(code: int) -> None:
+    """What was given up is in the log under its former sequence: those behind it begin anew, and at once."""
+    h = warm(brokers=2, batch_size=120)
+    third = expired_after_a_new_sequence(h)
+    h.answer(code=code)
+    h.answer(code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    h.advance(0.05)
+    assert h.places() == [(2, 0)]
+    h.acknowledge(offset=2)
+    assert third.offset == 2
+    assert h.outstanding == 0
+
+
+def test_a_late_refusal_tells_nothing() -> None:
+    h = warm(brokers=2, batch_size=120)
+    third = expired_after_a_new_sequence(h)
+    h.answer(code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    h.answer(code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    h.advance(0.05)
+    assert h.places() == [(1, 2)]
+    h.answer(code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    h.advance(0.05)
+    assert h.places() == [(2, 0)]
+    h.acknowledge(offset=2)
+    assert third.offset == 2
     assert h.outstanding == 0
 
 

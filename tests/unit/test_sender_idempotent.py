@@ -108,6 +108,7 @@ def test_a_denied_producer_id_fails_what_waits_and_is_asked_for_again() -> None:
     assert isinstance(record.error, ProducerFatalError)
     assert record.error.code == codes.CLUSTER_AUTHORIZATION_FAILED
     assert not record.error.possibly_written
+    assert not record.error.retriable, "somebody has to grant the right first"
     assert told == ["flushed"]
     assert h.outstanding == 0
     h.advance(0.05)

@@ -209,6 +209,36 @@ def test_flush_sends_what_lingers_and_tells_when_it_is_settled() -> None:
     assert not later.is_done
 
 
+def test_flush_is_told_when_the_transport_has_passed_on_what_nobody_acknowledges() -> None:
+    h = plain(acks=0)
+    h.send()
+    h.holds_writable = True
+    h.send()
+    told: list[str] = []
+    h.sender.begin_flush(lambda: told.append("flushed"), h.now)
+    h.run()
+    assert told == []
+    (connection_id,) = h.unwritten
+    h.sender.writable(connection_id, h.now)
+    assert told == ["flushed"]
+
+
+def test_flush_does_not_swallow_what_is_to_be_looked_at() -> None:
+    h = plain()
+    h.lose(run=False)
+    h.sender.begin_flush(lambda: None, h.now)
+    assert h.sender.has_work
+
+
+def test_a_timer_that_comes_too_early_does_nothing() -> None:
+    h = plain()
+    h.send()
+    timer = h.sender.next_timer()
+    assert timer is not None
+    h.sender.handle_timer(timer - 0.001)
+    assert not h.sender.has_work
+
+
 def test_flush_with_nothing_to_flush_is_told_at_once() -> None:
     h = plain()
     told: list[str] = []
@@ -324,6 +354,7 @@ def test_when_the_senders_task_dies_every_waiter_is_told() -> None:
         assert type(record.error) is DeliveryError
         assert record.error.__cause__ is cause
         assert record.error.possibly_written is possibly_written
+        assert record.error.retriable is False, "this producer sends nothing any more"
     assert h.outstanding == 0
 
 

@@ -6,6 +6,7 @@ of the core.
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,7 @@ import pytest
 
 from aioproduce.errors import DeliveryTimeoutError, UnsupportedVersionError
 from aioproduce.wire import error_codes as codes
-from tests.unit.sender_harness import SenderHarness, warm
+from tests.unit.sender_harness import NoRandom, SenderHarness, warm
 from tests.unit.sender_wire import METADATA, PRODUCE, TOPIC, Topic
 
 
@@ -112,6 +113,17 @@ def test_a_hint_in_the_answer_is_followed_at_once() -> None:
     assert all(record.is_done for record in records)
 
 
+def test_a_hint_may_name_broker_0() -> None:
+    """A node id is one from 0 on; what is below says that there is no hint."""
+    h = led_by(1, 1)
+    h.held.add(METADATA)
+    record = h.send(0)
+    h.answer(code=codes.NOT_LEADER_OR_FOLLOWER, leaders={0: (0, 1)}, endpoints=[0])
+    assert h.produce().node_id == 0
+    h.acknowledge(offset=7)
+    assert record.offset == 7
+
+
 def test_a_hint_that_is_older_than_what_is_known_is_ignored() -> None:
     h = led_by(0, 1)
     h.held.add(METADATA)
@@ -132,6 +144,51 @@ def test_a_hint_without_an_address_is_ignored() -> None:
     h.answer(code=codes.NOT_LEADER_OR_FOLLOWER, leaders={0: (77, 1)})
     h.advance(0.06)
     assert h.produce().node_id == 0
+
+
+class InTurn(NoRandom):
+    """Jitter that changes nothing, and of equals each in its turn."""
+
+    def __init__(self) -> None:
+        self._turns = count()
+
+    def randrange(self, stop: int, /) -> int:
+        return next(self._turns) % stop
+
+
+RULES = pytest.mark.parametrize("rule", ["uniform_sticky", "sticky", "round_robin", "random"])
+
+
+def chosen(h: SenderHarness, count: int = 40) -> set[int]:
+    """Where keyless records go that take a batch each."""
+    return {h.append(None, bytes(200)).delivery.partition for _ in range(count)}
+
+
+@RULES
+def test_keyless_records_go_where_a_hint_tells_of_a_leader(rule: str) -> None:
+    """KIP-951: the partition had none, as far as metadata knew."""
+    h = led_by(0, 1, partitioner_class=rule, batch_size=200, random=InTurn())
+    h.send(1)
+    h.move(1, -1)
+    h.refresh()
+    assert chosen(h) == {0}
+    h.held.add(METADATA)
+    h.answer(code=codes.NOT_LEADER_OR_FOLLOWER, leaders={1: (0, 2)}, endpoints=[0])
+    assert chosen(h) == {0, 1}
+
+
+@RULES
+def test_keyless_records_leave_a_leader_that_goes_with_its_broker(rule: str) -> None:
+    """An answer about another topic tells that the broker is gone."""
+    h = led_by(1, 0, partitioner_class=rule, batch_size=200, random=InTurn())
+    assert chosen(h) == {0, 1}
+    del h.brokers[1]
+    h.topics["other"] = Topic(UUID(int=7), [(0, 0)])
+    h.want("other")
+    h.advance(0.1)
+    [*_, asked] = [request for request in h.history if request.api == METADATA]
+    assert [topic["name"] for topic in asked.body["topics"]] == ["other"]
+    assert chosen(h) == {1}
 
 
 def test_a_partition_without_a_leader_waits_for_one() -> None:

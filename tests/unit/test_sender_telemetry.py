@@ -309,6 +309,14 @@ def test_a_push_waits_for_room_on_the_connection() -> None:
     assert t.push()
 
 
+def test_while_a_push_is_on_its_way_acknowledgements_leave_nothing_to_be_looked_at() -> None:
+    t = Telemetry().pushing()
+    t.h.send()
+    assert t.push().connection_id != t.h.produce().connection_id
+    t.h.acknowledge(run=False)
+    assert not t.h.sender.has_work
+
+
 # -- the payload ---
 
 

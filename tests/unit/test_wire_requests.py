@@ -111,7 +111,7 @@ def test_get_telemetry_subscriptions(client_instance_id: UUID | None) -> None:
 
 
 @pytest.mark.parametrize("terminating", [True, False])
-@pytest.mark.parametrize("metrics", [b"", b"otlp" * 5000])
+@pytest.mark.parametrize("metrics", [b"", b"otlp" * 5000], ids=["none", "20,000 bytes"])
 def test_push_telemetry(terminating: bool, metrics: bytes) -> None:
     frame = encode_push_telemetry(
         0,

@@ -98,7 +98,7 @@ class FakeSchemaRegistry:
     def start(self) -> None:
         """Serve, in a thread."""
         self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="fake schema registry"
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, name="fake schema registry"
         )
         self._thread.start()
 
@@ -271,6 +271,8 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection."""
 
     protocol_version = "HTTP/1.1"
+    # Headers and body are two small segments: with Nagle's algorithm the second waits 40 ms for a delayed ACK.
+    disable_nagle_algorithm = True
     server: _Server
 
     def log_message(self, format: str, *args: Any) -> None:
