@@ -472,6 +472,7 @@ class RecordAccumulator:
         if queue is None or not batch.is_in_queue:
             return
         queue.take(batch)
+        self._metadata.touch(batch.topic, now)
         self.readiness.reconsider(queue, now)
 
     def settled(self, batch: ProducerBatch) -> None:

@@ -79,7 +79,7 @@ class Ledger:
         self._newest: dict[tuple[int, int], int] = {}
         self._blocked = sorted((f.at, f.at + f.seconds) for f in case.faults if f.kind == "blocked")
         self._attempts: list[list[float]] = []
-        self._seen = Observations(simulation)
+        self._seen = Observations(simulation, acks=case.settings["acks"])
         self._flushes: list[float] = []
 
     # -- what happens ---

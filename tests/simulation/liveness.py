@@ -76,8 +76,6 @@ class Liveness:
         self._config = config
         self._entries = list(entries)
         self._flushes = sorted(flushes)
-        # acks=0 asks for no answer.
-        self._requests = [r for r in seen.requests if config.acks != 0 or r.api != ApiKey.PRODUCE]
         self._pause = max(config.retry_backoff_max, config.reconnect_backoff_max) + SLACK
         self._used = sorted(
             at for e in self._entries for at in (e.offered_at, e.accepted_at) if at is not None
@@ -189,7 +187,7 @@ class Liveness:
 
     def _spans(self, concerns: Callable[[str, float, float], bool]) -> Iterator[Span]:
         """When something was under way with the hosts that are of concern, or a pause follows its failure."""
-        for request in self._requests:
+        for request in self._seen.requests:
             if concerns(request.host, request.sent_at, request.ended_at):
                 yield request.sent_at, request.ended_at
             if request.answer is not None and request.answer.throttle:
@@ -204,7 +202,7 @@ class Liveness:
                 yield at, at + self._pause
 
     def _pauses_of_metadata(self) -> Iterator[Span]:
-        for request in self._requests:
+        for request in self._seen.requests:
             if request.api in (ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID):
                 yield request.ended_at, request.ended_at + self._pause
 

@@ -52,6 +52,7 @@ class Answer:
         is_error: Whether the whole of it is an error.
         throttle: Seconds for which the client has to be silent.
         is_true: Whether the broker knew the cluster as it was.
+        is_readable: Whether a client can read it.
     """
 
     at: float
@@ -63,6 +64,7 @@ class Answer:
     is_error: bool = False
     throttle: float = 0.0
     is_true: bool = True
+    is_readable: bool = True
 
 
 @dataclass(slots=True)
@@ -88,6 +90,10 @@ class Opening:
 class Observations:
     """All that was seen in one run.
 
+    Args:
+        simulation: Of what.
+        acks: The producer's: with 0 it expects no answers to Produce, and they are left out.
+
     Attributes:
         requests: In the order in which they were sent.
         answers: When they came: requests that were answered, in that order.
@@ -97,8 +103,9 @@ class Observations:
         leaders: By partition: (since when, the leader's host or `None`).
     """
 
-    def __init__(self, simulation: Simulation) -> None:
+    def __init__(self, simulation: Simulation, *, acks: object = "all") -> None:
         self.simulation = simulation
+        self._acks = acks
         self.requests: list[Request] = []
         self.answers: list[Request] = []
         self.openings: list[Opening] = []
@@ -172,7 +179,7 @@ class Observations:
     def _note_answer(self, exchange: Exchange, body: Body) -> None:
         made = Answer(self.now, exchange.api_key, throttle=exchange.throttle)
         if exchange.answer_fault is not None and exchange.answer_fault.kind in _BROKEN:
-            made.is_error = True
+            made.is_readable = False
         elif exchange.api_key == ApiKey.METADATA:
             self._read_metadata(made, exchange, body)
         elif exchange.api_key == ApiKey.PRODUCE:
@@ -249,6 +256,8 @@ class Observations:
                 for buffer in buffers:
                     for head in wire.requests.feed(memoryview(buffer).cast("B")):
                         request = Request(wire.host, int.from_bytes(head[4:6]), self.now)
+                        if self._acks == 0 and request.api == ApiKey.PRODUCE:
+                            continue
                         wire.unanswered[int.from_bytes(head[8:])] = request
                         self.requests.append(request)
             write(endpoint, buffers)
@@ -266,10 +275,13 @@ class Observations:
         return take_seen
 
     def _note_arrival(self, number: int, wire: _Wire, correlation_id: int) -> None:
-        request = wire.unanswered.pop(correlation_id, None)
-        if request is not None:
+        answer = self._made.pop((number, correlation_id), None)
+        is_readable = answer is None or answer.is_readable
+        # What cannot be read, or comes before its turn, is no answer: a client gives such a connection up.
+        if is_readable and next(iter(wire.unanswered), None) == correlation_id:
+            request = wire.unanswered.pop(correlation_id)
             request.ended_at = self.now
-            request.answer = self._made.pop((number, correlation_id), None)
+            request.answer = answer
             self.answers.append(request)
 
     def _lost_seen(self, tell: Callable[..., None]) -> Callable[..., None]:

@@ -351,6 +351,22 @@ def test_a_topic_is_in_use_by_the_last_record_of_a_batch_not_by_the_first() -> N
     assert h.sender.metadata.topic(TOPIC) is None
 
 
+def test_a_topic_is_in_use_by_a_record_whose_batch_is_given_up() -> None:
+    h = led_by(0, linger_ms=0, metadata_max_idle_ms=5000, request_timeout_ms=1000, delivery_timeout_ms=8000)
+    h.down.add(0)
+    h.lose(0)
+    h.send(0)
+    h.advance(7.9)
+    late = h.send(0)
+    h.advance(0.2)
+    assert late.error is not None
+    assert h.sender.metadata.is_wanted(TOPIC)
+    h.down.clear()
+    h.advance(4)
+    h.refresh()
+    assert h.sender.metadata.topic(TOPIC) is not None
+
+
 def test_a_topic_that_somebody_waits_for_is_not_forgotten_while_the_answer_takes_its_time() -> None:
     h = warm(metadata_max_idle_ms=5000, request_timeout_ms=20_000, delivery_timeout_ms=40_000)
     h.want("other")
