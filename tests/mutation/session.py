@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = 60
 _ARGUMENTS: Final = (
     *("-q", "-q", "--no-header", "--strict-markers", "--strict-config"),
-    *("-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not kafka and not spark"),
+    *("-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not kafka and not spark and not extended"),
 )
 
 _PART: Final = 250
@@ -99,7 +99,8 @@ class Session:
             return False
         # One folder for all children, and never pruned by one of them.
         session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
-        self.functions = functions_of(targets().values())  # what is frozen is not found
+        gc.unfreeze()  # what is frozen is not found
+        self.functions = functions_of(targets().values())
         gc.collect()
         gc.freeze()
         try:
