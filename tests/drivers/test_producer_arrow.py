@@ -203,3 +203,15 @@ async def test_interceptors_and_serializers(cluster: FakeCluster) -> None:
         (None, b"d"),
     ]
     assert interceptor.acknowledged == [0, 1]
+
+
+async def test_with_interceptors_each_row_is_told_to_both(cluster: FakeCluster) -> None:
+    interceptor = Upper()
+    told: list[int] = []
+    async with Producer(cluster.bootstrap_servers, interceptors=[interceptor]) as producer:
+        await producer.send_arrow(
+            "one",
+            pa.table({"value": ["a", "b"]}),
+            on_delivery=lambda metadata, _: told.append(metadata.offset),
+        )
+    assert told == interceptor.acknowledged == [0, 1]

@@ -133,6 +133,29 @@ async def test_an_iterable_is_asked_little_ahead_of_what_is_accepted(cluster: Fa
     assert 150 < len(values(cluster, "one")) <= 201
 
 
+async def test_a_list_is_serialized_little_ahead_of_what_is_accepted(cluster: FakeCluster) -> None:
+    """Four times as many at once as before, at most: 1, 4, 16, 64 and 256, where 200 are accepted."""
+    serialized = 0
+
+    def serialize(value: bytes) -> bytes:
+        nonlocal serialized
+        serialized += 1
+        return value
+
+    async with Producer(cluster.bootstrap_servers, value_serializer=serialize, **SMALL) as producer:
+        await producer.partitions_for("one")
+        stuck = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
+        sending = spawn(producer.send_many("one", [b"x" * 100] * 5000))
+        await until(lambda: producer.outstanding_bytes == 20_000)
+        await let_the_sender_rest()
+        assert serialized <= 1 + 4 + 16 + 64 + 256
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        stuck.cancel()
+        cluster.faults.reset_connections()
+
+
 async def test_the_loop_has_its_turns_meanwhile(cluster: FakeCluster) -> None:
     turns = 0
 

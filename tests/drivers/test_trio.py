@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import gc
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -18,6 +20,7 @@ import trio.testing
 
 from aioproduce import Deliveries, Producer
 from aioproduce.drivers.trio import TrioDriver
+from aioproduce.drivers.trio_connection import TrioConnection
 from aioproduce.errors import (
     BufferExhaustedError,
     DeliveryError,
@@ -239,6 +242,23 @@ def test_a_done_callback_after_the_close(cluster: Any) -> None:
 
     run(body)
     assert told == [0]
+
+
+def test_a_done_callback_after_the_close_has_its_context(cluster: Any) -> None:
+    told: list[str] = []
+    who = contextvars.ContextVar("who", default="nobody")
+
+    async def body() -> None:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            delivery = await producer.send("one", b"v")
+        context = contextvars.copy_context()
+        context.run(who.set, "the caller")
+        delivery.add_done_callback(lambda _: told.append(who.get()), context=context)
+        assert told == []
+        await until(lambda: told)
+
+    run(body)
+    assert told == ["the caller"]
 
 
 def test_bulk_calls(cluster: Any) -> None:
@@ -626,6 +646,70 @@ def test_a_bug_surfaces_with_its_cause(cluster: Any, monkeypatch: pytest.MonkeyP
         with pytest.raises(SenderDiedError) as caught:
             await live()
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+    run(body)
+
+
+def test_a_bug_of_a_connections_task_is_the_senders_death(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def live() -> None:
+        async with Producer(cluster.bootstrap_servers):
+            await trio.sleep_forever()
+
+    async def body() -> None:
+        with pytest.raises(SenderDiedError) as caught:
+            await live()
+        assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+    monkeypatch.setattr(TrioConnection, "_read", broken)
+    run(body)
+
+
+def test_a_connection_that_was_there_did_not_fail_to_be_made(cluster: Any) -> None:
+    async def body() -> None:
+        async with Producer(cluster.bootstrap_servers, retries=0) as producer:
+            await producer.partitions_for("one")
+            dropped = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=1)
+            delivery = await producer.send("one", b"v")
+            await until(lambda: dropped.is_spent)
+            cluster.faults.reset_connections()
+            with pytest.raises(DeliveryError) as caught:
+                await delivery
+            assert "given up" not in str(caught.value)
+
+    run(body)
+
+
+def test_a_run_that_is_blocked_is_late(cluster: Any) -> None:
+    """A timer was due while the run was blocked: the metrics tell how late it was seen."""
+
+    async def body() -> None:
+        async with Producer(cluster.bootstrap_servers, linger_ms=5) as producer:
+            await producer.partitions_for("one")
+            delivery = await producer.send("one", b"v")
+            until_at = trio.current_time() + 0.05
+            while trio.current_time() < until_at:
+                pass
+            await delivery
+            assert producer.metrics().value("event-loop-lag-max") >= 40
+
+    run(body)
+
+
+def test_the_time_that_the_sender_works_and_waits(cluster: Any) -> None:
+    async def body() -> None:
+        began_at = time.monotonic()
+        async with Producer(cluster.bootstrap_servers) as producer:
+            for _ in range(3):
+                await producer.send_and_wait("one", b"v")
+            passed = 1e9 * (time.monotonic() - began_at)
+            found = producer.metrics()
+            assert 0 < found.value("io-time-ns-total") < passed
+            assert 0 < found.value("io-wait-time-ns-total") < passed
 
     run(body)
 
