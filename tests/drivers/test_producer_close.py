@@ -27,7 +27,6 @@ from aioproduce.wire.api import ApiKey
 from tests.drivers.concurrency import all_tasks, gather, kill_sender, senders, sleep, spawn, wait_for, within
 from tests.drivers.producing import FOREVER_MS, PATIENCE, closed_port, silent_port, until, values
 
-
 UNSENT: dict[str, Any] = {"linger_ms": FOREVER_MS, "delivery_timeout_ms": 2 * FOREVER_MS}
 
 
