@@ -170,7 +170,7 @@ class ProduceCompletion:
                 batch.first_failed_at = now
         if batch.state is BatchState.ABANDONED:
             if code in (codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER) and self._transactions is not None:
-                self._transactions.batch_succeeded(batch, answer.base_offset)
+                self._transactions.batch_succeeded(batch)
             batch.release_abandoned()
         elif code in (codes.NONE, codes.DUPLICATE_SEQUENCE_NUMBER):
             self._succeed(batch, answer, now)
@@ -205,7 +205,7 @@ class ProduceCompletion:
 
     def _succeed(self, batch: ProducerBatch, answer: PartitionProduceResponse, now: float) -> None:
         if self._transactions is not None:
-            self._transactions.batch_succeeded(batch, answer.base_offset)
+            self._transactions.batch_succeeded(batch)
         # Of a batch that the broker had before, it may not know any more where (DUPLICATE_SEQUENCE_NUMBER).
         offset = answer.base_offset if answer.error_code == codes.NONE else -1
         self._metrics.batches.ended(batch, now, is_failed=False)

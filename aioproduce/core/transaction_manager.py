@@ -89,17 +89,15 @@ class _PartitionSequences:
             that wait for a retry are among them.
         next: The sequence of the next new batch.
         last_acked: The last acknowledged record's sequence; `NO_SEQUENCE` when none.
-        last_acked_offset: The highest acknowledged offset, or -1.
         unresolved_until: The sequence after a batch whose fate is unknown; `None` when there is none.
     """
 
-    __slots__ = ("in_flight", "last_acked", "last_acked_offset", "next", "producer", "unresolved_until")
+    __slots__ = ("in_flight", "last_acked", "next", "producer", "unresolved_until")
 
     def __init__(self) -> None:
         self.producer = NO_PRODUCER_ID
         self.next = 0
         self.last_acked = NO_SEQUENCE
-        self.last_acked_offset = -1
         self.in_flight: list[ProducerBatch] = []
         self.unresolved_until: int | None = None
 
@@ -233,15 +231,12 @@ class TransactionManager:
 
     # -- answers ---
 
-    def batch_succeeded(self, batch: ProducerBatch, base_offset: int) -> None:
+    def batch_succeeded(self, batch: ProducerBatch) -> None:
         """The broker has the batch."""
         if not batch.has_sequence:
             return
         partition = self._partition(batch.topic_partition)
         self._remove(partition, batch)
-        if base_offset >= 0:
-            last_offset = base_offset + batch.record_count - 1
-            partition.last_acked_offset = max(partition.last_acked_offset, last_offset)
         if batch.producer != partition.producer:
             return  # of an epoch that is over: its sequences mean nothing any more
         if batch.sequence_has_been_reset:

@@ -340,7 +340,7 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
             if batch.sequence != len(log):
                 self.retry(batch)  # the broker takes no other than the next one
                 return
-            self.transactions.batch_succeeded(batch.real, len(log))
+            self.transactions.batch_succeeded(batch.real)
         offset = len(log)
         log.extend(batch.ids)
         self.harness.succeed(batch.real, offset)

@@ -231,7 +231,7 @@ def _acknowledged_when_sent() -> AbstractContextManager[None]:
                 batch.release_abandoned()
                 return
             if completion._transactions is not None:
-                completion._transactions.batch_succeeded(batch, -1)
+                completion._transactions.batch_succeeded(batch)
             batch.succeed(-1, -1)
             completion._after_settling(batch)
 

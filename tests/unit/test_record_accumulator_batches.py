@@ -276,7 +276,7 @@ def idempotent(batch_size: int = 70) -> tuple[AccumulatorHarness, TransactionMan
     harness.accumulator.begin_flush(harness.now)
     [first] = harness.drain()
     assert first.base_sequence == 0
-    transactions.batch_succeeded(first, 0)
+    transactions.batch_succeeded(first)
     harness.succeed(first, 0)
     harness.accumulator.unblock(first.topic_partition, harness.now)
     return harness, transactions
@@ -315,7 +315,7 @@ def test_retried_batches_are_queued_in_the_order_of_their_sequences(order: tuple
         assert harness.drain() == [batch]
         if batch is not flying[-1]:
             assert harness.drain() == []
-        transactions.batch_succeeded(batch, batch.base_sequence)
+        transactions.batch_succeeded(batch)
         harness.succeed(batch, batch.base_sequence)
         harness.accumulator.unblock(batch.topic_partition, harness.now)
     [last] = harness.drain()
@@ -337,7 +337,7 @@ def test_parts_of_a_split_batch_take_its_sequences_and_its_place() -> None:
     while sequence < 6:
         [part] = harness.drain()
         assert part.base_sequence == sequence
-        transactions.batch_succeeded(part, sequence)
+        transactions.batch_succeeded(part)
         harness.succeed(part, sequence)
         harness.accumulator.unblock(part.topic_partition, harness.now)
         sequence += part.record_count

@@ -62,7 +62,7 @@ def sent(manager: TransactionManager, partition: TopicPartition = P0, *, records
 
 
 def acknowledged(manager: TransactionManager, partition: TopicPartition = P0, *, records: int = 1) -> None:
-    manager.batch_succeeded(sent(manager, partition, records=records), 0)
+    manager.batch_succeeded(sent(manager, partition, records=records))
 
 
 def place(batch: ProducerBatch) -> tuple[int, int]:
@@ -165,7 +165,7 @@ def test_only_the_first_unanswered_batch_may_be_repeated() -> None:
     first, second = sent(manager), sent(manager)
     assert manager.may_send(first)
     assert not manager.may_send(second)
-    manager.batch_succeeded(first, 1)
+    manager.batch_succeeded(first)
     assert manager.may_send(second)
 
 
@@ -174,7 +174,7 @@ def test_before_anything_is_acknowledged_one_batch_is_on_its_way() -> None:
     first = sent(manager)
     assert not manager.may_send(make_batch())
     assert manager.may_send(make_batch(P1))
-    manager.batch_succeeded(first, 0)
+    manager.batch_succeeded(first)
     sent(manager)
     sent(manager)
 
@@ -184,7 +184,7 @@ def test_no_more_are_unanswered_than_a_broker_remembers() -> None:
     acknowledged(manager)
     batches = [sent(manager) for _ in range(5)]
     assert not manager.may_send(make_batch())
-    manager.batch_succeeded(batches[2], 3)
+    manager.batch_succeeded(batches[2])
     sent(manager)
     assert not manager.may_send(make_batch())
 
@@ -242,7 +242,7 @@ def test_a_gap_before_what_was_acknowledged_cannot_be() -> None:
     manager = ready()
     acknowledged(manager)
     first, second = sent(manager), sent(manager)
-    manager.batch_succeeded(second, 2)
+    manager.batch_succeeded(second)
     refused(manager, first)
     assert manager.settle_sequences() == []
 
@@ -264,7 +264,7 @@ def test_a_renumbered_batch_that_was_written_all_the_same_leaves_a_gap_to_close(
     first, second = sent(manager), sent(manager)
     refused(manager, first)
     manager.settle_sequences()
-    manager.batch_succeeded(first, 1)
+    manager.batch_succeeded(first)
     assert manager.settle_sequences() == [P0]
     assert place(second) == (2, 0)
 
@@ -280,7 +280,7 @@ def test_other_partitions_finish_under_the_old_epoch_and_then_restart_at_0() -> 
     assert not manager.may_send(make_batch(P1))
     assert manager.may_retry(healthy, codes.NOT_LEADER_OR_FOLLOWER, -1)
     assert manager.may_send(healthy)
-    manager.batch_succeeded(healthy, 1)
+    manager.batch_succeeded(healthy)
     assert place(sent(manager, P1)) == (1, 0)
 
 
@@ -325,8 +325,8 @@ def test_after_the_last_epoch_comes_another_producer_id() -> None:
     assert (sick.producer, sick.base_sequence) == (ProducerIdAndEpoch(16, 0), 0)
     assert (healthy.producer, healthy.base_sequence) == (ProducerIdAndEpoch(15, MAX_EPOCH), 1)
     assert manager.may_send(healthy)
-    manager.batch_succeeded(healthy, 1)
-    manager.batch_succeeded(sick, 1)
+    manager.batch_succeeded(healthy)
+    manager.batch_succeeded(sick)
     restarted = sent(manager, P1)
     assert (restarted.producer, restarted.base_sequence) == (ProducerIdAndEpoch(16, 0), 0)
     assert place(sent(manager, P0)) == (0, 1)
@@ -383,7 +383,7 @@ def test_of_unknown_fate_and_acknowledged_late() -> None:
     batch = sent(manager)
     lose(batch)
     manager.batch_failed(batch)
-    manager.batch_succeeded(batch, 1)
+    manager.batch_succeeded(batch)
     assert manager.settle_sequences() == [P0]
     assert manager.producer.epoch == 0
     assert place(sent(manager)) == (0, 2)
@@ -400,7 +400,7 @@ def test_given_up_and_the_last_behind_it_succeeds(is_certain: bool) -> None:
         manager.batch_failed(batch)
         assert manager.settle_sequences() == []
         assert not manager.may_send(make_batch())
-    manager.batch_succeeded(third, 3)
+    manager.batch_succeeded(third)
     assert manager.settle_sequences() == [P0]
     assert manager.producer.epoch == 0
     assert place(sent(manager)) == (0, 4)
@@ -412,7 +412,7 @@ def test_given_up_and_the_last_behind_it_is_given_up_too() -> None:
     first, second, third = (sent(manager) for _ in range(3))
     lose(first)
     manager.batch_failed(first)
-    manager.batch_succeeded(second, 2)
+    manager.batch_succeeded(second)
     assert manager.settle_sequences() == []
     lose(third)
     manager.batch_failed(third)
@@ -452,10 +452,10 @@ def test_given_up_under_an_epoch_that_is_over() -> None:
     manager.batch_failed(batch)
     manager.settle_sequences()
     fresh = sent(manager)
-    manager.batch_succeeded(batch, 1)
+    manager.batch_succeeded(batch)
     manager.batch_failed(batch)
     assert manager.settle_sequences() == []
-    manager.batch_succeeded(fresh, 2)
+    manager.batch_succeeded(fresh)
     assert place(sent(manager)) == (1, 1)
 
 
