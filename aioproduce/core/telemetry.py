@@ -441,7 +441,7 @@ class Telemetry:
             self._end()
             return
         self._move_to(TelemetryState.TERMINATING_PUSH_NEEDED)
-        self.due_at, self.timer_at, self.awaits_connection = inf, None, False
+        self.due_at, self.timer_at = inf, None
         self._ends_at = now + self._config.delivery_timeout
         self.wake_all()
 
