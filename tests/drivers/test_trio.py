@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import gc
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -94,6 +95,25 @@ def test_send_flush_and_close(cluster: Any) -> None:
 
     run(body)
     assert [record.value for record in cluster.records("one")] == [b"%d" % n for n in range(1000)] + [b"last"]
+
+
+def test_work_and_sleep_fit_into_the_time_there_was(cluster: Any) -> None:
+    """As `test_on_sockets.py` has it of the other loops."""
+
+    async def body() -> None:
+        began = time.monotonic_ns()
+        async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+            for _ in range(50):
+                await producer.send_and_wait("one", b"v")
+        took = time.monotonic_ns() - began
+        found = producer.metrics()
+        worked, slept = found.value("io-time-ns-total"), found.value("io-wait-time-ns-total")
+        # 50 requests were made and 50 answers read: a microsecond each is little.
+        assert worked > 50 * 1000
+        assert slept > 0
+        assert worked + slept <= took
+
+    run(body)
 
 
 def test_a_thousand_tasks_of_a_nursery(cluster: Any) -> None:
