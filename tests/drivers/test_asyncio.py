@@ -1,4 +1,4 @@
-"""What is asyncio's own about its driver, on virtual time or in a line: what a process without trio does, and bounds.
+"""What is asyncio's own about its driver: a process without trio, and bounds on virtual time.
 
 What every loop does alike is in `test_producer_*`.
 """

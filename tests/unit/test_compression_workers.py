@@ -11,8 +11,6 @@ from aioproduce.drivers.compression_workers import CompressionWorkers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproduce.drivers.compression_workers import Finished
-
 
 class AtOnce(Executor):
     """Runs a job before `submit()` returns, as a thread does that is quicker than the loop."""
@@ -40,7 +38,7 @@ def job(name: str, records: bytes) -> Compress:
 
 def test_jobs_that_end_before_the_loop_comes_round_are_told_of_together() -> None:
     turns: list[Callable[[], None]] = []
-    told: list[list[Finished]] = []
+    told: list[list[Any]] = []
     workers = CompressionWorkers(turns.append, lambda finished: told.append(list(finished)), AtOnce)
     workers.submit(job("first", b"abc"))
     workers.submit(job("second", b"def"))

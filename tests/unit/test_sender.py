@@ -368,20 +368,6 @@ def test_without_acknowledgement_a_record_is_done_when_the_transport_has_passed_
     assert h.history[-1].body["acks"] == 0
 
 
-def test_without_acknowledgement_a_flush_is_over_when_the_transport_has_passed_all_on() -> None:
-    h = plain(acks=0)
-    h.send()
-    h.holds_writable = True
-    record = h.send(0, b"second")
-    told: list[str] = []
-    h.sender.begin_flush(lambda: told.append("flushed"), h.now)
-    h.run()
-    assert told == []
-    h.finish_writes()
-    assert record.is_done
-    assert told == ["flushed"]
-
-
 def test_without_acknowledgement_a_partition_is_unmuted_all_the_same() -> None:
     h = in_order(acks=0)
     records = [h.send(0, b"%d" % number) for number in range(3)]
@@ -509,16 +495,3 @@ def test_an_idle_core_has_nothing_to_do() -> None:
     assert timer is not None
     assert timer - h.now > 200
     assert h.count(METADATA) == 1
-
-
-def test_a_timer_that_is_told_of_too_early_gives_an_idle_core_nothing_to_look_at() -> None:
-    """A driver may ask whenever it wakes: only what is due costs a step."""
-    h = plain(connections_max_idle_ms=-1)
-    h.send_acknowledged()
-    h.advance(5)
-    timer = h.sender.next_timer()
-    assert timer is not None
-    h.sender.handle_timer(timer - 0.001)
-    assert not h.sender.has_work
-    h.sender.handle_timer(timer)
-    assert h.sender.has_work

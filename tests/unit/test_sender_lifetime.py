@@ -216,6 +216,20 @@ def test_flush_with_nothing_to_flush_is_told_at_once() -> None:
     assert told == ["flushed"]
 
 
+def test_without_acknowledgement_a_flush_is_over_when_the_transport_has_passed_all_on() -> None:
+    h = plain(acks=0)
+    h.send()
+    h.holds_writable = True
+    record = h.send(0, b"second")
+    told: list[str] = []
+    h.sender.begin_flush(lambda: told.append("flushed"), h.now)
+    h.run()
+    assert told == []
+    h.finish_writes()
+    assert record.is_done
+    assert told == ["flushed"]
+
+
 def test_flush_is_told_when_the_last_record_fails_and_after_a_split() -> None:
     h = plain()
     records = [h.append(), h.append()]
@@ -339,3 +353,16 @@ def test_memory_that_is_waited_for_ends_lingering() -> None:
     assert granted == ["memory"]
     h.sender.pool.claim(waiter).release()
     assert h.outstanding == 0
+
+
+def test_a_timer_that_is_told_of_too_early_gives_an_idle_core_nothing_to_look_at() -> None:
+    """A driver may ask whenever it wakes: only what is due costs a step."""
+    h = plain(connections_max_idle_ms=-1)
+    h.send_acknowledged()
+    h.advance(5)
+    timer = h.sender.next_timer()
+    assert timer is not None
+    h.sender.handle_timer(timer - 0.001)
+    assert not h.sender.has_work
+    h.sender.handle_timer(timer)
+    assert h.sender.has_work
