@@ -255,16 +255,33 @@ async def test_interceptors_see_each_record(cluster: FakeCluster) -> None:
     ],
     ids=reprlib.repr,
 )
+@pytest.mark.parametrize("is_sent_to", [False, True], ids=["known topic", "topic sent to before"])
 async def test_nothing_is_accepted_where_the_first_is_refused(
-    cluster: FakeCluster, wrong: dict[str, Any], error: type[Exception]
+    cluster: FakeCluster, wrong: dict[str, Any], error: type[Exception], is_sent_to: bool
 ) -> None:
     async with Producer(cluster.bootstrap_servers) as producer:
         await producer.partitions_for("one")
+        if is_sent_to:
+            await producer.send_and_wait("one", b"before")
         with pytest.raises(PartialSendError) as caught:
             await producer.send_many(**{"topic": "one", "values": [b"0", b"1"], **wrong})
         assert isinstance(caught.value.__cause__, error)
         assert caught.value.index == len(caught.value.deliveries) == 0
         await assert_still_works(producer, cluster, "one")
+
+
+async def test_the_rows_before_the_one_that_is_serialized_are_accepted_already(cluster: FakeCluster) -> None:
+    """What a serializer takes is not known before its first value: with a slow one, the first records go early."""
+    accepted: list[int] = []
+
+    def serialize(value: str) -> bytes:
+        accepted.append(producer.outstanding_records)
+        return value.encode()
+
+    async with Producer(cluster.bootstrap_servers, value_serializer=serialize, **LINGERING) as producer:
+        await producer.partitions_for("one")
+        await producer.send_many("one", ["first", "second"])
+    assert accepted == [0, 1]
 
 
 # -- the handle ---

@@ -133,7 +133,7 @@ async def test_what_is_not_acknowledged_in_time_fails(
     assert error.possibly_written == was_on_the_wire
     assert (b"v" in values(cluster, "one")) == was_on_the_wire
     assert_told_once(told, delivery)
-    assert producer.outstanding_bytes == 0
+    assert (producer.outstanding_bytes, producer.outstanding_records, producer.abandoned_records) == (0, 0, 1)
 
 
 @pytest.mark.parametrize("takes_connections", [True, False], ids=["connects", "does not connect"])
@@ -261,7 +261,7 @@ async def test_a_cancelled_close_gives_up_and_leaves_nothing(cluster: FakeCluste
     assert all_tasks() <= others
     await until(lambda: not cluster.connections)
     assert_told_once(told, delivery)
-    assert producer.outstanding_bytes == 0
+    assert (producer.outstanding_bytes, producer.abandoned_records) == (0, 1)
 
 
 async def test_a_close_that_times_out_by_wait_for(cluster: FakeCluster) -> None:

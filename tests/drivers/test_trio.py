@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import gc
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 import trio
 import trio.testing
 
-from aioproduce import Deliveries, Producer
+from aioproduce import Deliveries, Producer, ProducerConfig
+from aioproduce.core.effects import Connect
 from aioproduce.drivers.trio import TrioDriver
+from aioproduce.drivers.trio_connection import TrioConnection
 from aioproduce.errors import (
     BufferExhaustedError,
     DeliveryError,
@@ -259,6 +262,66 @@ def test_a_done_callback_after_the_close(cluster: Any) -> None:
 
     run(body)
     assert told == [0]
+
+
+def test_a_done_callback_after_the_close_has_the_context_that_it_was_given(cluster: Any) -> None:
+    name = contextvars.ContextVar("name", default="none")
+    told: list[str] = []
+
+    async def body() -> None:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            delivery = await producer.send("one", b"v")
+        context = contextvars.copy_context()
+        context.run(name.set, "given")
+        delivery.add_done_callback(lambda _: told.append(name.get()), context=context)
+        await trio.testing.wait_all_tasks_blocked()
+
+    run(body)
+    assert told == ["given"]
+
+
+def test_a_timer_that_comes_late_is_lag_of_the_loop(cluster: Any) -> None:
+    """The run's clock is the test's: three seconds pass at once, and one of them is the linger time."""
+    clock = trio.testing.MockClock()
+
+    async def body() -> None:
+        async with Producer(cluster.bootstrap_servers, linger_ms=1000) as producer:
+            await producer.send("one", b"v")
+            await producer.flush()
+            clock.jump(0.2)  # the pulse of what was in flight comes, and is the last one
+            await trio.testing.wait_all_tasks_blocked()
+            delivery = await producer.send("one", b"lingers")
+            await trio.testing.wait_all_tasks_blocked()
+            clock.jump(3.0)
+            await delivery
+            assert producer.metrics().value("event-loop-lag-max") == pytest.approx(2000)
+
+    trio.run(body, clock=clock)
+
+
+def test_a_bug_in_what_a_connection_does_is_told() -> None:
+    """And the connection ends."""
+    told: list[object] = []
+
+    class Bug(Exception):
+        pass
+
+    class Watcher:
+        def connected(self, connection: TrioConnection) -> None:
+            raise Bug("of the driver")
+
+        def failed(self, error: Exception) -> None:
+            told.append(type(error))
+
+        def disconnected(self, connection_id: int, error: Exception | None) -> None:
+            told.append(connection_id)
+
+    with silent_port() as address:
+        host, port = address.split(":")
+        config = ProducerConfig.from_keywords(bootstrap_servers=address)
+        connection = TrioConnection(cast(Any, Watcher()), Connect(7, host, int(port), 10.0), config)
+        trio.run(connection.run)
+    assert told == [Bug, 7]
 
 
 def test_bulk_calls(cluster: Any) -> None:
