@@ -259,12 +259,10 @@ class Sender:
     def memory_exhausted(self, now: float) -> None:
         """Someone waits for memory: what lingers goes."""
         self.accumulator.readiness.memory_exhausted(now)
-        self._has_work = True
 
     def begin_flush(self, notify: Callable[[], None], now: float) -> None:
         """Send all that is accepted without lingering; `notify` is called when it is settled."""
         self._flushes.append((self.accumulator.begin_flush(now), notify))
-        self._has_work = True
         self._check_flushes()
 
     def begin_close(self, now: float) -> None:

@@ -268,8 +268,7 @@ class AsyncioDriver:
 
     async def join(self, deadline: float) -> bool:
         """Wait for the sender task."""
-        if self._task is None or self._task.done():
-            return True
+        assert self._task is not None, "only what was started is waited for"
         timeout = None if deadline == _FOREVER else max(deadline - self.now(), 0)
         done, _ = await asyncio.wait([self._task], timeout=timeout)
         return bool(done)
@@ -427,13 +426,11 @@ class AsyncioDriver:
         failure = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
         if failure is None:
             return
-        connection = self._connections.get(effect.connection_id)
+        connection = self._connections.pop(effect.connection_id, None)
         if connection is not None:
             # Given up between `connection_made` and the end of create_connection(): uvloop then closes the
             # transport and never tells the protocol. asyncio tells it again, which the core ignores.
             connection.abort()
-            self.disconnected(effect.connection_id, None)
-            return
         error = BrokerConnectionError(reason(failure), host=effect.host, port=effect.port)
         error.__cause__ = failure
         self._report(self._sender.connection_lost, effect.connection_id, error)

@@ -21,13 +21,10 @@ from aioproduce.errors import (
     ForcedCloseError,
     ProducerClosedError,
 )
-from aioproduce.producer_life import ProducerLife, open_producers
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
 from tests.drivers.concurrency import all_tasks, gather, kill_sender, senders, sleep, spawn, wait_for, within
 from tests.drivers.producing import FOREVER_MS, PATIENCE, closed_port, silent_port, until, values
-
-UNSENT: dict[str, Any] = {"linger_ms": FOREVER_MS, "delivery_timeout_ms": 2 * FOREVER_MS}
 
 
 def assert_told_once(told: list[Any], delivery: DeliveryFuture) -> None:
@@ -47,35 +44,6 @@ async def test_close_sends_what_was_accepted(cluster: FakeCluster) -> None:
     assert all(delivery.done() and delivery.exception() is None for delivery in deliveries)
     assert len(values(cluster)) == 1000
     assert producer.outstanding_bytes == 0
-
-
-async def test_open_are_those_that_were_started_and_not_closed(cluster: FakeCluster) -> None:
-    others = {id(life) for life in open_producers()}
-
-    def ours() -> list[ProducerLife]:
-        return [life for life in open_producers() if id(life) not in others]
-
-    producer = Producer(cluster.bootstrap_servers)
-    assert ours() == []
-    assert producer.outstanding_records == 0
-    await producer.start()
-    assert ours() == [producer._life]
-    await producer.close()
-    assert ours() == []
-
-
-@pytest.mark.parametrize("timeout", [0, 0.01])
-async def test_what_was_given_up_is_counted(cluster: FakeCluster, timeout: float) -> None:
-    producer = Producer(cluster.bootstrap_servers, **UNSENT)
-    await producer.start()
-    await producer.partitions_for("one")
-    cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=None)
-    for n in range(3):
-        await producer.send("one", b"%d" % n)
-    assert producer.outstanding_records == 3
-    await producer.close(timeout)
-    assert producer.abandoned_records == 3
-    assert producer.outstanding_records == 0
 
 
 async def test_twice_and_at_the_same_time(cluster: FakeCluster) -> None:
@@ -165,7 +133,7 @@ async def test_what_is_not_acknowledged_in_time_fails(
     assert error.possibly_written == was_on_the_wire
     assert (b"v" in values(cluster, "one")) == was_on_the_wire
     assert_told_once(told, delivery)
-    assert producer.outstanding_bytes == 0
+    assert (producer.outstanding_bytes, producer.outstanding_records, producer.abandoned_records) == (0, 0, 1)
 
 
 @pytest.mark.parametrize("takes_connections", [True, False], ids=["connects", "does not connect"])
@@ -293,7 +261,7 @@ async def test_a_cancelled_close_gives_up_and_leaves_nothing(cluster: FakeCluste
     assert all_tasks() <= others
     await until(lambda: not cluster.connections)
     assert_told_once(told, delivery)
-    assert producer.outstanding_bytes == 0
+    assert (producer.outstanding_bytes, producer.abandoned_records) == (0, 1)
 
 
 async def test_a_close_that_times_out_by_wait_for(cluster: FakeCluster) -> None:

@@ -36,6 +36,7 @@ from aioproduce.errors import (
     ProducerStateError,
     WrongEventLoopError,
 )
+from aioproduce.producer_life import open_producers
 from aioproduce.testing import FakeCluster
 from tests.drivers.concurrency import loop_here, sleep, spawn, to_thread
 from tests.drivers.producing import (
@@ -105,8 +106,27 @@ async def test_a_producer_made_outside_of_the_loop_runs_in_it(cluster: FakeClust
         await assert_still_works(producer, cluster)
 
 
+async def test_an_open_producer_is_found_by_who_looks_for_what_was_forgotten(nothing_left: None) -> None:
+    """The pytest plugin does."""
+    names = ["closed", "open"]
+    closed, still_open = (Producer("127.0.0.1:1", client_id=name) for name in names)
+
+    def found() -> list[str]:
+        return sorted(life.config.client_id for life in open_producers() if life.config.client_id in names)
+
+    assert found() == []
+    await closed.start()
+    await still_open.start()
+    assert found() == names
+    await closed.close()
+    assert found() == ["open"]
+    await still_open.close()
+    assert found() == []
+
+
 async def test_closing_what_was_never_started(nothing_left: None) -> None:
     producer = Producer("127.0.0.1:1")
+    assert producer.outstanding_records == 0
     await producer.close()
     await producer.close(0)
     with pytest.raises(ProducerClosedError):

@@ -391,8 +391,8 @@ async def test_the_sender_task_ends_by_a_bug(
     async with within(PATIENCE):
         with pytest.raises(DeliveryError) as caught:
             await delivery
-    assert producer.abandoned_records == 1
     assert isinstance(caught.value.__cause__, Bug)
+    assert producer.abandoned_records == 1
     await assert_dead(producer, Bug)
     assert any("sender task died" in record.getMessage() for record in caplog.records)
 

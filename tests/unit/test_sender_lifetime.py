@@ -209,40 +209,24 @@ def test_flush_sends_what_lingers_and_tells_when_it_is_settled() -> None:
     assert not later.is_done
 
 
-def test_flush_is_told_when_the_transport_has_passed_on_what_nobody_acknowledges() -> None:
-    h = plain(acks=0)
-    h.send()
-    h.holds_writable = True
-    h.send()
-    told: list[str] = []
-    h.sender.begin_flush(lambda: told.append("flushed"), h.now)
-    h.run()
-    assert told == []
-    (connection_id,) = h.unwritten
-    h.sender.writable(connection_id, h.now)
-    assert told == ["flushed"]
-
-
-def test_flush_does_not_swallow_what_is_to_be_looked_at() -> None:
-    h = plain()
-    h.lose(run=False)
-    h.sender.begin_flush(lambda: None, h.now)
-    assert h.sender.has_work
-
-
-def test_a_timer_that_comes_too_early_does_nothing() -> None:
-    h = plain()
-    h.send()
-    timer = h.sender.next_timer()
-    assert timer is not None
-    h.sender.handle_timer(timer - 0.001)
-    assert not h.sender.has_work
-
-
 def test_flush_with_nothing_to_flush_is_told_at_once() -> None:
     h = plain()
     told: list[str] = []
     h.sender.begin_flush(lambda: told.append("flushed"), h.now)
+    assert told == ["flushed"]
+
+
+def test_without_acknowledgement_a_flush_is_over_when_the_transport_has_passed_all_on() -> None:
+    h = plain(acks=0)
+    h.send()
+    h.holds_writable = True
+    record = h.send(0, b"second")
+    told: list[str] = []
+    h.sender.begin_flush(lambda: told.append("flushed"), h.now)
+    h.run()
+    assert told == []
+    h.finish_writes()
+    assert record.is_done
     assert told == ["flushed"]
 
 
@@ -370,3 +354,16 @@ def test_memory_that_is_waited_for_ends_lingering() -> None:
     assert granted == ["memory"]
     h.sender.pool.claim(waiter).release()
     assert h.outstanding == 0
+
+
+def test_a_timer_that_is_told_of_too_early_gives_an_idle_core_nothing_to_look_at() -> None:
+    """A driver may ask whenever it wakes: only what is due costs a step."""
+    h = plain(connections_max_idle_ms=-1)
+    h.send_acknowledged()
+    h.advance(5)
+    timer = h.sender.next_timer()
+    assert timer is not None
+    h.sender.handle_timer(timer - 0.001)
+    assert not h.sender.has_work
+    h.sender.handle_timer(timer)
+    assert h.sender.has_work

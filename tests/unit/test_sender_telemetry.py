@@ -75,6 +75,19 @@ def test_the_first_question_has_no_id_and_the_next_ones_have_the_brokers() -> No
     assert t.question().body == {"client_instance_id": CLIENT}
 
 
+def test_a_question_on_its_way_leaves_acknowledgements_without_work() -> None:
+    """The sender's task sleeps on: nothing of telemetry's waits for room on a connection."""
+    t = Telemetry()
+    assert t.question()
+    elsewhere = t.h.connection_to(0)
+    assert elsewhere != t.question().connection_id
+    record = t.h.send()
+    assert t.h.produce().connection_id == elsewhere
+    t.h.acknowledge(run=False)
+    assert record.delivery.done()
+    assert not t.h.sender.has_work
+
+
 def test_only_the_broker_that_offers_telemetry_is_asked() -> None:
     t = Telemetry(brokers=2, is_bootstrapped=False)
     t.h.offer_telemetry = {1}
@@ -307,14 +320,6 @@ def test_a_push_waits_for_room_on_the_connection() -> None:
     assert t.h.count(PUSH) == 0
     t.h.acknowledge()
     assert t.push()
-
-
-def test_while_a_push_is_on_its_way_acknowledgements_leave_nothing_to_be_looked_at() -> None:
-    t = Telemetry().pushing()
-    t.h.send()
-    assert t.push().connection_id != t.h.produce().connection_id
-    t.h.acknowledge(run=False)
-    assert not t.h.sender.has_work
 
 
 # -- the payload ---

@@ -1,0 +1,48 @@
+"""What is asyncio's own about its driver: a process without trio, and bounds on virtual time.
+
+What every loop does alike is in `test_producer_*`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from aioproduce import Producer
+from aioproduce.drivers.choice import asyncio_lookup
+from aioproduce.errors import ForcedCloseError
+from aioproduce.testing.simulation import Simulation
+
+
+def test_the_loop_is_found_in_a_process_that_never_imports_trio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "trio.lowlevel", raising=False)
+    lookup = asyncio_lookup()
+    assert lookup() is None
+
+    async def main() -> bool:
+        return lookup() is asyncio.get_running_loop()
+
+    assert asyncio.run(main())
+
+
+@pytest.mark.parametrize("patience", [0.0, 0.05, 0.5])
+def test_a_close_takes_its_time_out_and_no_longer(patience: float) -> None:
+    """The brokers answer nothing any more, so what is on its way is waited for until then."""
+    simulation = Simulation(1, topics={"t": 1}, auto_create_topics=False)
+
+    async def story() -> float:
+        producer = Producer(simulation.bootstrap_servers, linger_ms=0)
+        await producer.start()
+        await producer.send_and_wait("t", b"before")
+        for broker in range(3):
+            simulation.cluster.model.faults.stall(broker)
+        delivery = await producer.send("t", b"v")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await producer.close(patience)
+        assert isinstance(delivery.exception(), ForcedCloseError)
+        return loop.time() - began
+
+    assert simulation.run(story()) == pytest.approx(patience, abs=0.01)
