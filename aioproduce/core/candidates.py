@@ -160,7 +160,7 @@ class Candidates:
             partitions = [p for p in available if leaders[p].leader_id not in slow]
             if not partitions and self._rack is not None:
                 partitions = [p for p in self._view.available if leaders[p].leader_id not in slow]
-        if not partitions or (partitions is available and len(available) < 2):
+        if not partitions:
             return None
         lengths = [len(queues[p].batches) if p in queues else 0 for p in partitions]
         if partitions is available and min(lengths) == max(lengths):

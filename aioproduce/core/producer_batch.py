@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 from enum import Enum, auto
+from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, final
 
@@ -429,13 +430,7 @@ class ProducerBatch:
 
 
 def _cut_in_half(sizes: list[int]) -> int:
-    """The index at which the sizes before and after are about equal; at least one on either side."""
-    half = sum(sizes) / 2
-    passed = cut = 0
-    while passed + sizes[cut] < half:
-        passed += sizes[cut]
-        cut += 1
-    # The middle lies within the record at `cut`: it goes to the side that it brings nearer to half.
-    if passed + sizes[cut] - half < half - passed:
-        cut += 1
-    return min(max(cut, 1), len(sizes) - 1)
+    """The index at which the sizes before and after are nearest to each other; at least one on either side."""
+    total = sum(sizes)
+    differences = [abs(2 * before - total) for before in accumulate(sizes[:-1])]
+    return differences.index(min(differences)) + 1

@@ -78,6 +78,15 @@ def test_what_waits_decides_what_comes() -> None:
         assert chance.ranges[0] == 8
 
 
+def test_of_two_partitions_the_one_with_less_to_send_is_likelier() -> None:
+    chance = Recorded(1)
+    harness = adaptive((0, 0), choices=chance)
+    fill(harness, 3)
+    let_time_pass(harness)
+    assert harness.append(key=None, value=LARGE).partition == 1
+    assert chance.ranges[0] == 5, "weights 1 and 4"
+
+
 def test_where_all_are_alike_the_choice_is_uniform() -> None:
     chance = Recorded(2)
     harness = adaptive(choices=chance)
@@ -288,6 +297,19 @@ def test_where_all_that_are_near_are_slow_those_far_away_are_taken(near: int) ->
     harness.append(key=None, value=LARGE)
     chosen = {harness.append(key=None, value=LARGE).partition for _ in range(100)}
     assert chosen == set(range(2, 2 + near)), "all are slow"
+
+
+def test_while_one_that_is_near_is_not_slow_no_record_goes_far_away() -> None:
+    harness = adaptive(
+        (0, 1, 3),
+        choices=Random(17).randrange,
+        rack="a",
+        racks=("a", "b", "b", "a"),
+        availability_timeout=1.0,
+    )
+    harness.partitioning.loads.blocked(0, harness.now)
+    harness.partitioning.loads.pass_time([0], harness.now + 1.1)
+    assert {harness.append(key=None, value=LARGE).partition for _ in range(100)} == {2}
 
 
 # -- the other rules, over queues ---

@@ -123,8 +123,9 @@ def test_a_late_answer_to_an_expired_batch_disturbs_nobody(code: int) -> None:
     h.send(0, b"new")
     assert h.places() == [(0, 1), (1, 0)]
     h.answer(code=code, offset=1)
+    h.send(0, b"newer")
+    assert h.places() == [(1, 0)], "one at a time until the new epoch has its first acknowledgement"
     h.acknowledge(offset=2)
-    h.send()
     assert h.places() == [(1, 1)]
     assert len(record.outcomes) == 1
     h.acknowledge()

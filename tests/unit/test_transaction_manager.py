@@ -258,6 +258,19 @@ def test_the_old_answers_of_renumbered_batches_do_not_bump_the_epoch_again() -> 
     assert manager.producer.epoch == 1
 
 
+def test_what_was_acknowledged_last_is_the_latest_in_the_log_whatever_was_answered_last() -> None:
+    """Answers of two connections may come out of order: the one behind the lost batch tells that it is there."""
+    manager = ready()
+    acknowledged(manager)
+    lost, second, third = sent(manager), sent(manager), sent(manager)
+    lose(lost)
+    manager.batch_failed(lost)
+    manager.batch_succeeded(third)
+    manager.batch_succeeded(second)
+    manager.settle_sequences()
+    assert place(sent(manager)) == (0, 4)
+
+
 def test_a_renumbered_batch_that_was_written_all_the_same_leaves_a_gap_to_close() -> None:
     manager = ready()
     acknowledged(manager)
