@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = 60
 _ARGUMENTS: Final = (
     *("-q", "-q", "--no-header", "--strict-markers", "--strict-config"),
-    *("-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", "not kafka and not spark and not extended"),
+    *("-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist"),
+    *("-m", "not kafka and not spark and not extended"),
 )
 
 _PART: Final = 250
