@@ -68,16 +68,14 @@ _MOVES: Final[dict[MarksState, frozenset[MarksState]]] = {
 class OwnMemory:
     """A lease of memory that is nobody else's."""
 
-    __slots__ = ("buffer", "is_released")
+    __slots__ = ("buffer",)
 
     def __init__(self, size: int) -> None:
         self.buffer = bytearray(size)
-        self.is_released = False
 
     def release(self) -> None:
         """Give it back."""
         self.buffer = bytearray()
-        self.is_released = True
 
 
 @final
@@ -223,7 +221,6 @@ class AuditMarks:
         self.timer_at = inf
         if self._metadata.topic(self._source.topic) is None:
             self._metadata.want_topic(self._source.topic, now)
-            self._requests.has_news = True
 
     def finish(self, now: float) -> bool:
         """All records are settled, and with them the last mark if it was sent; says whether nothing is left."""

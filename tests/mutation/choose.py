@@ -88,4 +88,4 @@ class Choice:
     def limits(self, name: str) -> tuple[float, float]:
         """How long a test may take against a mutant: of processor time, and by the clock."""
         line = self._recorded[name]
-        return 5 + 10 * line.cpu, 20 + 10 * line.wall
+        return 5 + 10 * line.cpu, 10 + 10 * line.wall

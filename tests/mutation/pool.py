@@ -84,7 +84,10 @@ def in_children(
     workers: int,
     first_limit: float = 60,
 ) -> Iterator[Child[Job]]:
-    """Do each job in a child, some at a time; children come in the order of their ends."""
+    """Do each job in a child, some at a time; children come in the order of their ends.
+
+    Jobs that are added while a child's end is looked at are done, too.
+    """
     waiting = iter(jobs)
     selector = selectors.DefaultSelector()
     children: dict[int, Child[Job]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -76,26 +77,54 @@ def run_mutants(
         raise SystemExit("these tests fail without any mutant:\n" + "\n".join(failing))
     choice = Choice(session.finder.probes, recorded, budget)
 
-    def run(job: tuple[Mutant, list[str]], send: Callable[[Message], None]) -> None:
-        mutant, names = job
+    def run(job: _Job, send: Callable[[Message], None]) -> None:
         try:
-            swap(mutant, session.functions)
+            swap(job.mutant, session.functions)
         except NotSwappableError as error:
             send({"void": str(error)})
             return
-        session.run_until_failure(names, [choice.limits(name) for name in names], send)
+        session.run_until_failure(job.tests, [choice.limits(name) for name in job.tests], send)
 
-    # Chosen when a child is free: by then it is known which tests killed what came before.
-    jobs = ((mutant, choice.tests(mutant)) for mutant in drawn)
+    jobs = _Jobs(drawn, choice)
     for child in in_children(jobs, run, workers):
         result = _result(child)
+        if result.status is Status.HUNG and not child.job.is_second:
+            # A machine that stood still makes a test late, too: it has to hang twice, the second time first of all.
+            tests = child.job.tests
+            jobs.again.append(_Job(result.mutant, tests[tests.index(result.test) :], is_second=True))
+            continue
         if result.status in (Status.KILLED, Status.HUNG):
             choice.killed(result.mutant, result.test)
         yield result
 
 
-def _result(child: Child[tuple[Mutant, list[str]]]) -> Result:
-    mutant, _ = child.job
+@dataclass(frozen=True, slots=True)
+class _Job:
+    mutant: Mutant
+    tests: list[str]
+    is_second: bool = False
+
+
+class _Jobs:
+    """Mutants with their tests, chosen when a child is free: by then it is known what killed those before."""
+
+    def __init__(self, drawn: Iterable[Mutant], choice: Choice) -> None:
+        self.again: deque[_Job] = deque()
+        self._drawn = iter(drawn)
+        self._choice = choice
+
+    def __iter__(self) -> _Jobs:
+        return self
+
+    def __next__(self) -> _Job:
+        if self.again:
+            return self.again.popleft()
+        mutant = next(self._drawn)
+        return _Job(mutant, self._choice.tests(mutant))
+
+
+def _result(child: Child[_Job]) -> Result:
+    mutant = child.job.mutant
     begun = [message["test"] for message in child.messages if "test" in message]
     last: Message = child.messages[-1] if child.messages else {}
     test = begun[-1] if begun else ""

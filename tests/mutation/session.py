@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = 60
 _ARGUMENTS: Final = (
     *("-q", "-q", "--no-header", "--strict-markers", "--strict-config"),
-    *("-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:xdist"),
-    *("-m", "not kafka and not spark and not extended"),
+    *("-o", "addopts=", "-p", "no:cacheprovider", "-m", "not kafka and not spark and not extended"),
 )
 
 _PART: Final = 250
@@ -79,12 +78,13 @@ class Session:
         prepare(folder, PACKAGE)
         self.finder: ProbedFinder = install(folder, folder / "hits")
 
-    def run(self, tests: Sequence[str] = TESTS) -> int:
+    def run(self, tests: Sequence[str] = TESTS) -> None:
         """Collect, and run the body."""
-        code = int(pytest.main([*_ARGUMENTS, *tests], plugins=[self]))
+        code = pytest.main([*_ARGUMENTS, *tests], plugins=[self])
         if self._error is not None:
             raise self._error
-        return code
+        if not self.items:
+            raise RuntimeError(f"pytest collected no tests and ended with {code!r}")
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:

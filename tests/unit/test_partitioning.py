@@ -181,6 +181,13 @@ def test_a_broker_that_keeps_batches_waiting_is_left_out() -> None:
     assert {harness.append(key=None, value=LARGE).partition for _ in range(500)} == {0, 1, 2}
 
 
+def test_without_a_time_out_no_broker_is_ever_slow() -> None:
+    harness = adaptive((0, 1))
+    harness.partitioning.loads.blocked(1, harness.now)
+    let_time_pass(harness, FOREVER)
+    assert harness.partitioning.loads.slow == set()
+
+
 def test_a_broker_for_which_nothing_waits_any_more_is_tried_again() -> None:
     """Java leaves it out until a record with a key goes there."""
     harness = adaptive((0, 1), choices=Random(9).randrange, availability_timeout=1.0)

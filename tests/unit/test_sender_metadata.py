@@ -15,7 +15,7 @@ import pytest
 from aioproduce.errors import DeliveryTimeoutError, UnsupportedVersionError
 from aioproduce.wire import error_codes as codes
 from tests.unit.sender_harness import NoRandom, SenderHarness, warm
-from tests.unit.sender_wire import METADATA, PRODUCE, TOPIC, Topic
+from tests.unit.sender_wire import METADATA, PRODUCE, TOPIC, Topic, topic_id_of
 
 
 def led_by(*nodes: int, **settings: Any) -> SenderHarness:
@@ -208,6 +208,26 @@ def test_a_partition_without_a_leader_waits_for_one() -> None:
     assert h.produce().node_id == 1
     h.acknowledge()
     assert record.is_done
+
+
+def test_where_records_wait_for_a_leader_all_topics_are_asked_for() -> None:
+    """Java's `requestUpdate()`: what is known is out of date, not only that one topic."""
+    h = led_by(0, 1)
+    h.topics["other"] = Topic(topic_id_of(5), [(0, 0)])
+    h.want("other")
+    h.run()
+    h.move(0, -1)
+    h.refresh()
+    h.advance(1.0)
+    partial = h.history[-1]
+    assert partial.api == METADATA
+    assert [topic["name"] for topic in partial.body["topics"]] == [TOPIC]
+    h.send(0)
+    h.advance(0.1)
+    asked = [
+        request for request in h.history if request.api == METADATA and request.sent_at > partial.sent_at
+    ]
+    assert {topic["name"] for topic in asked[0].body["topics"]} == {TOPIC, "other"}
 
 
 def test_a_partition_that_never_gets_a_leader_fails_in_time_and_says_so() -> None:
