@@ -299,6 +299,29 @@ def test_a_timer_that_comes_late_is_lag_of_the_loop(cluster: Any) -> None:
     trio.run(body, clock=clock)
 
 
+def test_a_run_that_is_blocked_while_an_answer_is_awaited_is_lag_too(cluster: Any) -> None:
+    """Nothing of the producer's is due then but the pulse, a tenth of a second after the request."""
+    clock = trio.testing.MockClock()
+
+    async def body() -> None:
+        async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+            await producer.send_and_wait("one", b"v")
+            clock.jump(0.2)  # the pulse of what was in flight comes, and is the last one
+            await trio.testing.wait_all_tasks_blocked()
+            assert not producer.metrics().value("event-loop-lag-max") > 200
+            dropped = cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=1)
+            delivery = await producer.send("one", b"w")
+            while not dropped.is_spent:  # no time passes
+                await trio.lowlevel.checkpoint()
+            clock.jump(1.0)
+            await trio.testing.wait_all_tasks_blocked()
+            assert producer.metrics().value("event-loop-lag-max") == pytest.approx(900)
+            await producer.close(0)
+            assert isinstance(delivery.exception(), ForcedCloseError)
+
+    trio.run(body, clock=clock)
+
+
 def test_a_bug_in_what_a_connection_does_is_told() -> None:
     """And the connection ends."""
     told: list[object] = []

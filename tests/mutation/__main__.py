@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections import Counter
@@ -51,7 +52,9 @@ def _arguments() -> argparse.Namespace:
         "--module", action="append", default=[], help="only of this module, as core.sender; repeat it"
     )
     parser.add_argument("--names", type=Path, help="the mutants whose names are the lines of this file")
-    parser.add_argument("-n", "--workers", type=int, default=1, help="processes (%(default)s)")
+    parser.add_argument(
+        "-n", "--workers", type=int, default=os.cpu_count() or 1, help="processes (%(default)s)"
+    )
     parser.add_argument(
         "--budget", type=float, default=30, help="seconds of tests for each mutant (%(default)s)"
     )

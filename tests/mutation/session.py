@@ -15,14 +15,14 @@ import json
 import os
 import time
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import pytest
 
 from tests.mutation.pool import in_children
 from tests.mutation.swap import functions_of
 from tests.mutation.targets import PACKAGE, ROOT, TESTS, targets
-from tests.reach.probes import install, prepare
+from tests.reach.probes import blocks, install, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -77,6 +77,12 @@ class Session:
         self.functions: Functions = {}
         prepare(folder, PACKAGE)
         self.finder: ProbedFinder = install(folder, folder / "hits")
+        # The other modules' probes would only take room.
+        self._wanted = frozenset(
+            number
+            for name in targets()
+            for number, _, _ in blocks(self.finder.probes, f"{PACKAGE.name}.{name}")
+        )
 
     def run(self, tests: Sequence[str] = TESTS) -> None:
         """Collect, and run the body."""
@@ -113,24 +119,20 @@ class Session:
     def recorded(self, workers: int, progress: Callable[[int, int], None]) -> dict[str, Recorded]:
         """By test: what it reaches. Read from the folder, where that is still true."""
         keys = _keys(self.items)
-        path = self._folder / "record.json"
+        path = self._folder / "record.jsonl"
         known: dict[str, Recorded] = {}
-        if path.exists():
-            stored = json.loads(path.read_text(encoding="utf-8"))
-            known = {
-                line["test"]: Recorded(**line)
-                for line in stored["tests"]
-                if line["test"] in self.items
-                and stored["keys"].get(_file(line["test"])) == keys[_file(line["test"])]
-                and line["outcome"] in ("passed", "skipped")
-            }
+        for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+            key, stored = json.loads(line)
+            if stored["test"] in self.items and key == keys[_file(stored["test"])]:
+                known[stored["test"]] = Recorded(**stored)
         missing = [name for name in self.items if name not in known]
         progress(len(known), len(self.items))
-        for lines in self._record(missing, workers):
-            known |= {line.test: line for line in lines}
-            progress(len(known), len(self.items))
-            stored = {"keys": keys, "tests": [asdict(line) for line in known.values()]}
-            path.write_text(json.dumps(stored), encoding="utf-8")
+        with path.open("w", encoding="utf-8") as file:
+            _write(file, known.values(), keys)
+            for recorded in self._record(missing, workers):
+                known |= {each.test: each for each in recorded}
+                _write(file, (each for each in recorded if each.outcome != "failed"), keys)
+                progress(len(known), len(self.items))
         return known
 
     def _record(self, names: list[str], workers: int) -> Iterator[list[Recorded]]:
@@ -152,7 +154,17 @@ class Session:
             cpu, wall = time.process_time(), time.monotonic()
             outcome = runner.run(index)
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
-            send(asdict(Recorded(name, outcome, round(cpu, 4), round(wall, 4), self.finder.reached())))
+            send(
+                asdict(
+                    Recorded(
+                        name,
+                        outcome,
+                        round(cpu, 4),
+                        round(wall, 4),
+                        sorted(self._wanted.intersection(self.finder.reached())),
+                    )
+                )
+            )
 
     def run_until_failure(
         self, names: Sequence[str], limits: Sequence[tuple[float, float]], send: Callable[[Message], None]
@@ -218,6 +230,12 @@ def _make_small(item: pytest.Item) -> None:
     owner: Any = getattr(item.parent, "obj", None)
     if isinstance(getattr(owner, "settings", None), settings):
         owner.settings = small(owner.settings)
+
+
+def _write(file: TextIO, lines: Iterable[Recorded], keys: Mapping[str, str]) -> None:
+    """What is written can be read again, though the run is ended before its end."""
+    file.writelines(json.dumps((keys[_file(line.test)], asdict(line))) + "\n" for line in lines)
+    file.flush()
 
 
 def _file(test: str) -> str:
