@@ -10,6 +10,8 @@ from asyncio.subprocess import PIPE
 from pathlib import Path
 from types import ModuleType
 
+import pytest
+
 from tests.cli.command import ENVIRONMENT, Outcome, finish
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -53,6 +55,7 @@ async def test_demo() -> None:
     assert "11,000 acked" in outcome.err  # the progress bar
 
 
+@pytest.mark.extended("a demo as a process; the other demo stays")
 async def test_demo_with_a_file_of_ones_own(tmp_path: Path) -> None:
     file = tmp_path / "twice.txt"
     file.write_bytes(b"the same line\nthe same line\nanother")

@@ -54,6 +54,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.scenario(2, "N")
+@pytest.mark.extended("a network namespace; an outage stays in the gate")
 async def test_syn_black_hole() -> None:
     told = await verdict("syn_black_hole", "idempotent")
     # With all of them switched off, each was tried, and the error has a cause for each.

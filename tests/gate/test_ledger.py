@@ -76,7 +76,7 @@ def test_the_message_names_the_ten_costliest() -> None:
 
 @pytest.mark.parametrize(
     ("cpu", "waiting", "findings", "warnings"),
-    [(2.0, 3.0, 0, 0), (2.1, 3.1, 0, 2), (3.0, 4.5, 0, 2), (3.1, 3.0, 1, 0), (2.0, 4.6, 1, 0)],
+    [(2.0, 3.0, 0, 0), (2.1, 3.1, 0, 2), (4.0, 6.0, 0, 2), (4.1, 3.0, 1, 0), (2.0, 6.1, 1, 0)],
 )
 def test_one_test_alone(cpu: float, waiting: float, findings: int, warnings: int) -> None:
     units = units_of("tests/cli", (cpu, waiting))
@@ -96,7 +96,7 @@ def test_extended_and_native_are_not_judged() -> None:
 
 
 def test_a_slower_machine_may_take_longer_and_waits_no_longer() -> None:
-    units = [Unit("a test", "tests/cli", True, 1, cpu=5.0, waiting=5.0, surely=5.0)]
+    units = [Unit("a test", "tests/cli", True, 1, cpu=5.0, waiting=7.0, surely=7.0)]
     budget = Budget({"tests/cli": Row(cpu_s=2, waiting_s=1)}, ENVIRONMENT)
 
     assert budget.slowness({"reference_s": 0.010}) == 2

@@ -117,8 +117,8 @@ def test_a_test_that_waits_and_one_that_works_fail_the_run_and_extended_ones_do_
     result.stdout.re_match_lines(
         [
             r"TOO MUCH: \.: 0\.\d s of CPU, 0\.0 s are recorded, .*",
-            r"TOO MUCH: \.: 0\.3 s of waiting, 0\.0 s are recorded, .*",
-            r" +0\.3\d s  test_a_test_that_waits.*\.py::test_that_waits",
+            r"TOO MUCH: \.: 0\.[23] s of waiting, 0\.0 s are recorded, .*",
+            r" +0\.[23]\d s  test_a_test_that_waits.*\.py::test_that_waits",
             r"TOO MUCH: kafka: .* s of CPU, .*",
             r"TOO MUCH: .*::test_that_waits: 0\.\d+ s of waiting; a test of the gate may take 0\.1 s.*",
             r"TOO MUCH: .*::test_that_works: 0\.\d+ s of CPU; a test of the gate may take 0\.05 s.*",
@@ -245,7 +245,7 @@ def test_a_fixture_of_a_module_is_limited_as_a_test(pytester: pytest.Pytester, r
     result = run("--gate-budget")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.re_match_lines([r"TOO MUCH: test_a_fix.*\.py::fixture slow: 0\.3\d s of waiting.*"])
+    result.stdout.re_match_lines([r"TOO MUCH: test_a_fix.*\.py::fixture slow: 0\.[23]\d s of waiting.*"])
 
 
 def test_workers_measure_and_the_controller_sums_up(
