@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from aioproduce.core.audit_marks import OwnMemory
 from tests.unit.sender_harness import SenderHarness
 from tests.unit.sender_wire import METADATA, TOPIC, Topic, topic_id_of
 
@@ -278,6 +279,14 @@ def test_a_record_that_fills_more_than_a_batch_has_room_for_its_number() -> None
     assert batch.values == (bytes(300),)
     # 61 bytes of header; the header `ap.id` takes 1 + 5 + 1 + 24 and its count is in any record.
     assert len(batch.content) >= 61 + 300 + 31
+
+
+def test_memory_of_a_mark_is_let_go_of_with_its_release() -> None:
+    """As a lease of the pool is: whoever still holds the batch holds no bytes."""
+    memory = OwnMemory(100)
+    assert len(memory.buffer) == 100
+    memory.release()
+    assert not memory.buffer
 
 
 def test_marks_take_nothing_of_the_buffer() -> None:
