@@ -222,11 +222,11 @@ def test_a_shared_fixture_is_not_the_cost_of_who_asks_first(pytester: pytest.Pyt
     rows = told["rows"]
     assert rows["fixtures below 0.5 s"]["cpu_s"] == pytest.approx(0.25, abs=0.15)
     tests = {each["test"].split("::")[1]: each for each in told["slowest"]}
-    assert tests["test_first"]["cpu_s"] < 0.05
-    assert tests["test_alone"]["cpu_s"] < 0.05
+    assert tests["test_first"]["cpu_s"] < 0.15
+    assert tests["test_alone"]["cpu_s"] < 0.15
     # What was slept, less what the machine hides: waiting is measured as a lower bound.
     assert 0.1 < tests["test_alone"]["waiting_s"] < 0.3
-    assert tests["test_second"]["waiting_s"] < 0.05
+    assert tests["test_second"]["waiting_s"] < 0.1
     assert 0.3 < rows["."]["waiting_s"] < 0.6
 
 
