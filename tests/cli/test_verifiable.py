@@ -214,22 +214,31 @@ async def test_whether_a_failed_record_may_be_written_is_told_when_asked_for(
     assert len(cluster.records("one")) == is_appended
 
 
-async def test_no_retries_as_in_java_unless_the_file_says_so(cluster: FakeCluster, tmp_path: Path) -> None:
-    where = ("--bootstrap-server", cluster.bootstrap_servers, "--topic", "one", "--max-messages", "1")
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        (None, "producer_send_error"),
+        ("--command-config", "producer_send_success"),
+        ("--producer.config", "producer_send_success"),
+    ],
+)
+async def test_no_retries_as_in_java_unless_the_file_says_so(
+    option: str | None, name: str, cluster: FakeCluster, tmp_path: Path
+) -> None:
     config = tmp_path / "producer.properties"
     config.write_text(
         "retries=2147483647\nvalue.serializer=org.apache.kafka.common.serialization.StringSerializer\n"
     )
-    names = []
-    for file in ((), ("--command-config", str(config)), ("--producer.config", str(config))):
-        cluster.faults.fail_produce(NOT_LEADER_OR_FOLLOWER, times=1, topic="one")
-        outcome = await run_verifiable(*where, *file)
-        lines = outcome.out.splitlines()
-        if "--producer.config" in file:
-            assert lines.pop(0).startswith("Option --producer.config has been deprecated")
-        names.append(json.loads(lines[1])["name"])
+    cluster.faults.fail_produce(NOT_LEADER_OR_FOLLOWER, times=1, topic="one")
+    outcome = await run_verifiable(
+        *("--bootstrap-server", cluster.bootstrap_servers, "--topic", "one", "--max-messages", "1"),
+        *(() if option is None else (option, str(config))),
+    )
 
-    assert names == ["producer_send_error", "producer_send_success", "producer_send_success"]
+    lines = outcome.out.splitlines()
+    if option == "--producer.config":
+        assert lines.pop(0).startswith("Option --producer.config has been deprecated")
+    assert json.loads(lines[1])["name"] == name
 
 
 async def test_the_file_goes_before_the_options(cluster: FakeCluster, tmp_path: Path) -> None:

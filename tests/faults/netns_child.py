@@ -93,8 +93,17 @@ async def syn_black_hole(field: Field) -> None:
 
 async def short_outage(field: Field) -> None:
     """Row 8: no packet gets through, either way, for longer than the request time-out."""
+    await _outages(field, 1)
+
+
+async def short_outages(field: Field) -> None:
+    """Row 8: and once more, from where the first one left the connections."""
+    await _outages(field, 2)
+
+
+async def _outages(field: Field, times: int) -> None:
     async with field.sending() as trial:
-        for _ in range(2):
+        for _ in range(times):
             field.line.is_open_to_brokers = field.line.is_open_to_client = False
             await field.tried_again()
             field.line.is_open_to_brokers = field.line.is_open_to_client = True
@@ -139,7 +148,15 @@ async def one_way_to_client(field: Field) -> None:
 
 SCENARIOS: Final[dict[str, Callable[[Field], Awaitable[None]]]] = {
     each.__name__: each
-    for each in (syn_black_hole, short_outage, long_outage, loss, one_way_to_brokers, one_way_to_client)
+    for each in (
+        syn_black_hole,
+        short_outage,
+        short_outages,
+        long_outage,
+        loss,
+        one_way_to_brokers,
+        one_way_to_client,
+    )
 }
 
 

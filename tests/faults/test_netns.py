@@ -73,6 +73,14 @@ async def test_outage_shorter_than_the_delivery_time_out(kind: str) -> None:
     assert told["acked"] == told["sent"]
 
 
+@pytest.mark.scenario(8, "N")
+@every_kind
+@pytest.mark.extended("a network namespace; one outage stays in the gate")
+async def test_two_outages_shorter_than_the_delivery_time_out(kind: str) -> None:
+    told = await verdict("short_outages", kind)
+    assert told["acked"] == told["sent"]
+
+
 @pytest.mark.scenario(9, "N")
 @every_kind
 @pytest.mark.extended("a network namespace; an outage stays in the gate")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproduce.testing.simulation import KINDS
-from tests.gate.marks import most_extended, others_extended
+from tests.gate.marks import others_extended
 from tests.simulation.case import FAIR, MODES, Case, make_case
 from tests.simulation.mutants import MUTANTS, WHERE
 from tests.simulation.run import run_case
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 SEEDS = 200
 """What the tests run of them, the gate every fourth; `make soak` runs 10,000."""
+
+IN_THE_GATE = [seed if seed != 100 else 101 for seed in range(0, SEEDS, 4)]
+"""Seed 100 takes more processor time than a test of the gate may."""
 
 HUNTING = 60
 """In how many seeds a bug has to show once; `python -m tests.simulation --mutants` tells in how many it does."""
@@ -36,7 +39,7 @@ for seed in (1, 2):
 """
 
 
-@pytest.mark.parametrize("seed", most_extended(range(SEEDS), one_in=4, reason="more of the same"))
+@pytest.mark.parametrize("seed", others_extended(range(SEEDS), keep=IN_THE_GATE, reason="more of the same"))
 def test_seed(seed: int) -> None:
     outcome = run_case(make_case(seed))
     assert not outcome.violations, f"{outcome.case}\n{describe(outcome.violations)}"
