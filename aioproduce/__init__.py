@@ -19,17 +19,17 @@ from aioproduce.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from aioproduce import errors as errors
+    from aioproduce._native._installation import BuildInfo as BuildInfo
+    from aioproduce._native._installation import build_info as build_info
     from aioproduce._native.blocking_delivery import BlockingDelivery as BlockingDelivery
     from aioproduce._native.delivery import DeliveryFuture as DeliveryFuture
-    from aioproduce.batch_builder import BatchBuilder as BatchBuilder
     from aioproduce.blocking import BlockingDeliveries as BlockingDeliveries
     from aioproduce.blocking import BlockingProducer as BlockingProducer
     from aioproduce.config import ProducerConfig as ProducerConfig
     from aioproduce.config import load_properties as load_properties
-    from aioproduce.deliveries import Deliveries as Deliveries
-    from aioproduce.installation import BuildInfo as BuildInfo
-    from aioproduce.installation import build_info as build_info
-    from aioproduce.producer import Producer as Producer
+    from aioproduce.producer.batches import BatchBuilder as BatchBuilder
+    from aioproduce.producer.deliveries import Deliveries as Deliveries
+    from aioproduce.producer.producer import Producer as Producer
     from aioproduce.records import ClusterInfo as ClusterInfo
     from aioproduce.records import PartitionInfo as PartitionInfo
     from aioproduce.records import ProducerRecord as ProducerRecord
@@ -38,21 +38,21 @@ if TYPE_CHECKING:
 
 
 _HOMES: Final = {
-    "BatchBuilder": "aioproduce.batch_builder",
+    "BatchBuilder": "aioproduce.producer.batches",
     "BlockingDeliveries": "aioproduce.blocking",
     "BlockingDelivery": "aioproduce._native.blocking_delivery",
     "BlockingProducer": "aioproduce.blocking",
-    "BuildInfo": "aioproduce.installation",
+    "BuildInfo": "aioproduce._native._installation",
     "ClusterInfo": "aioproduce.records",
-    "Deliveries": "aioproduce.deliveries",
+    "Deliveries": "aioproduce.producer.deliveries",
     "DeliveryFuture": "aioproduce._native.delivery",
     "PartitionInfo": "aioproduce.records",
-    "Producer": "aioproduce.producer",
+    "Producer": "aioproduce.producer.producer",
     "ProducerConfig": "aioproduce.config",
     "ProducerRecord": "aioproduce.records",
     "RecordMetadata": "aioproduce.records",
     "TopicPartition": "aioproduce.records",
-    "build_info": "aioproduce.installation",
+    "build_info": "aioproduce._native._installation",
     "load_properties": "aioproduce.config",
 }
 

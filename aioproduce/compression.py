@@ -1,7 +1,7 @@
 """The codecs of record batches: what Kafka's own readers accept, at Kafka's levels.
 
 `codec_for()` is called once per producer, at its start; `compress()` once per batch, in any thread: a codec has no
-state. `core.batch_compression` asks `cost()` to decide in which.
+state. `core.batching.batch_compression` asks `cost()` to decide in which.
 `decompress()` is for the embedded cluster and tests: a producer never decompresses.
 
 1. Every output is readable by Kafka's Java code (tried on Kafka's own DumpLogSegments): snappy in the framing

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from aioproduce import Producer
-    from aioproduce.producer_life import ProducerLife
+    from aioproduce.producer.life import ProducerLife
     from aioproduce.testing import ClusterThread
 
 _MARKER: Final = "aioproduce"
@@ -181,9 +181,9 @@ def _check_names(options: dict[str, Any]) -> None:
 
 def _left_open(item: pytest.Item) -> list[ProducerLife]:
     """The producers on the test's cluster that are started and not closed."""
-    if "aioproduce.producer_life" not in sys.modules or _marked(item).may_leave_open:
+    if "aioproduce.producer.life" not in sys.modules or _marked(item).may_leave_open:
         return []
-    from aioproduce.producer_life import open_producers
+    from aioproduce.producer.life import open_producers
 
     ports = set(item.stash[_cluster_key].ports.values())
     return [each for each in open_producers() if ports & {port for _, port in each.config.bootstrap_servers}]

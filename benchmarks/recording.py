@@ -168,7 +168,7 @@ def work(load: Load, servers: str, of: str, *, is_silent: bool) -> None:
     settings: dict[str, Any] = {"batch_size": _BATCH}
     if of == METRICS:
         if is_silent:
-            mock.patch("aioproduce.producer_life.ProducerMetrics", SilentMetrics).start()
+            mock.patch("aioproduce.producer.life.ProducerMetrics", SilentMetrics).start()
     elif not is_silent:
         settings["interceptors"] = [Auditor()]
         if of == ROOMY:

@@ -24,10 +24,10 @@ from aioproduce._native.delivery import BatchResult
 from aioproduce._native.key_hash import MURMUR2
 from aioproduce._native.record_batch import RecordBatchBuffer
 from aioproduce._native.topic_appender import TopicAppender
-from aioproduce.admission import Admission
-from aioproduce.core.producer_batch import ProducerBatch
+from aioproduce.core.batching.producer_batch import ProducerBatch
 from aioproduce.core.sender import Sender
 from aioproduce.drivers import asyncio as driver
+from aioproduce.producer.admission import Admission
 from benchmarks.null_broker import null_broker
 
 TOPIC: Final = "bench"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from aioproduce.core.buffer_pool import BufferLease, BufferPool
+from aioproduce.core.batching.buffer_pool import BufferLease, BufferPool
 from aioproduce.drivers.asyncio import AsyncioWaiter
 from aioproduce.errors import BufferExhaustedError
 

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Many records at once into batches that are open already: what the bulk calls do when there is nothing to decide.
 
-Called by `aioproduce.bulk` with columns. `BulkAppender.append()` goes row by row and stops where there is something
+Called by `producer.bulk` with columns. `BulkAppender.append()` goes row by row and stops where there is something
 to decide (no open batch, a full one, the sticky share used up) or to refuse; the caller takes that one row the
 ordinary way and comes back. What became of the rows is a `RecordSpan`: the batches' results and a few numbers per
 record, no object.

@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Columns of rows to be sent: keys and values as lists of bytes or as the buffers of Arrow arrays, and numbers.
 
-Made by `aioproduce.bulk` and `aioproduce.arrow_columns`, read row by row in C by `bulk_append` (`columns.pxd`).
+Made by `producer.bulk` and `producer.arrow`, read row by row in C by `bulk_append` (`columns.pxd`).
 
 Invariants:
 

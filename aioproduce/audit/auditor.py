@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Final, final
 from aioproduce.audit.errors import MarkError
 from aioproduce.audit.mark import DEFAULT_AUDIT_TOPIC, MAX_FAILED_RANGES, Mark
 from aioproduce.audit.stamp import PRODUCER_ID_SIZE
-from aioproduce.core.record_input import check_topic
 from aioproduce.errors import ConfigError
+from aioproduce.producer.input import check_topic
 
 if TYPE_CHECKING:
-    from aioproduce.core.record_audit import Account, RecordAudit
+    from aioproduce.core.batching.record_audit import Account, RecordAudit
 
 _HEARTBEAT_MS: Final = 10_000
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from aioproduce.blocking.session import Session
-    from aioproduce.deliveries import Deliveries
+    from aioproduce.producer.deliveries import Deliveries
     from aioproduce.records import RecordMetadata
 
 _T = TypeVar("_T")

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast, final
 from aioproduce._native.hand_over import BlockingPath
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.deliveries import BlockingDeliveries
-from aioproduce.bulk import Rows, partial_send
-from aioproduce.core.record_input import check_partition, check_topic, header_list
 from aioproduce.errors import (
     NotStartedError,
     PartialSendError,
@@ -26,8 +24,10 @@ from aioproduce.errors import (
     ProducerError,
     ProducerStateError,
 )
-from aioproduce.interceptors import tell_refused
-from aioproduce.producer import Producer
+from aioproduce.producer.bulk import Rows, partial_send
+from aioproduce.producer.input import check_partition, check_topic, header_list
+from aioproduce.producer.interceptors import tell_refused
+from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryCallback
     from aioproduce.blocking.session import Session
     from aioproduce.config import ProducerConfig
-    from aioproduce.deliveries import Deliveries
-    from aioproduce.interceptors import OnOutcome
     from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.producer.deliveries import Deliveries
+    from aioproduce.producer.interceptors import OnOutcome
     from aioproduce.records import Headers, PartitionInfo, ProducerRecord, RecordMetadata
 
 # Rows that `send_many()` takes from its iterables at once: a hand-over costs as much as a hundred records.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce._native.hand_over import HandOver
     from aioproduce.blocking.line import Line
-    from aioproduce.producer_life import ProducerLife
+    from aioproduce.producer.life import ProducerLife
 
 # So many records are a fraction of a millisecond's work; then the clock is read.
 _MOST: Final = 1024

@@ -39,8 +39,8 @@ from aioproduce.errors import (
     ProducerClosedError,
     SenderDiedError,
 )
-from aioproduce.producer import Producer
-from aioproduce.producer_life import ProducerState
+from aioproduce.producer.life import ProducerState
+from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from aioproduce._native.blocking_delivery import BlockingDelivery
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.config import ProducerConfig
-    from aioproduce.deliveries import Deliveries
+    from aioproduce.producer.deliveries import Deliveries
 
 _Call: TypeAlias = "concurrent.futures.Future[Any]"
 """A call in the loop thread that a thread waits for."""

@@ -233,7 +233,7 @@ def check(
 
 
 async def _check(config: ProducerConfig, timeout: float) -> dict[str, Any]:
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
 
     producer = Producer(config)
     await producer.start()

@@ -17,7 +17,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.errors import ProducerError
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 from aioproduce.testing import FakeCluster
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from aioproduce.cli.settings import build_config
 from aioproduce.errors import ConfigError, ListenError, MissingExtraError, ProducerError
 
 if TYPE_CHECKING:
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
 
 _DEFAULT_PORT: Final = 8089
 

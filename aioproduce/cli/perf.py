@@ -31,7 +31,7 @@ from aioproduce.errors import (
     MaxBlockTimeoutError,
     ProducerError,
 )
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     import signal

@@ -33,7 +33,7 @@ from aioproduce.errors import (
     PartitionOutOfRangeError,
     ProducerError,
 )
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from aioproduce import BatchBuilder as OurBatch
     from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce.deliveries import Deliveries
+    from aioproduce.producer.deliveries import Deliveries
 
 
 class BatchedRecord(NamedTuple):

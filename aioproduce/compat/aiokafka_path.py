@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, final
 from aioproduce._native.send_path import SendPath
 from aioproduce.compat.aiokafka_errors import outcomes, theirs, translated, whole
 from aioproduce.errors import NoBrokerAvailableError, ProducerClosedError, ProducerError
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce.batch_builder import BatchBuilder
     from aioproduce.config import ProducerConfig
-    from aioproduce.deliveries import Deliveries
+    from aioproduce.producer.batches import BatchBuilder
+    from aioproduce.producer.deliveries import Deliveries
 
 
 @final

@@ -36,7 +36,7 @@ from aioproduce.compat.confluent_room import MessageRoom
 from aioproduce.compat.confluent_waiting import WaitingMessage, WaitingMessages, nowhere
 from aioproduce.compat.confluent_watch import ErrorWatch
 from aioproduce.errors import FlushTimeoutError, MetadataTimeoutError, ProducerError
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

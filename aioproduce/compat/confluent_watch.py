@@ -23,7 +23,7 @@ from aioproduce.errors import NoBrokerAvailableError, ProducerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
 
 # Reading the metrics costs 0.4 ms.
 _INTERVAL: Final = 1.0

@@ -1,6 +1,7 @@
 """What the core asks of the driver, as values: open a connection, write these bytes, drop it; compress elsewhere.
 
-Made by `core.broker_connection`, `core.broker_connections` and `core.batch_compression`, executed by a driver.
+Made by `core.cluster.broker_connection`, `core.cluster.broker_connections` and `core.batching.batch_compression`,
+executed by a driver.
 The driver takes them one by one (never by iterating: executing an effect may report a fact at once, and a fact
 may append effects).
 
@@ -23,11 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, final
 
 if TYPE_CHECKING:
     from aioproduce.compression import Codec
-    from aioproduce.core.producer_batch import ProducerBatch
+
+BatchT = TypeVar("BatchT")
+"""The core's batches, of which nothing is known down here."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """A piece of a request on its way out. Its owner changes or reuses it only as invariant 2 and 5 allow."""
@@ -80,16 +83,16 @@ class Close:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Compress:
-    """Compress a batch's records in another thread; jobs begin in the order of their effects.
+class Compress(Generic[BatchT]):
+    """Compress records in another thread; jobs begin in the order of their effects.
 
     Attributes:
-        batch: Whose records they are: the name under which the driver reports the end. No thread touches it.
+        batch: Whose records they are: the name under which the driver reports the end. Only the core looks into it.
         codec: `codec.compress(records)` is the job.
         records: What to read; to be let go of before the end is reported.
     """
 
-    batch: ProducerBatch
+    batch: BatchT
     codec: Codec
     records: memoryview
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from aioproduce.core.broker_connections import BrokerConnections
-from aioproduce.core.cluster_metadata import ClusterMetadata
+from aioproduce.core.cluster.broker_connections import BrokerConnections
+from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
 from aioproduce.core.retry import ExponentialBackoff
 
 if TYPE_CHECKING:

@@ -25,22 +25,22 @@ from collections import deque
 from enum import Enum, auto
 from typing import TYPE_CHECKING, final
 
-from aioproduce.core.audit_marks import AuditMarks
-from aioproduce.core.batch_compression import BatchCompression
+from aioproduce.core.batching.batch_compression import BatchCompression
+from aioproduce.core.batching.buffer_pool import BufferPool
+from aioproduce.core.batching.partitioning import make_partitioning
+from aioproduce.core.batching.record_accumulator import RecordAccumulator
+from aioproduce.core.batching.record_audit import RecordAudit
+from aioproduce.core.batching.sequences import Sequences
 from aioproduce.core.bounded_log import BoundedLog
-from aioproduce.core.broker_connection import LossCause
-from aioproduce.core.buffer_pool import BufferPool
-from aioproduce.core.metadata_requests import MetadataRequests
-from aioproduce.core.partitioning import make_partitioning
+from aioproduce.core.cluster.broker_connection import LossCause
+from aioproduce.core.exchanges.audit_marks import AuditMarks
+from aioproduce.core.exchanges.metadata_requests import MetadataRequests
+from aioproduce.core.exchanges.produce_completion import ProduceCompletion
+from aioproduce.core.exchanges.produce_requests import ProduceRequests
+from aioproduce.core.exchanges.producer_id_requests import ProducerIdRequests
+from aioproduce.core.exchanges.telemetry import Telemetry
 from aioproduce.core.parts import make_broker_connections, make_cluster_metadata
-from aioproduce.core.produce_completion import ProduceCompletion
-from aioproduce.core.produce_requests import ProduceRequests
-from aioproduce.core.producer_id_requests import ProducerIdRequests
-from aioproduce.core.record_accumulator import RecordAccumulator
-from aioproduce.core.record_audit import RecordAudit
 from aioproduce.core.retry import ExponentialBackoff
-from aioproduce.core.telemetry import Telemetry
-from aioproduce.core.transaction_manager import TransactionManager
 from aioproduce.wire.messages import (
     GetTelemetrySubscriptionsResponse,
     InitProducerIdResponse,
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import BatchResult
     from aioproduce.compression import Codec
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.producer_batch import ProducerBatch
+    from aioproduce.core.batching.record_audit import MarkSource
+    from aioproduce.core.cluster.in_flight_request import Completed
     from aioproduce.core.effects import Compress, Effect
-    from aioproduce.core.in_flight_request import Completed
+    from aioproduce.core.exchanges.telemetry import PayloadSource
     from aioproduce.core.parts import Random
-    from aioproduce.core.producer_batch import ProducerBatch
-    from aioproduce.core.record_audit import MarkSource
-    from aioproduce.core.telemetry import PayloadSource
     from aioproduce.errors import DeliveryError
     from aioproduce.metrics import ProducerMetrics
 
@@ -118,8 +118,8 @@ class Sender:
         "metadata_requests",
         "partitioning",
         "pool",
+        "sequences",
         "telemetry",
-        "transactions",
     )
 
     def __init__(
@@ -138,7 +138,7 @@ class Sender:
         retry = ExponentialBackoff(config.retry_backoff, config.retry_backoff_max, random=random.random)
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
         self.metadata = make_cluster_metadata(config, retry, now)
-        self.transactions = TransactionManager() if config.enable_idempotence else None
+        self.sequences = Sequences() if config.enable_idempotence else None
         self._compression = None if codec is None else BatchCompression(codec)
         self.partitioning = make_partitioning(config, self.metadata, random.randrange)
         source = None if audit is None else audit[0]
@@ -146,7 +146,7 @@ class Sender:
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             metadata=self.metadata,
-            transactions=self.transactions,
+            sequences=self.sequences,
             runtime=runtime,
             compression=self._compression,
             batch_size=config.batch_size,
@@ -159,9 +159,7 @@ class Sender:
             audit_topic=None if source is None else source.topic,
         )
         self.connections = make_broker_connections(config, random, metrics)
-        self._completion = ProduceCompletion(
-            config, self.accumulator, self.metadata, self.transactions, metrics
-        )
+        self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.sequences, metrics)
         self._produce_requests = ProduceRequests(
             config,
             self.accumulator,
@@ -211,11 +209,11 @@ class Sender:
     def _make_producer_id_requests(
         self, config: ProducerConfig, retry: ExponentialBackoff
     ) -> ProducerIdRequests | None:
-        if self.transactions is None:
+        if self.sequences is None:
             return None
         return ProducerIdRequests(
             config,
-            self.transactions,
+            self.sequences,
             self.metadata,
             self.accumulator,
             self.connections,
@@ -382,7 +380,7 @@ class Sender:
         return (
             bool(self.accumulator.readiness.ready)
             or self.metadata_requests.awaits_connection
-            or (self.transactions is not None and not self.transactions.is_at_rest)
+            or (self.sequences is not None and not self.sequences.is_at_rest)
             or (self.telemetry is not None and self.telemetry.awaits_connection)
             or self._state is not SenderState.RUNNING
         )
@@ -437,7 +435,7 @@ class Sender:
                 first = at
         return first
 
-    def next_effect(self, now: float) -> Effect | Compress | None:
+    def next_effect(self, now: float) -> Effect | Compress[ProducerBatch] | None:
         """What the driver shall do next; None when the core is at rest."""
         effects = self.connections.effects
         compression = self._compression
@@ -456,15 +454,15 @@ class Sender:
         if self._state is SenderState.CLOSED:
             self.metadata_requests.has_news = False  # nobody asks any more
             return
-        if self.transactions is not None:
-            for topic_partition in self.transactions.settle_sequences():
+        if self.sequences is not None:
+            for topic_partition in self.sequences.settle_sequences():
                 self.accumulator.unblock(topic_partition, now)
         if self._marks is not None and self._marks.timer_at <= now:
             self._marks.advance(now)
         self.metadata_requests.advance(now, _Request.METADATA)
         if self._producer_id_requests is not None:
             self._producer_id_requests.advance(now, _Request.INIT_PRODUCER_ID)
-        if self.transactions is None or self.transactions.is_ready:
+        if self.sequences is None or self.sequences.is_ready:
             self._produce_requests.send_ready(now)
         if self._compression is not None:
             while self._compression.failures:
@@ -490,7 +488,7 @@ class Sender:
             return True
         # This step has passed both already: the mark may be queued, or its topic be asked for, only now.
         self.metadata_requests.advance(now, _Request.METADATA)
-        if self.transactions is None or self.transactions.is_ready:
+        if self.sequences is None or self.sequences.is_ready:
             self._produce_requests.send_ready(now)
         return False
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import BatchResult
     from aioproduce._native.tuple_outcomes import TupleOutcomes
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.effects import Effect
     from aioproduce.core.sender import Sender
     from aioproduce.drivers.compression_workers import Finished
@@ -391,7 +392,7 @@ class AsyncioDriver:
         for connection in list(self._connections.values()):
             connection.abort()
 
-    def _carry_out(self, effect: Effect | Compress) -> None:
+    def _carry_out(self, effect: Effect | Compress[ProducerBatch]) -> None:
         if isinstance(effect, Send):
             connection = self._connections.get(effect.connection_id)
             if connection is not None:

@@ -7,8 +7,8 @@ Implemented once per event loop. A driver
 3. reports `connection_lost` for every `Connect`, and only when the transport holds no buffer any more: it
    aborts, since a polite close waits for a stalled peer for ever;
 4. reports `writable` when the transport holds none of the bytes of the last `Send`;
-5. compresses in other threads, at most `core.batch_compression.THREADS` at a time, and reports each end once, when
-   no thread reads the batch any more;
+5. compresses in other threads, at most `core.batching.batch_compression.THREADS` at a time, and reports each end
+   once, when no thread reads the batch any more;
 6. supervises its sender task: should that die, or a fact raise, `on_death` is called, no waiter is left behind, and
    the core is told nothing more.
 """

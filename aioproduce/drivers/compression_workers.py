@@ -25,13 +25,13 @@ from concurrent.futures import Executor, ThreadPoolExecutor, thread
 from threading import Lock, get_native_id
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
-from aioproduce.core.batch_compression import THREADS
+from aioproduce.core.batching.batch_compression import THREADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.effects import Compress
-    from aioproduce.core.producer_batch import ProducerBatch
 
 _NICENESS: Final = 10
 """What the threads' is more than the process's own: a ninth of the loop's share of a processor that both want."""
@@ -74,12 +74,12 @@ class CompressionWorkers:
         self._make_executor = make_executor
         self._executor: Executor | None = None
         self._lock = Lock()
-        self._jobs: deque[Compress] = deque()
+        self._jobs: deque[Compress[ProducerBatch]] = deque()
         self._finished: list[Finished] = []
         self._active = 0
         self._is_told = False
 
-    def submit(self, job: Compress) -> None:
+    def submit(self, job: Compress[ProducerBatch]) -> None:
         """Have a batch compressed. Called in the loop's thread."""
         with self._lock:
             self._jobs.append(job)
@@ -102,7 +102,7 @@ class CompressionWorkers:
             error = RuntimeError("nothing is compressed any more")
             self._on_finished([(job.batch, error) for job in dropped])
 
-    def _drop(self) -> list[Compress]:
+    def _drop(self) -> list[Compress[ProducerBatch]]:
         with self._lock:
             dropped = list(self._jobs)
             self._jobs.clear()
@@ -160,7 +160,7 @@ def _step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, own, os.getpriority(os.PRIO_PROCESS, own) + _NICENESS)
 
 
-def _run(job: Compress) -> Finished:
+def _run(job: Compress[ProducerBatch]) -> Finished:
     try:
         return job.batch, job.codec.compress(job.records)
     except BaseException as error:

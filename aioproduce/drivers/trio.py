@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from aioproduce._native.delivery import BatchResult
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.effects import Effect
     from aioproduce.core.sender import Sender
     from aioproduce.drivers.compression_workers import Finished
@@ -318,7 +319,7 @@ class TrioDriver:
 
     # -- effects ---
 
-    def _carry_out(self, effect: Effect | Compress) -> None:
+    def _carry_out(self, effect: Effect | Compress[ProducerBatch]) -> None:
         if isinstance(effect, Send):
             connection = self._connections.get(effect.connection_id)
             if connection is not None:

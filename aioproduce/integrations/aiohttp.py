@@ -34,7 +34,7 @@ except ModuleNotFoundError as missing:
 
 from aioproduce.integrations.answers import CONTENT_TYPE
 from aioproduce.integrations.service import ProducerService
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from aioproduce.integrations.service_values import Deadline, Health

@@ -25,7 +25,7 @@ from aioproduce.errors import BackgroundFullError, DeliveryError, ProducerClosed
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
     from aioproduce.records import Headers, RecordMetadata
 
 _log = logging.getLogger("aioproduce.service")

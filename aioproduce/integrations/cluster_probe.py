@@ -20,7 +20,7 @@ from aioproduce.errors import MaxBlockTimeoutError, NoBrokerAvailableError, Prod
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
 
 _log = logging.getLogger("aioproduce.service")
 

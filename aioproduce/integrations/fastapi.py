@@ -39,7 +39,7 @@ from aioproduce.integrations.starlette import (
     lifespan,
     service_of,
 )
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 
 __all__ = [
     "DeadlineDep",

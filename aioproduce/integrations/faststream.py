@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from faststream import ContextRepo
 
     from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce.deliveries import Deliveries
-    from aioproduce.producer import Producer
+    from aioproduce.producer.deliveries import Deliveries
+    from aioproduce.producer.producer import Producer
 
 
 _SERIALIZER: Final = PydanticSerializer()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproduce.integrations.log_queue import LogQueue
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
     from aioproduce.records import RecordMetadata
 
 _log = logging.getLogger("aioproduce.logging")

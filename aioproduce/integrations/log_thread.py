@@ -34,7 +34,7 @@ from aioproduce.integrations.log_shipper import LogShipper
 if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.integrations.log_queue import LogQueue
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
 
 _log = logging.getLogger("aioproduce.logging")
 
@@ -46,10 +46,10 @@ _FORK_PATIENCE: Final = 0.5
 
 def load(config: ProducerConfig) -> None:
     """Import all that a producer of this configuration loads when it starts, some 100 ms (invariant 3)."""
+    from aioproduce._native._installation import tell_if_interpreted
     from aioproduce._native.record_batch import load_crc32c
     from aioproduce.compression import codec_for
     from aioproduce.drivers import asyncio as _driver  # noqa: F401
-    from aioproduce.installation import tell_if_interpreted
     from aioproduce.wire.preload import preload
 
     tell_if_interpreted()

@@ -38,7 +38,7 @@ from aioproduce.integrations.log_format import JsonFormatter
 from aioproduce.integrations.log_queue import LogQueue
 from aioproduce.integrations.log_shipper import LogShipper
 from aioproduce.integrations.log_thread import LogThread, load
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig

@@ -40,8 +40,8 @@ from aioproduce.integrations.answers import Answer, answer_for
 from aioproduce.integrations.background import BackgroundSends
 from aioproduce.integrations.cluster_probe import ClusterProbe
 from aioproduce.integrations.service_values import Deadline, Health, ServiceCounts, ServiceState
-from aioproduce.producer import Producer
-from aioproduce.producer_life import ProducerState
+from aioproduce.producer.life import ProducerState
+from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from datetime import datetime

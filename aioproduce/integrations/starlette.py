@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from aioproduce.integrations.service import ProducerService
     from aioproduce.integrations.service_values import Health
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
 
 __all__ = [
     "DEFAULT_NAME",

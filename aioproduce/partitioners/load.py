@@ -1,6 +1,6 @@
 """How busy partitions are, as a table to draw from: the adaptive part of KIP-794.
 
-Made by `core.partitioning` at a bounded rate, drawn from by `UniformSticky` at each switch.
+Made by `core.batching.partitioning` at a bounded rate, drawn from by `UniformSticky` at each switch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The partitioners that `partitioner.class` can name: what each does with keys, and with records that have none.
 
-Read by `core.partitioning`. The names, and Kafka's Java classes as their aliases, are `config`'s.
+Read by `core.batching.partitioning`. The names, and Kafka's Java classes as their aliases, are `config`'s.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keyless records one by one: each to a partition of its own choice.
 
-Called by `core.partitioning`, which draws many choices at once, and by `send_batch()` for each batch.
+Called by `core.batching.partitioning`, which draws many choices at once, and by `send_batch()` for each batch.
 """
 
 from __future__ import annotations

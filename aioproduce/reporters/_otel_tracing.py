@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
     from opentelemetry.util.types import AttributeValue
 
-    from aioproduce.interceptors import OnOutcome
+    from aioproduce.producer.interceptors import OnOutcome
     from aioproduce.records import ProducerRecord, RecordMetadata
 
 _BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)

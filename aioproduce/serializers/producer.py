@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self
 
-from aioproduce.core.record_input import check_topic, header_list
 from aioproduce.errors import (
     ConfigError,
     ProducerError,
@@ -22,7 +21,8 @@ from aioproduce.errors import (
     SerializationError,
     SerializationTimeoutError,
 )
-from aioproduce.producer import Producer
+from aioproduce.producer.input import check_topic, header_list
+from aioproduce.producer.producer import Producer
 from aioproduce.serializers.protocol import (
     Field,
     SerializationContext,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.config import ProducerConfig
     from aioproduce.metrics import MetricsSnapshot
-    from aioproduce.producer import OnDelivery
+    from aioproduce.producer.producer import OnDelivery
     from aioproduce.records import Header, Headers, RecordMetadata
 
     K = TypeVar("K", default=bytes)

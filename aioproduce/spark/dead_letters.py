@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
     from aioproduce.spark.ids import TaskIdentity
 
 KEPT_VALUE: Final = 65_536

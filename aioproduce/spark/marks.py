@@ -33,7 +33,7 @@ from aioproduce.wire.error_codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPI
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
     from aioproduce.spark.ids import TaskIdentity
 
 _log = logging.getLogger("aioproduce.spark")

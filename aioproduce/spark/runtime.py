@@ -24,7 +24,7 @@ import threading
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, final
 from weakref import WeakSet
 
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 from aioproduce.spark.errors import LoopEndedError
 
 if TYPE_CHECKING:

@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from aioproduce.arrow_columns import ReadyRows
 from aioproduce.errors import (
     ArrowColumnError,
     BrokerRejectedError,
@@ -37,6 +36,7 @@ from aioproduce.errors import (
     ProducerError,
     ProducerFatalError,
 )
+from aioproduce.producer.arrow import ReadyRows
 from aioproduce.spark.dead_letters import DeadLetters, DeadRow
 from aioproduce.spark.errors import RowError, WriteError
 from aioproduce.wire.error_codes import is_retriable
@@ -44,8 +44,8 @@ from aioproduce.wire.error_codes import is_retriable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproduce.deliveries import Deliveries
-    from aioproduce.producer import Producer
+    from aioproduce.producer.deliveries import Deliveries
+    from aioproduce.producer.producer import Producer
 
 # What a broker answers for a record that it will never take: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION,
 # RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD. A missing permission is not among them: it is of the

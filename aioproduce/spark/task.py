@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import concurrent.futures
     from collections.abc import Iterable, Iterator
 
-    from aioproduce.producer import Producer
+    from aioproduce.producer.producer import Producer
     from aioproduce.spark.columns import SinkColumns
     from aioproduce.spark.ids import TaskIdentity
     from aioproduce.spark.options import SinkOptions

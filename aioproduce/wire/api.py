@@ -1,6 +1,6 @@
 """The APIs that this client speaks, in which versions, and what one connection negotiated.
 
-Called by `core.broker_connection` (negotiation) and by everything that names an API.
+Called by `core.cluster.broker_connection` (negotiation) and by everything that names an API.
 
 1. `CLIENT_VERSIONS` is what `wire.requests` can write and `wire.responses` can read, no more and no less.
 2. A version is always the highest that both sides speak; it belongs to one connection, never to the cluster

@@ -1,6 +1,6 @@
 """A stream of bytes cut into Kafka's frames: a 4-byte big-endian length, then that many bytes.
 
-Called by `core.broker_connection` with whatever the socket gave, in whatever pieces.
+Called by `core.cluster.broker_connection` with whatever the socket gave, in whatever pieces.
 
 1. A frame that lies whole in one chunk is never copied: the answer is a view of the chunk. One that spans
    chunks is copied once. Either way the cost is linear in the bytes, whatever the pieces.

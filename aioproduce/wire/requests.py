@@ -1,6 +1,6 @@
 """Requests to frames: length, header and body, ready for the socket.
 
-Called by `core.broker_connection` (ApiVersions) and by the sender (everything else), with the version that
+Called by `core.cluster.broker_connection` (ApiVersions) and by the sender (everything else), with the version that
 the connection negotiated.
 
 1. A Produce request is written by hand around the batches' buffers: the records are never copied, and are not

@@ -1,6 +1,6 @@
 """Frames from a broker to typed messages.
 
-Called by `core.broker_connection`: `correlation_id_of()` says which request a frame answers, and with that
+Called by `core.cluster.broker_connection`: `correlation_id_of()` says which request a frame answers, and with that
 request's API and version `decode_body()` reads the rest.
 
 1. Any bytes give a message or a ProtocolError, never anything else.

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproduce._native.record_batch import RecordBatchBuffer
-from aioproduce.core.record_audit import NumberRuns, RecordAudit
+from aioproduce.core.batching.record_audit import NumberRuns, RecordAudit
 
 
 @given(st.lists(st.lists(st.integers(0, 60), unique=True), max_size=8), st.integers(0, 70))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproduce.deliveries import Deliveries
-from aioproduce.delivery_reports import DeliveryReports
 from aioproduce.errors import BrokerRejectedError, DeliveryTimeoutError
+from aioproduce.producer.deliveries import Deliveries
+from aioproduce.producer.delivery_reports import DeliveryReports
 from aioproduce.records import RecordMetadata, TopicPartition
 from tests.drivers.concurrency import spawn
 from tests.drivers.delivery_bench import Bench, on_every_loop, rejection, turns

@@ -236,7 +236,7 @@ async def test_a_producer_that_sends_nothing_publishes_nothing(cluster: FakeClus
 async def test_a_missing_audit_topic_is_one_warning_and_records_go_on(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, heartbeat_ms: int
 ) -> None:
-    monkeypatch.setattr("aioproduce.core.audit_marks._PATIENCE", 0.05)
+    monkeypatch.setattr("aioproduce.core.exchanges.audit_marks._PATIENCE", 0.05)
     caplog.set_level(logging.WARNING, "aioproduce.audit")
     auditor = Auditor(heartbeat_ms=heartbeat_ms)
     async with Producer(cluster.bootstrap_servers, interceptors=[auditor]) as producer:
@@ -271,7 +271,7 @@ async def test_marks_that_the_cluster_refuses_are_one_warning(
 async def test_an_audit_topic_that_comes_later_gets_what_is_to_tell(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aioproduce.core.audit_marks._PATIENCE", 0.0)
+    monkeypatch.setattr("aioproduce.core.exchanges.audit_marks._PATIENCE", 0.0)
     async with Producer(
         cluster.bootstrap_servers, interceptors=[Auditor(heartbeat_ms=10)], reconnect_backoff_ms=1
     ) as producer:

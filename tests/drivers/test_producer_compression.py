@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import aioproduce
-from aioproduce import Producer, producer_life
+from aioproduce import Producer
 from aioproduce.drivers.asyncio import AsyncioDriver
 from aioproduce.drivers.trio import TrioDriver
 from aioproduce.errors import (
@@ -30,6 +30,7 @@ from aioproduce.errors import (
     ProducerClosedError,
     SenderDiedError,
 )
+from aioproduce.producer import life as producer_life
 from tests.drivers.concurrency import gather, kill_sender, sleep, spawn, within
 from tests.drivers.producing import PATIENCE, assert_still_works, read_back, until, values
 

@@ -36,7 +36,7 @@ from aioproduce.errors import (
     ProducerStateError,
     WrongEventLoopError,
 )
-from aioproduce.producer_life import open_producers
+from aioproduce.producer.life import open_producers
 from aioproduce.testing import FakeCluster
 from tests.drivers.concurrency import loop_here, sleep, spawn, to_thread
 from tests.drivers.producing import (

@@ -16,7 +16,7 @@ REACH = ReachMap(
     {
         "aioproduce/blocking/pump.py": ["tests/blocking/test_room.py", "tests/drivers/test_all.py"],
         "aioproduce/cli/send.py": ["tests/cli/test_send.py"],
-        "aioproduce/producer.py": ["tests/cli/test_send.py", "tests/drivers/test_all.py"],
+        "aioproduce/producer/producer.py": ["tests/cli/test_send.py", "tests/drivers/test_all.py"],
     },
     {"tests/blocking/test_room.py": 3.0, "tests/cli/test_send.py": 5.0, "tests/drivers/test_all.py": 20.0},
 )

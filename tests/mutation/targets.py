@@ -29,11 +29,11 @@ def module_name(path: Path) -> str:
 def targets() -> dict[str, Path]:
     """By name: the modules' files."""
     paths = [
-        *sorted((PACKAGE / "core").glob("*.py")),
+        *sorted((PACKAGE / "core").rglob("*.py")),
         *sorted((PACKAGE / "drivers").glob("*.py")),
         *(
-            PACKAGE / f"{name}.py"
-            for name in ("admission", "bulk", "bulk_calls", "producer", "producer_life")
+            PACKAGE / "producer" / f"{name}.py"
+            for name in ("admission", "bulk", "bulk_calls", "life", "producer")
         ),
     ]
     return {module_name(path): path for path in paths if path.name != "__init__.py"}

@@ -43,7 +43,7 @@ ASKED_BY_IMPORT = [
     (
         "arrow",
         "pyarrow",
-        "from aioproduce.arrow_columns import arrow_pieces; arrow_pieces(None, {}, has_topic=True)",
+        "from aioproduce.producer.arrow import arrow_pieces; arrow_pieces(None, {}, has_topic=True)",
     ),
     (
         "dashboard",
@@ -68,7 +68,7 @@ TOLD = [
     (
         "telemetry",
         "opentelemetry.proto",
-        "from aioproduce.telemetry_payload import TelemetryPayload;"
+        "from aioproduce.producer.telemetry_payload import TelemetryPayload;"
         " print(TelemetryPayload(None, 0, {}).unavailable())",
     ),
 ]

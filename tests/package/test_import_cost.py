@@ -16,7 +16,7 @@ import pytest
 NOT_BEFORE_START = {
     "aioproduce.cli",
     "aioproduce.drivers.asyncio",
-    "aioproduce.installation",
+    "aioproduce._native._installation",
     "aioproduce.testing",
     "anyio",
     "asyncio",

@@ -19,8 +19,8 @@ from tests.unit.sender_harness import Record
 
 if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce.core.buffer_pool import BufferLease, BufferWaiter
-    from aioproduce.core.cluster_metadata import TopicView
+    from aioproduce.core.batching.buffer_pool import BufferLease, BufferWaiter
+    from aioproduce.core.cluster.cluster_metadata import TopicView
     from tests.unit.sender_harness import SenderHarness
 
 

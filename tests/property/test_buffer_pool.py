@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from aioproduce.core.buffer_pool import BufferLease, BufferPool, BufferWaiter
+from aioproduce.core.batching.buffer_pool import BufferLease, BufferPool, BufferWaiter
 from aioproduce.errors import ProducerClosedError
 
 NOTHING, CLAIMS, RELEASES, ABANDONS, FAILS = "nothing", "claims", "releases", "abandons", "fails"

@@ -20,15 +20,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from aioproduce.core.producer_batch import BatchState, ProducerBatch
-from aioproduce.core.transaction_manager import TransactionManager
+from aioproduce.core.batching.producer_batch import BatchState, ProducerBatch
+from aioproduce.core.batching.sequences import Sequences
 from aioproduce.errors import DeliveryError
 from aioproduce.records import TopicPartition
 from tests.unit.accumulator_harness import OVERHEAD, TOPIC, AccumulatorHarness, delivery_error, records
 
 if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce.core.buffer_pool import BufferWaiter
+    from aioproduce.core.batching.buffer_pool import BufferWaiter
 
 PARTITIONS = 3
 NODES = (0, 1)
@@ -82,13 +82,13 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
         self.mode = mode
         self.linger = linger
         self.request = request
-        # What a given-up batch does to sequences is the TransactionManager's business, and tested there.
+        # What a given-up batch does to sequences is the Sequences's business, and tested there.
         self.timeout = FOREVER if mode == "idempotent" else timeout
-        self.transactions: TransactionManager | None = None
+        self.sequences: Sequences | None = None
         if mode == "idempotent":
-            self.transactions = TransactionManager()
-            self.transactions.init_begun()
-            self.transactions.init_succeeded(1, 0)
+            self.sequences = Sequences()
+            self.sequences.init_begun()
+            self.sequences.init_succeeded(1, 0)
         self.harness = AccumulatorHarness(
             leaders,
             batch_size=BATCH,
@@ -97,7 +97,7 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
             delivery_timeout=self.timeout,
             max_request_size=request,
             retry_backoff=(BACKOFF, BACKOFF),
-            transactions=self.transactions,
+            sequences=self.sequences,
         )
         self.accumulator = self.harness.accumulator
         # The model.
@@ -336,11 +336,11 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
         batch = self.land(number)
         assert batch.real is not None
         log = self.log[batch.partition]
-        if self.transactions is not None:
+        if self.sequences is not None:
             if batch.sequence != len(log):
                 self.retry(batch)  # the broker takes no other than the next one
                 return
-            self.transactions.batch_succeeded(batch.real)
+            self.sequences.batch_succeeded(batch.real)
         offset = len(log)
         log.extend(batch.ids)
         self.harness.succeed(batch.real, offset)

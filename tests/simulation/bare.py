@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
 
     from aioproduce._native.delivery import BatchResult
+    from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.effects import Effect
     from aioproduce.core.sender import Sender
     from aioproduce.testing.simulation import Endpoint, Simulation
@@ -235,7 +236,7 @@ class BareDriver:
         self._alarm_at = inf
         self.wake()
 
-    def _carry_out(self, effect: Effect | Compress) -> None:
+    def _carry_out(self, effect: Effect | Compress[ProducerBatch]) -> None:
         if isinstance(effect, Compress):
             delay = self._simulation.network.random.expovariate(500)
             self._loop.call_at(self.now() + delay, partial(self._compress, effect))
@@ -259,7 +260,7 @@ class BareDriver:
             self._attempts[effect.connection_id].cancel()
             self._soon(self._lost, effect.connection_id, None)
 
-    def _compress(self, job: Compress) -> None:
+    def _compress(self, job: Compress[ProducerBatch]) -> None:
         self._sender.compressed(job.batch, job.codec.compress(job.records), self.now())
         job.records.release()
         self.wake()

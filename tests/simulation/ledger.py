@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from aioproduce.core.producer_batch import ProducerBatch
+from aioproduce.core.batching.producer_batch import ProducerBatch
 from aioproduce.errors import DeliveryError, ProducerError
 from aioproduce.wire.api import ApiKey
 from tests.simulation.liveness import check_liveness

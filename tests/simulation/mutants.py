@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from aioproduce.core.broker_connection import BrokerConnection
-from aioproduce.core.buffer_pool import BufferPool
-from aioproduce.core.cluster_metadata import ClusterMetadata
-from aioproduce.core.produce_completion import ProduceCompletion
-from aioproduce.core.producer_batch import NO_PRODUCER_ID, BatchState, ProducerBatch
-from aioproduce.core.record_accumulator import RecordAccumulator
+from aioproduce.core.batching.buffer_pool import BufferPool
+from aioproduce.core.batching.producer_batch import NO_PRODUCER_ID, BatchState, ProducerBatch
+from aioproduce.core.batching.record_accumulator import RecordAccumulator
+from aioproduce.core.batching.sequences import Sequences
+from aioproduce.core.batching.topic_queues import PartitionQueue
+from aioproduce.core.cluster.broker_connection import BrokerConnection
+from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
+from aioproduce.core.exchanges.produce_completion import ProduceCompletion
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.core.sender import Sender
-from aioproduce.core.topic_queues import PartitionQueue
-from aioproduce.core.transaction_manager import TransactionManager
 from tests.simulation.mutants_quiet import QUIET, Witness
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def _sequence_not_advanced() -> AbstractContextManager[None]:
     """Every batch of a partition has the sequence of the first."""
 
     def make(assign: Any) -> Any:
-        def assign_sequence(manager: TransactionManager, batch: ProducerBatch) -> None:
+        def assign_sequence(manager: Sequences, batch: ProducerBatch) -> None:
             is_new = not batch.has_sequence
             assign(manager, batch)
             if is_new:
@@ -62,7 +62,7 @@ def _sequence_not_advanced() -> AbstractContextManager[None]:
 
         return assign_sequence
 
-    return _patched(TransactionManager, "assign_sequence", make)
+    return _patched(Sequences, "assign_sequence", make)
 
 
 def _rare_sequence_skip() -> AbstractContextManager[None]:
@@ -70,7 +70,7 @@ def _rare_sequence_skip() -> AbstractContextManager[None]:
     count = 0
 
     def make(assign: Any) -> Any:
-        def assign_sequence(manager: TransactionManager, batch: ProducerBatch) -> None:
+        def assign_sequence(manager: Sequences, batch: ProducerBatch) -> None:
             nonlocal count
             is_new = not batch.has_sequence
             assign(manager, batch)
@@ -80,7 +80,7 @@ def _rare_sequence_skip() -> AbstractContextManager[None]:
 
         return assign_sequence
 
-    return _patched(TransactionManager, "assign_sequence", make)
+    return _patched(Sequences, "assign_sequence", make)
 
 
 def _new_sequence_on_retry() -> AbstractContextManager[None]:
@@ -230,8 +230,8 @@ def _acknowledged_when_sent() -> AbstractContextManager[None]:
             if batch.state is BatchState.ABANDONED:
                 batch.release_abandoned()
                 return
-            if completion._transactions is not None:
-                completion._transactions.batch_succeeded(batch)
+            if completion._sequences is not None:
+                completion._sequences.batch_succeeded(batch)
             batch.succeed(-1, -1)
             completion._after_settling(batch)
 
@@ -244,7 +244,7 @@ def _epoch_bumped_in_doubt() -> AbstractContextManager[None]:
     """A partition whose batch is given up starts a new epoch at once, though what is in flight may be written."""
 
     def make(failed: Any) -> Any:
-        def batch_failed(manager: TransactionManager, batch: ProducerBatch) -> None:
+        def batch_failed(manager: Sequences, batch: ProducerBatch) -> None:
             failed(manager, batch)
             manager._unresolved.pop(batch.topic_partition, None)
             manager._partition(batch.topic_partition).unresolved_until = None
@@ -252,12 +252,12 @@ def _epoch_bumped_in_doubt() -> AbstractContextManager[None]:
 
         return batch_failed
 
-    return _patched(TransactionManager, "batch_failed", make)
+    return _patched(Sequences, "batch_failed", make)
 
 
 def _never_a_new_epoch() -> AbstractContextManager[None]:
     """A gap that the broker reports is never closed: the partition is stuck."""
-    return _patched(TransactionManager, "_request_rewrite", lambda _: lambda *_: None)
+    return _patched(Sequences, "_request_rewrite", lambda _: lambda *_: None)
 
 
 def _two_of_a_partition() -> AbstractContextManager[None]:

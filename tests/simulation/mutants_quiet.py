@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import trio
 
-from aioproduce.admission import Admission
-from aioproduce.core.cluster_metadata import ClusterMetadata
-from aioproduce.core.produce_completion import ProduceCompletion
-from aioproduce.core.producer_batch import BatchState, ProducerBatch
-from aioproduce.core.record_accumulator import RecordAccumulator
+from aioproduce.core.batching.producer_batch import BatchState, ProducerBatch
+from aioproduce.core.batching.record_accumulator import RecordAccumulator
+from aioproduce.core.batching.sequences import Sequences
+from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
+from aioproduce.core.exchanges.produce_completion import ProduceCompletion
 from aioproduce.core.sender import Sender
-from aioproduce.core.transaction_manager import TransactionManager
+from aioproduce.producer.admission import Admission
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _late_repetition_refused() -> Iterator[None]:
         **more: Any,
     ) -> None:
         if batch.state is BatchState.ABANDONED and answer.error_code == codes.DUPLICATE_SEQUENCE_NUMBER:
-            with patch.object(TransactionManager, "batch_succeeded", lambda *_: None):
+            with patch.object(Sequences, "batch_succeeded", lambda *_: None):
                 complete(completion, batch, answer, *rest, **more)
         else:
             complete(completion, batch, answer, *rest, **more)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aioproduce import Producer, ProducerConfig
 from aioproduce._native.stats import Windows
-from aioproduce.admission import Admission
 from aioproduce.compression import codec_for
 from aioproduce.config import dotted_keys
 from aioproduce.core.sender import Sender
 from aioproduce.metrics import ProducerMetrics
+from aioproduce.producer.admission import Admission
 from tests.simulation.bare import BareDriver, BareLoop, BareTask
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from tests.simulation.scenario import Scenario, in_modes
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from aioproduce.core.cluster_metadata import ClusterMetadata
+    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.partitioners import TopicView
     from aioproduce.testing.fake_cluster.connections import ReceivedRequest
 

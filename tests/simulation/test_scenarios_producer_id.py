@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from aioproduce.core.transaction_manager import MAX_EPOCH, MAX_SEQUENCE
+from aioproduce.core.batching.sequences import MAX_EPOCH, MAX_SEQUENCE
 from aioproduce.errors import ProducerFatalError
 from aioproduce.records import TopicPartition
 from aioproduce.testing.fake_cluster.log import TopicConfig
@@ -129,8 +129,8 @@ def test_the_sequence_passes_its_end(mode: str, side: str) -> None:
     async def story() -> None:
         await scene.warm_up()
         # As if 2^31 - 8 records had been sent. A broker takes any sequence of a producer that it does not know.
-        assert scene.sender.transactions is not None
-        partition = scene.sender.transactions._partition(TopicPartition(TOPIC, 0))
+        assert scene.sender.sequences is not None
+        partition = scene.sender.sequences._partition(TopicPartition(TOPIC, 0))
         partition.next, partition.last_acked = MAX_SEQUENCE - 7, MAX_SEQUENCE - 8
         scene.cluster.state.require_partition(TOPIC, 0).log.producers.forget()
         entries = await scene.send(count=3)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproduce.core.transaction_manager import MAX_SEQUENCE
+from aioproduce.core.batching.sequences import MAX_SEQUENCE
 from aioproduce.errors import (
     BrokerRejectedError,
     DeliveryTimeoutError,

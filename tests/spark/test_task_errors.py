@@ -10,7 +10,7 @@ import pytest
 
 from aioproduce.audit.mark import Mark
 from aioproduce.errors import BrokerRejectedError, RecordTooLargeError
-from aioproduce.producer import Producer
+from aioproduce.producer.producer import Producer
 from aioproduce.spark import marks
 from aioproduce.spark.errors import RowError, StampHeaderError, TopicError, WriteError
 from aioproduce.spark.runtime import Runtime

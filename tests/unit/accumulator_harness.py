@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from aioproduce._native.key_hash import MURMUR2, NO_HASH
-from aioproduce.core.batch_compression import BatchCompression
-from aioproduce.core.buffer_pool import BufferPool
-from aioproduce.core.cluster_metadata import ClusterMetadata
-from aioproduce.core.partitioning import Partitioning
-from aioproduce.core.producer_batch import BatchState, ProducerBatch
-from aioproduce.core.record_accumulator import RecordAccumulator
+from aioproduce.core.batching.batch_compression import BatchCompression
+from aioproduce.core.batching.buffer_pool import BufferPool
+from aioproduce.core.batching.partitioning import Partitioning
+from aioproduce.core.batching.producer_batch import BatchState, ProducerBatch
+from aioproduce.core.batching.record_accumulator import RecordAccumulator
+from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import DeliveryError
 from aioproduce.partitioners import Keyless
@@ -28,8 +28,8 @@ from aioproduce.wire.messages import BrokerAddress, MetadataResponse, PartitionM
 if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.compression import Codec
-    from aioproduce.core.cluster_metadata import TopicView
-    from aioproduce.core.transaction_manager import TransactionManager
+    from aioproduce.core.batching.sequences import Sequences
+    from aioproduce.core.cluster.cluster_metadata import TopicView
     from aioproduce.records import Header
 
 TOPIC = "test"
@@ -110,7 +110,7 @@ class AccumulatorHarness:
         retry_backoff: tuple[float, float] = (0.1, 1.0),
         jitter: float = 0.5,
         codec: Codec | None = None,
-        transactions: TransactionManager | None = None,
+        sequences: Sequences | None = None,
         choices: Callable[[int], int] | None = None,
         ignore_keys: bool = False,
         keyless: Keyless = Keyless.UNIFORM_STICKY,
@@ -148,7 +148,7 @@ class AccumulatorHarness:
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             metadata=self.metadata,
-            transactions=transactions,
+            sequences=sequences,
             runtime=self.runtime,
             compression=self.compression,
             batch_size=batch_size,

@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.compression import Codec
+    from aioproduce.core.batching.producer_batch import ProducerBatch
+    from aioproduce.core.batching.record_audit import MarkSource
     from aioproduce.core.effects import Effect
-    from aioproduce.core.record_audit import MarkSource
-    from aioproduce.core.telemetry import PayloadSource
+    from aioproduce.core.exchanges.telemetry import PayloadSource
     from aioproduce.records import RecordMetadata
 
 PRODUCER_ID = 343434
@@ -186,7 +187,7 @@ class SenderHarness:
         self.closing: list[int] = []
         self.unwritten: list[int] = []
         self.holds_compression = False
-        self.compressing: list[Compress] = []
+        self.compressing: list[Compress[ProducerBatch]] = []
         self.connections: dict[int, int] = {}
         self.records: list[Record] = []
         self.metrics = ProducerMetrics(Windows())
@@ -306,7 +307,7 @@ class SenderHarness:
 
     # -- the driver ---
 
-    def _carry_out(self, effect: Effect | Compress) -> None:
+    def _carry_out(self, effect: Effect | Compress[ProducerBatch]) -> None:
         if isinstance(effect, Compress):
             self.compressing.append(effect)
             if not self.holds_compression:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from aioproduce.core.telemetry import Payload, TelemetryState
+from aioproduce.core.exchanges.telemetry import Payload, TelemetryState
 from tests.unit.sender_harness import SenderHarness
 from tests.unit.sender_wire import GET_TELEMETRY_SUBSCRIPTIONS as GET
 from tests.unit.sender_wire import PUSH_TELEMETRY as PUSH
 
 if TYPE_CHECKING:
-    from aioproduce.core.telemetry import Subscription
+    from aioproduce.core.exchanges.telemetry import Subscription
     from tests.unit.sender_wire import Request
 
 CLIENT = UUID("b69cc35a-7a54-4790-aa69-cc2bd4ee4538")

@@ -9,8 +9,8 @@ from unittest import mock
 
 import pytest
 
-from aioproduce.arrow_columns import arrow_pieces
 from aioproduce.errors import ArrowColumnError
+from aioproduce.producer.arrow import arrow_pieces
 
 pa = pytest.importorskip("pyarrow", reason="send_arrow() needs the extra aioproduce[arrow]")
 

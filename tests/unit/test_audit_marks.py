@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproduce.core.audit_marks import OwnMemory
+from aioproduce.core.batching.buffer_pool import OwnMemory
 from tests.unit.sender_harness import SenderHarness
 from tests.unit.sender_wire import METADATA, TOPIC, Topic, topic_id_of
 
 if TYPE_CHECKING:
-    from aioproduce.core.record_audit import Account, RecordAudit
+    from aioproduce.core.batching.record_audit import Account, RecordAudit
     from tests.unit.sender_wire import Request
 
 AUDIT = "audited"
@@ -244,7 +244,7 @@ def test_a_mark_has_as_many_runs_as_fit(
 ) -> None:
     # The header of a batch has 61 bytes (KIP-98). A record takes 36 at most beside key and value: attributes, a
     # timestamp of 10, and five numbers of 5 each.
-    monkeypatch.setattr("aioproduce.core.audit_marks._MOST_RUNS", 4)
+    monkeypatch.setattr("aioproduce.core.exchanges.audit_marks._MOST_RUNS", 4)
     text = len("closing 3 at 1000000")
     one_run = 61 + 36 + len(b"key") + text + 100
     source = Source(inf, per_run=100)

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from aioproduce.batch_builder import BatchBuilder, BatchPartitions
 from aioproduce.config import ProducerConfig
-from aioproduce.core.record_input import RecordInput
 from aioproduce.errors import (
     BatchClosedError,
     InvalidHeadersError,
@@ -17,6 +15,8 @@ from aioproduce.errors import (
     RecordTooLargeError,
     SerializationError,
 )
+from aioproduce.producer.batches import BatchBuilder, BatchPartitions
+from aioproduce.producer.input import RecordInput
 
 OVERHEAD = 61
 NOW_MS = 1_700_000_000_000

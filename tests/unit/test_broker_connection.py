@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproduce._native.stats import Windows
-from aioproduce.core.broker_connection import (
+from aioproduce.core.cluster.broker_connection import (
     BrokerConnection,
     ConnectionSettings,
     ConnectionState,
     LossCause,
 )
+from aioproduce.core.cluster.in_flight_request import Completed
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Buffer, Close, Connect, Effect, Send
-from aioproduce.core.in_flight_request import Completed
 from aioproduce.errors import ProtocolError, UnsupportedVersionError
 from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey, ApiVersions

@@ -36,7 +36,7 @@ from functools import partial
 
 import pytest
 
-from aioproduce.core.buffer_pool import BufferLease, BufferPool, BufferWaiter, WaiterState
+from aioproduce.core.batching.buffer_pool import BufferLease, BufferPool, BufferWaiter, WaiterState
 from aioproduce.errors import ProducerClosedError, RecordTooLargeError
 
 

@@ -45,7 +45,7 @@ from uuid import UUID
 
 import pytest
 
-from aioproduce.core.cluster_metadata import ClusterMetadata, MetadataChange, MetadataQuery
+from aioproduce.core.cluster.cluster_metadata import ClusterMetadata, MetadataChange, MetadataQuery
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.records import TopicPartition
 from aioproduce.wire.messages import BrokerAddress, MetadataResponse, PartitionMetadata, TopicMetadata

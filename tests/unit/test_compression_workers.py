@@ -11,6 +11,8 @@ from aioproduce.drivers.compression_workers import CompressionWorkers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproduce.core.batching.producer_batch import ProducerBatch
+
 
 class AtOnce(Executor):
     """Runs a job before `submit()` returns, as a thread does that is quicker than the loop."""
@@ -31,7 +33,7 @@ class Reversing:
         return bytes(data)[::-1]
 
 
-def job(name: str, records: bytes) -> Compress:
+def job(name: str, records: bytes) -> Compress[ProducerBatch]:
     """A job; workers only hand the batch on, so a name does for it."""
     return Compress(cast(Any, name), cast(Any, Reversing()), memoryview(records))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproduce.errors import InvalidTopicError, ProducerError
-from aioproduce.interceptors import Interceptors, tell_refused
+from aioproduce.producer.interceptors import Interceptors, tell_refused
 from aioproduce.records import ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproduce.config import ProducerConfig
-from aioproduce.core.candidates import BrokerLoads
-from aioproduce.core.partitioning import make_partitioning
+from aioproduce.core.batching.candidates import BrokerLoads
+from aioproduce.core.batching.partitioning import make_partitioning
 from aioproduce.partitioners import Keyless
 from tests.unit.accumulator_harness import TOPIC, AccumulatorHarness
 from tests.unit.sender_harness import SenderHarness

@@ -14,7 +14,7 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from aioproduce.compression import codec_for, decompress
-from aioproduce.core.producer_batch import (
+from aioproduce.core.batching.producer_batch import (
     NO_PRODUCER_ID,
     BatchState,
     ProducerBatch,

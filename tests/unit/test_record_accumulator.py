@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from aioproduce.compression import codec_for
-from aioproduce.core.producer_batch import BatchState
+from aioproduce.core.batching.producer_batch import BatchState
 from aioproduce.errors import RecordTooLargeError
 from aioproduce.records import TopicPartition
 from tests.unit.accumulator_harness import (

@@ -15,7 +15,7 @@ import pytest
 
 from aioproduce._native.key_hash import partition_for_key
 from aioproduce.compression import codec_for
-from aioproduce.core.transaction_manager import TransactionManager
+from aioproduce.core.batching.sequences import Sequences
 from aioproduce.errors import DeliveryError, RecordTooLargeError
 from aioproduce.records import TopicPartition
 from tests.unit.accumulator_harness import (
@@ -30,7 +30,7 @@ from tests.unit.accumulator_harness import (
 
 if TYPE_CHECKING:
     from aioproduce._native.delivery import DeliveryFuture
-    from aioproduce.core.producer_batch import ProducerBatch
+    from aioproduce.core.batching.producer_batch import ProducerBatch
 
 FOREVER = 1e9
 
@@ -264,27 +264,25 @@ def test_parts_expire_with_the_batch_that_they_were() -> None:
 # -- idempotent order ---
 
 
-def idempotent(batch_size: int = 70) -> tuple[AccumulatorHarness, TransactionManager]:
-    transactions = TransactionManager()
-    transactions.init_begun()
-    transactions.init_succeeded(343434, 0)
-    harness = AccumulatorHarness(
-        (0,), batch_size=batch_size, delivery_timeout=FOREVER, transactions=transactions
-    )
+def idempotent(batch_size: int = 70) -> tuple[AccumulatorHarness, Sequences]:
+    sequences = Sequences()
+    sequences.init_begun()
+    sequences.init_succeeded(343434, 0)
+    harness = AccumulatorHarness((0,), batch_size=batch_size, delivery_timeout=FOREVER, sequences=sequences)
     # A partition's first batch goes alone; with it acknowledged, several may be in flight.
     harness.append(0)
     harness.accumulator.begin_flush(harness.now)
     [first] = harness.drain()
     assert first.base_sequence == 0
-    transactions.batch_succeeded(first)
+    sequences.batch_succeeded(first)
     harness.succeed(first, 0)
     harness.accumulator.unblock(first.topic_partition, harness.now)
-    return harness, transactions
+    return harness, sequences
 
 
 def test_without_a_producer_id_nothing_is_drained() -> None:
-    transactions = TransactionManager()
-    harness = AccumulatorHarness((0,), linger=0.0, transactions=transactions)
+    sequences = Sequences()
+    harness = AccumulatorHarness((0,), linger=0.0, sequences=sequences)
     harness.append(0)
     assert harness.drain() == []
     assert harness.ready() == set(), "blocked, until the protocol moves"
@@ -292,8 +290,8 @@ def test_without_a_producer_id_nothing_is_drained() -> None:
     harness.append(0, value=bytes(2000))
     harness.advance(1.0)
     assert harness.ready() == set()
-    transactions.init_begun()
-    transactions.init_succeeded(1, 0)
+    sequences.init_begun()
+    sequences.init_succeeded(1, 0)
     harness.accumulator.readiness.unblock_all(harness.now)
     assert harness.ready() == {0}
     [batch] = harness.drain()
@@ -302,7 +300,7 @@ def test_without_a_producer_id_nothing_is_drained() -> None:
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)])
 def test_retried_batches_are_queued_in_the_order_of_their_sequences(order: tuple[int, ...]) -> None:
-    harness, transactions = idempotent()
+    harness, sequences = idempotent()
     for _ in range(4):
         harness.append(0)
     flying = [harness.drain()[0] for _ in range(3)]
@@ -315,7 +313,7 @@ def test_retried_batches_are_queued_in_the_order_of_their_sequences(order: tuple
         assert harness.drain() == [batch]
         if batch is not flying[-1]:
             assert harness.drain() == []
-        transactions.batch_succeeded(batch)
+        sequences.batch_succeeded(batch)
         harness.succeed(batch, batch.base_sequence)
         harness.accumulator.unblock(batch.topic_partition, harness.now)
     [last] = harness.drain()
@@ -323,7 +321,7 @@ def test_retried_batches_are_queued_in_the_order_of_their_sequences(order: tuple
 
 
 def test_parts_of_a_split_batch_take_its_sequences_and_its_place() -> None:
-    harness, transactions = idempotent(batch_size=1024)
+    harness, sequences = idempotent(batch_size=1024)
     deliveries = [harness.append(0, value=bytes([number])) for number in range(5)]
     harness.accumulator.begin_flush(harness.now)
     [whole] = harness.drain()
@@ -337,7 +335,7 @@ def test_parts_of_a_split_batch_take_its_sequences_and_its_place() -> None:
     while sequence < 6:
         [part] = harness.drain()
         assert part.base_sequence == sequence
-        transactions.batch_succeeded(part)
+        sequences.batch_succeeded(part)
         harness.succeed(part, sequence)
         harness.accumulator.unblock(part.topic_partition, harness.now)
         sequence += part.record_count

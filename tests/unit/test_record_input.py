@@ -13,20 +13,20 @@ import pytest
 from aioproduce._native.key_hash import MURMUR2
 from aioproduce._native.topic_appender import TopicAppender
 from aioproduce.config import ProducerConfig
-from aioproduce.core.record_input import (
-    RecordInput,
-    check_partition,
-    check_topic,
-    header_list,
-    serialize,
-    timestamp_ms,
-)
 from aioproduce.errors import (
     InvalidHeadersError,
     InvalidRecordError,
     InvalidTimestampError,
     InvalidTopicError,
     SerializationError,
+)
+from aioproduce.producer.input import (
+    RecordInput,
+    check_partition,
+    check_topic,
+    header_list,
+    serialize,
+    timestamp_ms,
 )
 from aioproduce.records import ProducerRecord
 

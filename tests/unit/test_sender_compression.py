@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproduce.core.batch_compression import AHEAD, HAND_OVER, STEP_SHARE, THREADS, WINDOW
+from aioproduce.core.batching.batch_compression import AHEAD, HAND_OVER, STEP_SHARE, THREADS, WINDOW
 from aioproduce.core.effects import Compress
 from aioproduce.errors import DeliveryError, DeliveryTimeoutError, ForcedCloseError
 from aioproduce.testing.fake_cluster.record_batch import read_header

@@ -409,8 +409,8 @@ def test_the_halves_of_a_batch_share_its_sequences() -> None:
     assert h.places() == [(0, 5)]
     h.acknowledge(offset=5)
     assert behind.offset == 5
-    assert h.sender.transactions is not None
-    assert h.sender.transactions.producer.epoch == 0
+    assert h.sender.sequences is not None
+    assert h.sender.sequences.producer.epoch == 0
     assert h.outstanding == 0
 
 

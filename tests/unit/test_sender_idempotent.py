@@ -213,8 +213,8 @@ def test_answers_of_two_connections_may_come_out_of_order() -> None:
     assert h.places() == [(0, 2)]
     h.acknowledge(offset=2)
     assert (first.offset, second.offset) == (1, 2)
-    assert h.sender.transactions is not None
-    assert h.sender.transactions.producer.epoch == 0
+    assert h.sender.sequences is not None
+    assert h.sender.sequences.producer.epoch == 0
 
 
 def test_a_broker_remembers_five_batches_whatever_connections_they_came_by() -> None:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from aioproduce.core.broker_connections import BrokerConnections
-from aioproduce.core.telemetry import TelemetryState
+from aioproduce.core.cluster.broker_connections import BrokerConnections
+from aioproduce.core.exchanges.telemetry import TelemetryState
 from aioproduce.wire import error_codes as codes
 from tests.unit.sender_harness import NoRandom, SenderHarness
 from tests.unit.sender_wire import GET_TELEMETRY_SUBSCRIPTIONS as GET
@@ -28,7 +28,7 @@ from tests.unit.telemetry_harness import (
 )
 
 if TYPE_CHECKING:
-    from aioproduce.core.broker_connection import BrokerConnection
+    from aioproduce.core.cluster.broker_connection import BrokerConnection
 
 # -- asking ---
 

@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 
 from aioproduce.compression import CODECS, decompress
-from aioproduce.core.telemetry import Payload, Subscription
+from aioproduce.core.exchanges.telemetry import Payload, Subscription
 from aioproduce.metrics import Metric, MetricKind, MetricsSnapshot
-from aioproduce.telemetry_payload import TelemetryPayload, metric_name
+from aioproduce.producer.telemetry_payload import TelemetryPayload, metric_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

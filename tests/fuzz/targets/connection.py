@@ -17,10 +17,15 @@ from collections import deque
 from collections.abc import Iterator
 
 from aioproduce._native.stats import Windows
-from aioproduce.core.broker_connection import BrokerConnection, ConnectionSettings, ConnectionState, LossCause
+from aioproduce.core.cluster.broker_connection import (
+    BrokerConnection,
+    ConnectionSettings,
+    ConnectionState,
+    LossCause,
+)
+from aioproduce.core.cluster.in_flight_request import Completed
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Close, Effect, Send
-from aioproduce.core.in_flight_request import Completed
 from aioproduce.errors import UnsupportedVersionError
 from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey

@@ -1,0 +1,448 @@
+"""`python -m aioproduce.verifiable`: Kafka's VerifiableProducer, with this producer under it.
+
+Run as a process of its own by whoever drives `org.apache.kafka.tools.VerifiableProducer` (Kafka's system tests do,
+and the chaos run of this project). It sends increasing integers and prints one JSON line for each thing that
+happens; options, lines and exit codes are those of Kafka 4.3.1's, found out by running it.
+
+Invariants:
+
+1. Standard output has JSON lines and nothing else, but for the one line about `--producer.config` that Kafka's tool
+   prints too. `startup_complete` comes first, `shutdown_complete` and `tool_data` last, however the run ends.
+2. Every record that was sent has exactly one line, `producer_send_success` or `producer_send_error`, between them.
+3. SIGTERM and SIGINT stop the sending; what was accepted is settled first, which `delivery.timeout.ms` bounds. More
+   signals change nothing.
+4. As in Java, retries are off unless the file of `--command-config` sets `retries`, and with them idempotence. The
+   file goes before the options.
+
+What differs from Java's: a key of the file that this producer does not know or cannot honour is an error;
+`exception` names this package's classes; a standard output that nobody reads any more ends the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import dataclasses
+import json
+import signal
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from io import FileIO
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+
+from aioproduce.config import ProducerConfig, load_properties
+from aioproduce.errors import ConfigError, DeliveryError, ProducerError
+from aioproduce.producer.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aioproduce.records import RecordMetadata
+
+# Java's Integer and Long: what they cannot hold is wrong usage.
+_INTEGER: Final = 31
+_LONG: Final = 63
+
+# A sleep shorter than this is put off to the next record, as Java's throttle does.
+_SHORTEST_SLEEP: Final = 0.002
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+
+
+def _number(bits: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        number = int(text)
+        if not -(2**bits) <= number < 2**bits:
+            raise ValueError(text)
+        return number
+
+    parse.__name__ = "Integer" if bits == _INTEGER else "Long"  # argparse puts it into its message
+    return parse
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One option of the command line; without a metavar it is a flag."""
+
+    name: str
+    dest: str
+    text: str
+    metavar: str | None = None
+    kind: Callable[[str], Any] = str
+    default: Any = None
+    is_required: bool = False
+    choices: tuple[int, ...] | None = None
+
+
+_OPTIONS: Final = (
+    _Option("--topic", "topic", "Produce messages to this topic.", "TOPIC", is_required=True),
+    _Option(
+        "--bootstrap-server",
+        "bootstrap_server",
+        "The servers to connect to, with commas between them.",
+        "HOST1:PORT1[,HOST2:PORT2[...]]",
+        is_required=True,
+    ),
+    _Option(
+        "--max-messages",
+        "max_messages",
+        "Produce this many messages; with -1, until the process is ended. (default: -1)",
+        "MAX-MESSAGES",
+        _number(_INTEGER),
+        -1,
+    ),
+    _Option(
+        "--throughput",
+        "throughput",
+        "If it is 0 or more, send about so many messages a second at most. (default: -1)",
+        "THROUGHPUT",
+        _number(_INTEGER),
+        -1,
+    ),
+    _Option(
+        "--acks",
+        "acks",
+        "Acknowledgements required of each message. (default: -1)",
+        "{0,1,-1}",
+        _number(_INTEGER),
+        -1,
+        choices=(0, 1, -1),
+    ),
+    _Option("--producer.config", "producer_config", "The old name of --command-config.", "CONFIG-FILE"),
+    _Option(
+        "--message-create-time",
+        "create_time",
+        "The creation time of the first message, in milliseconds since the epoch; each one after it adds the time "
+        "that the run has taken so far. (default: -1, the time of sending)",
+        "CREATE-TIME",
+        _number(_LONG),
+        -1,
+    ),
+    _Option(
+        "--value-prefix",
+        "value_prefix",
+        "Put this number and a dot before each value.",
+        "VALUE-PREFIX",
+        _number(_INTEGER),
+    ),
+    _Option(
+        "--repeating-keys",
+        "repeating_keys",
+        "Give the messages keys: 0, 1, ... up to this number (exclusive), and again from 0.",
+        "REPEATING-KEYS",
+        _number(_INTEGER),
+    ),
+    _Option(
+        "--command-config",
+        "command_config",
+        "A properties file with producer keys; they go before the options.",
+        "CONFIG-FILE",
+    ),
+    _Option(
+        "--aioproduce-possibly-written",
+        "tells_possibly_written",
+        "Not in Kafka's tool: add possibly_written to producer_send_error, whether the record may be in the log.",
+    ),
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Wrong usage ends with 1, as in Java."""
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: error: {message}\n")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="python -m aioproduce.verifiable",
+        description="Produces increasing integers to a topic, and prints JSON about each to standard output, so "
+        "that others see which were acknowledged and which were not. Speaks as Kafka's VerifiableProducer does.",
+        allow_abbrev=False,
+        add_help=False,
+    )
+    parser.add_argument(
+        "-h", "--help", action="store_true", help="Show this and exit (with 1, as Kafka's does)."
+    )
+    for option in _OPTIONS:
+        if option.metavar is None:
+            parser.add_argument(option.name, dest=option.dest, action="store_true", help=option.text)
+        else:
+            parser.add_argument(
+                option.name,
+                dest=option.dest,
+                metavar=option.metavar,
+                type=option.kind,
+                default=option.default,
+                required=option.is_required,
+                choices=option.choices,
+                help=option.text,
+            )
+    return parser
+
+
+@final
+class _Lines:
+    """Standard output, a line per event: collected and written in the loop's next turn.
+
+    A reader that does not read stops the whole process, as it stops Java's; a record's line is never dropped but
+    for a reader that is gone, of whom `on_broken` is told.
+    """
+
+    __slots__ = ("_is_scheduled", "_on_broken", "_pending", "_stream", "error")
+
+    def __init__(self, stream: FileIO, on_broken: Callable[[], object]) -> None:
+        self._stream = stream
+        self._on_broken = on_broken
+        self._pending: list[str] = []
+        self._is_scheduled = False
+        self.error: OSError | None = None
+
+    def add(self, line: str) -> None:
+        """One more line, with its end."""
+        self._pending.append(line)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self.write)
+
+    def write(self) -> None:
+        """Write what is collected."""
+        self._is_scheduled = False
+        lines, self._pending = self._pending, []
+        if self.error is not None or not lines:
+            return
+        try:
+            # What a command line has of other bytes than UTF-8's becomes an escape, as JSON writes them.
+            _write_all(self._stream, "".join(lines).encode(errors="backslashreplace"))
+        except OSError as error:
+            self.error = error
+            self._on_broken()
+
+
+def _write_all(stream: FileIO, content: bytes) -> None:
+    """Write to the last byte: a write to a full pipe that a signal interrupts ends in the middle."""
+    rest = memoryview(content)
+    while rest:
+        written = stream.write(rest)
+        rest = rest[written:]
+
+
+@final
+class VerifiableProducer:
+    """One run.
+
+    Args:
+        config: The producer's.
+        options: The command line's.
+        stream: Where the lines go; not buffered.
+    """
+
+    def __init__(self, config: ProducerConfig, options: argparse.Namespace, stream: FileIO) -> None:
+        self._producer = Producer(config)
+        self._options = options
+        self._topic: str = options.topic
+        self._topic_json = json.dumps(options.topic)
+        self._stopped = asyncio.Event()
+        self._lines = _Lines(stream, self._stopped.set)
+        self._signal: signal.Signals | None = None
+        self._sent = 0
+        self._acked = 0
+
+    async def run(self) -> int:
+        """Send until all is sent or a signal comes.
+
+        Returns:
+            The exit code: 0, as Java's also where records failed; 130 after SIGINT and 143 after SIGTERM; 1 if
+            standard output broke.
+        """
+        loop = asyncio.get_running_loop()
+        started_at = time.time()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._on_signal, number)
+        await self._producer.start()
+        sending = asyncio.create_task(self._send_all(), name="verifiable producer")
+        stopping = asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait([sending, stopping], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._stopped.set()
+            # A send() that waits for metadata or memory is woken by this, and its record is told as failed.
+            await self._producer.close()
+            await asyncio.wait([sending, stopping])
+        sending.result()  # a bug of ours is not to be hidden
+        self._tell_end(time.time() - started_at)
+        return self._exit_code()
+
+    def _on_signal(self, number: signal.Signals) -> None:
+        if self._signal is None:
+            self._signal = number
+        self._stopped.set()
+
+    def _exit_code(self) -> int:
+        if self._lines.error is not None:
+            print(f"error: cannot write to standard output: {self._lines.error.strerror}", file=sys.stderr)
+            return 1
+        return 0 if self._signal is None else 128 + self._signal
+
+    # -- sending ---
+
+    async def _send_all(self) -> None:
+        self._lines.add(f'{{"timestamp":{_now_ms()},"name":"startup_complete"}}\n')
+        options = self._options
+        prefix = "" if options.value_prefix is None else f"{options.value_prefix}."
+        limit: int | None = None if options.max_messages < 0 else options.max_messages
+        throughput: int = options.throughput
+        started_ms = _now_ms()
+        began_at = time.monotonic()
+        create_time: int | None = None if options.create_time == -1 else options.create_time
+        number = 0
+        key = 0
+        is_stopped = self._stopped.is_set
+        while (limit is None or number < limit) and not is_stopped():
+            await self._send(
+                f"{prefix}{number}", None if options.repeating_keys is None else f"{key}", create_time
+            )
+            key = 0 if key + 1 == options.repeating_keys else key + 1
+            if create_time is not None:
+                create_time += _now_ms() - started_ms
+            if throughput >= 0:
+                await self._throttle(number, throughput, began_at)
+            number += 1
+
+    async def _send(self, value: str, key: str | None, create_time: int | None) -> None:
+        self._sent += 1
+        try:
+            await self._producer.send(
+                self._topic,
+                value.encode(),
+                None if key is None else key.encode(),
+                timestamp=create_time,
+                on_delivery=partial(self._settled, key, value),
+            )
+        except ProducerError as error:
+            self._tell_failed(key, value, error)
+
+    async def _throttle(self, number: int, throughput: int, began_at: float) -> None:
+        """Wait until record `number` is not ahead of its time; with a throughput of 0 only the first is not."""
+        if throughput == 0 and number > 0:
+            await self._stopped.wait()
+            return
+        ahead = 0.0 if throughput == 0 else began_at + number / throughput - time.monotonic()
+        if ahead >= _SHORTEST_SLEEP:
+            with contextlib.suppress(TimeoutError):  # which is what it waits for
+                await asyncio.wait_for(self._stopped.wait(), ahead)
+
+    # -- telling ---
+
+    def _settled(
+        self, key: str | None, value: str, metadata: RecordMetadata, error: BaseException | None
+    ) -> None:
+        if error is not None:
+            self._tell_failed(key, value, error)
+            return
+        self._acked += 1
+        # By hand, for a million of these: keys and values are digits and dots, which JSON takes as they are.
+        key_json = "null" if key is None else f'"{key}"'
+        self._lines.add(
+            f'{{"timestamp":{_now_ms()},"name":"producer_send_success","key":{key_json},"value":"{value}",'
+            f'"offset":{metadata.offset},"topic":{self._topic_json},"partition":{metadata.partition}}}\n'
+        )
+
+    def _tell_failed(self, key: str | None, value: str, error: BaseException) -> None:
+        kind = type(error)
+        event: dict[str, object] = {
+            "topic": self._topic,
+            "key": key,
+            "value": value,
+            "exception": f"class {kind.__module__}.{kind.__qualname__}",
+            "message": str(error),
+        }
+        if self._options.tells_possibly_written:
+            event["possibly_written"] = isinstance(error, DeliveryError) and error.possibly_written
+        self._tell("producer_send_error", event)
+
+    def _tell_end(self, seconds: float) -> None:
+        self._tell("shutdown_complete", {})
+        self._tell(
+            "tool_data",
+            {
+                "sent": self._sent,
+                "acked": self._acked,
+                "target_throughput": self._options.throughput,
+                "avg_throughput": self._acked / max(seconds, 0.001),
+            },
+        )
+        self._lines.write()
+
+    def _tell(self, name: str, fields: dict[str, object]) -> None:
+        line = json.dumps(
+            {"timestamp": _now_ms(), "name": name, **fields}, separators=(",", ":"), ensure_ascii=False
+        )
+        self._lines.add(line + "\n")
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _config(options: argparse.Namespace) -> ProducerConfig:
+    """Java's: no retries, and the file goes before the options.
+
+    Raises:
+        ConfigError: a key or value is wrong, or the file cannot be read.
+    """
+    settings: dict[str, object] = {
+        "bootstrap.servers": options.bootstrap_server,
+        "acks": str(options.acks),
+        "retries": "0",
+    }
+    file = options.command_config or options.producer_config
+    if file is not None:
+        settings.update(load_properties(file))
+    # Keys and values are bytes already, whatever serializer the file names for Java.
+    return dataclasses.replace(
+        ProducerConfig.from_mapping(settings), key_serializer=None, value_serializer=None
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it.
+
+    Args:
+        arguments: What follows the program's name; `sys.argv` by default.
+
+    Returns:
+        The exit code.
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _parser()
+    if not words:
+        parser.print_help()
+        return 0
+    if "-h" in words or "--help" in words:
+        parser.print_help()
+        return 1
+    options = parser.parse_args(words)
+    if options.producer_config is not None and options.command_config is not None:
+        parser.error("Options --producer.config and --command-config are mutually exclusive.")
+    try:
+        config = _config(options)
+    except ConfigError as error:
+        parser.error(str(error))
+    if options.producer_config is not None:
+        print(
+            "Option --producer.config has been deprecated and will be removed in a future version. "
+            "Use --command-config instead."
+        )
+        sys.stdout.flush()
+    return asyncio.run(_run(config, options))
+
+
+async def _run(config: ProducerConfig, options: argparse.Namespace) -> int:
+    # Not sys.stdout: what its buffer still holds of a broken pipe would be complained of once more at the exit.
+    with FileIO(sys.stdout.fileno(), "wb", closefd=False) as stream:
+        return await VerifiableProducer(config, options, stream).run()

@@ -1,0 +1,436 @@
+"""One batch of records on its way to one partition, from the first append to its outcome.
+
+Called by the RecordAccumulator (appends, queueing), BatchCompression, Sequences and the
+Sender (outcome).
+
+Invariants:
+
+1. A batch is in exactly one `BatchState`; `_MOVES` is the table of what may follow what.
+2. Its memory goes back when it enters DONE and not before: no bytes of a batch that is COMPRESSING, IN_FLIGHT or
+   ABANDONED are reused or rewritten, whatever became of its futures (KAFKA-19012).
+3. Its futures are settled once: on the way to ABANDONED or DONE, whichever comes first.
+4. `possibly_written` never goes back to False: once an answer was lost, a later definite error proves nothing.
+5. Time runs from the creation of the batch, not from a retry: retries and splits do not prolong it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from itertools import accumulate
+from math import inf
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, final
+
+from aioproduce._native.delivery import BatchResult, make_delivery
+from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer, record_size_upper_bound
+
+if TYPE_CHECKING:
+    import uuid
+    from collections.abc import Sequence
+
+    from aioproduce._native._delivery_runtime import DeliveryRuntime
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.compression import Codec
+    from aioproduce.core.batching.record_audit import RecordAudit
+    from aioproduce.core.effects import Buffer
+    from aioproduce.records import Header, TopicPartition
+
+NO_SEQUENCE: Final = -1
+
+
+class Lease(Protocol):
+    """Memory that a batch holds; given back once."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+class ProducerIdAndEpoch(NamedTuple):
+    """Who writes, in the idempotent protocol (KIP-98): a producer id and its epoch."""
+
+    producer_id: int
+    epoch: int
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether a broker gave it."""
+        return self.producer_id >= 0
+
+
+NO_PRODUCER_ID: Final = ProducerIdAndEpoch(-1, -1)
+
+
+class BatchState(Enum):
+    """Where a batch is."""
+
+    # Enum's own is a call of Python code, and every move looks its state up.
+    __hash__ = object.__hash__
+
+    QUEUED = auto()
+    """In its partition's queue: open for appends, waiting to be sent, or backing off before a retry."""
+    COMPRESSING = auto()
+    """In its partition's queue, and another thread reads its bytes."""
+    IN_FLIGHT = auto()
+    """Handed to a connection; no answer yet."""
+    ABANDONED = auto()
+    """Its futures have failed, but its bytes may still be on the wire, or be read by another thread."""
+    DONE = auto()
+    """Settled, and its memory given back."""
+
+
+_MOVES: Final[dict[BatchState, frozenset[BatchState]]] = {
+    BatchState.QUEUED: frozenset({BatchState.COMPRESSING, BatchState.IN_FLIGHT, BatchState.DONE}),
+    BatchState.COMPRESSING: frozenset({BatchState.QUEUED, BatchState.ABANDONED}),
+    BatchState.IN_FLIGHT: frozenset({BatchState.QUEUED, BatchState.ABANDONED, BatchState.DONE}),
+    BatchState.ABANDONED: frozenset({BatchState.DONE}),
+    BatchState.DONE: frozenset(),
+}
+
+
+@final
+class _SharedLease:
+    """The lease of a batch that was split: it goes back when the last of the parts is done."""
+
+    __slots__ = ("_holders", "_lease")
+
+    def __init__(self, lease: Lease, holders: int) -> None:
+        self._lease = lease
+        self._holders = holders
+
+    def release(self) -> None:
+        self._holders -= 1
+        if self._holders == 0:
+            self._lease.release()
+
+
+@final
+class ProducerBatch:
+    """Records for one partition, their memory, and the result that their futures share.
+
+    Attributes:
+        topic_partition: Where it goes; `topic` and `partition` are its parts.
+        batch_id: Ascending in the order of creation; parts of a split batch have their origin's.
+        created_at: When it was opened.
+        closed_at: When it was full, or its linger is over; later only where that is not known.
+        first_sent_at: When it was handed to a connection first; infinity before.
+        first_failed_at: When that attempt failed; infinity before.
+        deadline: When its futures fail at the latest (`delivery.timeout.ms` after `created_at`).
+        attempts: How many times it was handed to a connection.
+        retry_at: Not to be sent again before this instant.
+        sent_leader_epoch: The leader epoch known when it was last sent; a newer one ends its back-off (KIP-951).
+        last_error: What went wrong with the latest attempt, in words.
+        last_code: Likewise, Kafka's code.
+        topic_id: The topic's id when it was last sent, for Produce v13 (KIP-516).
+        buffers: What goes on the wire, once sealed.
+        size: Bytes of `buffers`, once sealed; `records.size` tells what was written so far.
+        sequence_has_been_reset: Whether its sequence was rewritten since it was last sent.
+        audit: Where its records have their numbers from, and its outcome is told; `None` where they have none.
+    """
+
+    __slots__ = (
+        "_codec_id",
+        "_compressed",
+        "_lease",
+        "_origin",
+        "_sealed_as",
+        "attempts",
+        "audit",
+        "base_sequence",
+        "batch_id",
+        "buffers",
+        "closed_at",
+        "created_at",
+        "deadline",
+        "first_failed_at",
+        "first_sent_at",
+        "is_open",
+        "last_code",
+        "last_error",
+        "partition",
+        "possibly_written",
+        "producer",
+        "records",
+        "result",
+        "retry_at",
+        "sent_leader_epoch",
+        "sequence_has_been_reset",
+        "size",
+        "state",
+        "topic",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        lease: Lease,
+        buffer: bytearray,
+        runtime: DeliveryRuntime,
+        *,
+        batch_id: int,
+        created_at: float,
+        deadline: float,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic, self.partition = topic_partition
+        self.records = RecordBatchBuffer(buffer)
+        self.result = BatchResult(self.topic, self.partition, runtime)
+        self.batch_id = batch_id
+        self.created_at = created_at
+        self.deadline = deadline
+        self.closed_at = self.first_sent_at = self.first_failed_at = inf
+        self.state = BatchState.QUEUED
+        self.is_open = True
+        # Not itself: a cycle would leave every batch to the garbage collector, which pauses the loop.
+        self._origin: ProducerBatch | None = None
+        self.attempts = 0
+        self.retry_at = 0.0
+        self.sent_leader_epoch = -1
+        self.possibly_written = False
+        self.last_error: str | None = None
+        self.last_code: int | None = None
+        self.producer = NO_PRODUCER_ID
+        self.base_sequence = NO_SEQUENCE
+        self.sequence_has_been_reset = False
+        self.audit: RecordAudit | None = None
+        self.topic_id: uuid.UUID | None = None
+        self.buffers: Sequence[Buffer] = ()
+        self.size = RECORD_BATCH_OVERHEAD
+        self._lease = lease
+        self._codec_id = 0
+        self._compressed: bytes | None = None
+        self._sealed_as: tuple[ProducerIdAndEpoch, int] | None = None
+
+    @property
+    def origin(self) -> ProducerBatch:
+        """The batch that was split into this one and others; this one where none was."""
+        return self if self._origin is None else self._origin
+
+    @property
+    def record_count(self) -> int:
+        """How many records it holds."""
+        return self.records.record_count
+
+    @property
+    def has_sequence(self) -> bool:
+        """Whether the idempotent protocol gave it a sequence number."""
+        return self.base_sequence != NO_SEQUENCE
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether the bytes to send are there; a batch is compressed once in its life."""
+        return self._compressed is not None
+
+    @property
+    def is_in_queue(self) -> bool:
+        """Whether it stands in its partition's queue."""
+        return self.state is BatchState.QUEUED or self.state is BatchState.COMPRESSING
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its futures have their outcome."""
+        return self.state is BatchState.ABANDONED or self.state is BatchState.DONE
+
+    def try_append(
+        self,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+    ) -> DeliveryFuture | None:
+        """Append one record.
+
+        Returns:
+            Its future, or `None` where the batch is closed for appends or has no room.
+        """
+        if not self.is_open:
+            return None
+        if self.audit is None:
+            index = self.records.try_append(timestamp, key, value, headers)
+        else:
+            index = self.audit.numbers.append(self.records, timestamp, key, value, headers)
+        if index < 0:
+            return None
+        return make_delivery(
+            self.result,
+            index,
+            timestamp,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+        )
+
+    def close_for_appends(self) -> None:
+        """Let no further record in."""
+        self.is_open = False
+
+    def set_sequence(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
+        """Give it its place in the idempotent protocol; what is on the wire is not touched."""
+        self.sequence_has_been_reset = self.has_sequence
+        self.producer = producer
+        self.base_sequence = base_sequence
+
+    def compress(self, codec: Codec) -> None:
+        """Compress its records here and now."""
+        self.begin_compression()
+        try:
+            compressed = codec.compress(self.records.records_view())
+        except BaseException:
+            self.cancel_compression()
+            raise
+        self.end_compression(compressed, codec.id)
+
+    def begin_compression(self) -> memoryview:
+        """Close it, and hand out its records to be compressed, maybe by another thread."""
+        self._move(BatchState.COMPRESSING)
+        self.is_open = False
+        return self.records.records_view()
+
+    def end_compression(self, compressed: bytes, codec_id: int) -> None:
+        """Nobody reads the records any more, and this is what they are sent as."""
+        self._move(BatchState.QUEUED)
+        self._compressed = compressed
+        self._codec_id = codec_id
+
+    def cancel_compression(self) -> None:
+        """Nobody reads the records any more; they are as they were."""
+        self._move(BatchState.QUEUED)
+
+    def begin_attempt(self, *, is_transactional: bool = False) -> None:
+        """Seal it for the wire, as compressed as it is, and mark it in flight."""
+        self._move(BatchState.IN_FLIGHT)
+        self.is_open = False
+        sealed_as = (self.producer, self.base_sequence)
+        if self._sealed_as != sealed_as:
+            self.buffers, self.size = self.records.seal(
+                producer_id=self.producer.producer_id,
+                producer_epoch=self.producer.epoch,
+                base_sequence=self.base_sequence,
+                attributes=self._codec_id,
+                compressed=self._compressed,
+                is_transactional=is_transactional,
+            )
+            self._sealed_as = sealed_as
+        self.attempts += 1
+        self.sequence_has_been_reset = False
+
+    def requeue(self, retry_at: float) -> None:
+        """Back to the queue after a retriable error."""
+        self._move(BatchState.QUEUED)
+        self.retry_at = retry_at
+
+    def succeed(self, base_offset: int, log_append_time: int, log_start_offset: int = -1) -> None:
+        """Acknowledged: settle the futures and give the memory back."""
+        self._settle(BatchState.DONE)
+        try:
+            if self.audit is not None:
+                self.audit.batch_succeeded(self.topic, self.record_count)
+            self.result.succeed(base_offset, log_append_time, log_start_offset)
+        finally:
+            self._release()
+
+    def fail(self, error: BaseException, record_errors: dict[int, BaseException] | None = None) -> None:
+        """Settle the futures with an error; memory in use goes back with `release_abandoned()`, other now."""
+        in_use = self.state is BatchState.IN_FLIGHT or self.state is BatchState.COMPRESSING
+        self._settle(BatchState.ABANDONED if in_use else BatchState.DONE)
+        self.is_open = False
+        try:
+            self._fail(error, record_errors)
+        finally:
+            if not in_use:
+                self._release()
+
+    def answer_failed(
+        self, error: BaseException, record_errors: dict[int, BaseException] | None = None
+    ) -> None:
+        """Settle the futures with the error that the broker answered, and give the memory back."""
+        self._settle(BatchState.DONE)
+        try:
+            self._fail(error, record_errors)
+        finally:
+            self._release()
+
+    def _fail(self, error: BaseException, record_errors: dict[int, BaseException] | None) -> None:
+        if self.audit is not None:
+            self.audit.batch_failed(self.records)
+        self.result.fail(error, self.record_count, record_errors)
+
+    def release_abandoned(self) -> None:
+        """Nobody uses an abandoned batch's bytes any more: answered, connection gone, or compressed in vain."""
+        self._move(BatchState.DONE)
+        self._release()
+
+    def split(self) -> list[ProducerBatch]:
+        """Halve a batch that the broker found too large (KIP-126).
+
+        Java splits by `batch.size`, which makes no headway where the broker's limit lies below that; halves
+        always converge. The parts live in copies; their charge is the lease of the original, which goes back
+        when the last of them is done.
+
+        Returns:
+            The parts in order, without sequences.
+        """
+        records = list(self.records.iter_records())
+        if len(records) < 2:
+            raise RuntimeError(f"a batch of {len(records)} records cannot be split")
+        sizes = [record_size_upper_bound(key, value, headers) for _, key, value, headers in records]
+        cut = _cut_in_half(sizes)
+        lease = _SharedLease(self._lease, 2)
+        self._move(BatchState.DONE)
+        parts: list[ProducerBatch] = []
+        for start, stop in ((0, cut), (cut, len(records))):
+            part = ProducerBatch(
+                self.topic_partition,
+                lease,
+                bytearray(RECORD_BATCH_OVERHEAD + sum(sizes[start:stop])),
+                self.result.runtime,
+                batch_id=self.batch_id,
+                created_at=self.created_at,
+                deadline=self.deadline,
+            )
+            part._origin = self.origin
+            part.audit = self.audit
+            # The answer was definite and splitting is no retry, so the attempt does not count against `retries`.
+            part.attempts = self.attempts - 1
+            part.closed_at, part.first_sent_at = self.closed_at, self.first_sent_at
+            part.first_failed_at = self.first_failed_at
+            part.possibly_written = self.possibly_written
+            for timestamp, key, value, headers in records[start:stop]:
+                if part.records.try_append(timestamp, key, value, headers) < 0:
+                    raise RuntimeError("a record did not fit into the part that was sized for it")
+            part.close_for_appends()
+            parts.append(part)
+        self.result.split([(0, parts[0].result), (cut, parts[1].result)])
+        self._drop_bytes()
+        return parts
+
+    def _settle(self, state: BatchState) -> None:
+        # An abandoned batch goes to DONE too, but not again with an outcome: its bytes may be on the wire.
+        if self.is_settled:
+            self._refuse(state)
+        self._move(state)
+
+    def _move(self, state: BatchState) -> None:
+        if state not in _MOVES[self.state]:
+            self._refuse(state)
+        self.state = state
+
+    def _refuse(self, state: BatchState) -> NoReturn:
+        raise RuntimeError(
+            f"the batch of {self.topic_partition} cannot go from {self.state.name} to {state.name}"
+        )
+
+    def _release(self) -> None:
+        self._drop_bytes()
+        self._lease.release()
+
+    def _drop_bytes(self) -> None:
+        self.buffers = ()
+        self._compressed = None
+        self.records.release()
+
+
+def _cut_in_half(sizes: list[int]) -> int:
+    """The index at which the sizes before and after are nearest to each other; at least one on either side."""
+    total = sum(sizes)
+    differences = [abs(2 * before - total) for before in accumulate(sizes[:-1])]
+    return differences.index(min(differences)) + 1

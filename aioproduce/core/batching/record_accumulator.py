@@ -1,0 +1,504 @@
+"""Accepted records, batched per partition, from the append to the outcome.
+
+Called by the Producer (appends) and the Sender (drain, re-enqueue, expiry). Which batches can be sent, and when, is
+`readiness`'s part, which is told whatever changes here.
+
+Invariants:
+
+1. `_incomplete` holds every batch whose futures are pending, until `settled()`.
+2. A batch is appended to only while it is the last of its partition's queue and no flush, drain or expiry
+   closed it.
+3. In a queue, batches that have a sequence come first, in the order of their sequences.
+4. A batch owns one lease of the pool, given back when the batch is done, whatever path it took.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, record_size_upper_bound
+from aioproduce._native.record_numbers import STAMP_ROOM
+from aioproduce._native.topic_appender import NO_PARTITION
+from aioproduce.core.batching.incomplete_batches import IncompleteBatches
+from aioproduce.core.batching.producer_batch import BatchState, ProducerBatch
+from aioproduce.core.batching.readiness import NOW, Readiness
+from aioproduce.core.batching.topic_queues import PartitionQueue, TopicQueues
+from aioproduce.errors import RecordTooLargeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aioproduce._native._delivery_runtime import DeliveryRuntime
+    from aioproduce._native.delivery import BatchResult, DeliveryFuture
+    from aioproduce._native.record_batch import RecordBatchBuffer
+    from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.core.batching.batch_compression import BatchCompression
+    from aioproduce.core.batching.buffer_pool import BufferLease, BufferPool, OwnMemory
+    from aioproduce.core.batching.partitioning import Partitioning
+    from aioproduce.core.batching.record_audit import RecordAudit
+    from aioproduce.core.batching.sequences import Sequences
+    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata, TopicView
+    from aioproduce.core.retry import ExponentialBackoff
+    from aioproduce.records import Header, TopicPartition
+
+
+@final
+class RecordAccumulator:
+    """Batches records and tells which batches can be sent.
+
+    Args:
+        pool: Where the memory comes from.
+        metadata: Who leads which partition.
+        sequences: The idempotent protocol's state, or `None` without it.
+        runtime: What deliveries need of the driver.
+        compression: Where and when batches are compressed, or `None`.
+        batch_size: Bytes of a batch (`batch.size`), before compression.
+        linger: Seconds that a batch waits for more records.
+        delivery_timeout: Seconds from the opening of a batch to the failure of its futures.
+        max_request_size: Bytes of one request at most, except for a single larger batch.
+        backoff: The delay before a retry.
+        partitioning: Where records without a partition go.
+        audit: Where records have their numbers from; `None` where they have none.
+        audit_topic: The topic whose records have none even so.
+    """
+
+    __slots__ = (
+        "_audit",
+        "_audit_topic",
+        "_backoff",
+        "_batch_size",
+        "_compression",
+        "_delivery_timeout",
+        "_incomplete",
+        "_linger",
+        "_max_request_size",
+        "_measure_each",
+        "_metadata",
+        "_next_batch_id",
+        "_overhead",
+        "_partitioning",
+        "_runtime",
+        "_sequences",
+        "_topics",
+        "appenders",
+        "readiness",
+    )
+
+    def __init__(
+        self,
+        *,
+        pool: BufferPool,
+        metadata: ClusterMetadata,
+        sequences: Sequences | None,
+        runtime: DeliveryRuntime,
+        compression: BatchCompression | None,
+        batch_size: int,
+        linger: float,
+        delivery_timeout: float,
+        max_request_size: int,
+        backoff: ExponentialBackoff,
+        partitioning: Partitioning,
+        audit: RecordAudit | None = None,
+        audit_topic: str | None = None,
+    ) -> None:
+        self._audit = audit
+        self._audit_topic = audit_topic
+        self._overhead = RECORD_BATCH_OVERHEAD + (0 if audit is None else STAMP_ROOM)
+        self._metadata = metadata
+        self._sequences = sequences
+        self._runtime = runtime
+        self._compression = compression
+        self._batch_size = batch_size
+        self._delivery_timeout = delivery_timeout
+        self._max_request_size = max_request_size
+        self._backoff = backoff
+        self._partitioning = partitioning
+        # A batch may hold records that a request may not: only then each record must be measured.
+        self._measure_each = max_request_size < batch_size
+        self._topics: dict[str, TopicQueues] = {}
+        self.appenders: dict[str, TopicAppender] = {}
+        """By topic: the way of records that need no decision. Only topics that can be used are here."""
+        self._linger = linger
+        self.readiness = Readiness(pool=pool, compression=compression, linger=linger)
+        """Which partitions can be sent, and when."""
+        self._incomplete = IncompleteBatches()
+        self._next_batch_id = 0
+
+    # -- appends ---
+
+    def size_of(self, key: bytes | None, value: bytes | None, headers: Sequence[Header] | None) -> int:
+        """Bytes to lease for a batch that begins with this record.
+
+        Raises:
+            RecordTooLargeError: the record exceeds `max.request.size`.
+        """
+        record = self._overhead + record_size_upper_bound(key, value, headers)
+        if record > self._max_request_size:
+            raise RecordTooLargeError(
+                f"the record takes up to {record} bytes, more than max.request.size={self._max_request_size}: "
+                "raise max.request.size (and the topic's max.message.bytes), or send less at once",
+                size=record,
+                limit=self._max_request_size,
+                limited_by="max.request.size",
+            )
+        return max(self._batch_size, record)
+
+    def append(
+        self,
+        topic: TopicView,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        now: float,
+    ) -> DeliveryFuture | None:
+        """Append to a batch that is open already, which takes no memory.
+
+        Args:
+            topic: The topic, as metadata knows it.
+            partition: The partition, or `None` for the key or the partitioner to choose.
+            timestamp: Milliseconds since the epoch.
+            key: The serialized key.
+            value: The serialized value.
+            headers: The headers.
+            now: The current instant, at which batches that have no room for it are full.
+
+        Returns:
+            The record's future, or `None` if a new batch must be opened.
+        """
+        if self._measure_each:
+            self.size_of(key, value, headers)
+        queues = self._topics.get(topic.name)
+        if queues is None:
+            return None
+        queues.appender.set_partition_count(topic.partition_count)
+        target = queues.partition_of(topic, partition, key)
+        if target is not None:
+            delivery = queues.appender.append(target, timestamp, key, value, headers)
+            if delivery is None:
+                self._close_open_batch(queues.partitions.get(target), now)
+            return delivery
+        keyless = queues.keyless
+        if queues.appender.keyless_partition() == NO_PARTITION:
+            keyless.choose(topic, can_switch=False)
+        while True:
+            delivery = queues.appender.append(NO_PARTITION, timestamp, key, value, headers)
+            if delivery is not None:
+                return delivery
+            chosen = keyless.partition
+            self._close_open_batch(queues.partitions.get(chosen), now)
+            # All batches of this partition are full: the moment at which a due switch may happen (KIP-794).
+            if keyless.choose(topic, can_switch=True) == chosen:
+                return None
+
+    def append_new_batch(
+        self,
+        lease: BufferLease,
+        topic: TopicView,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        now: float,
+    ) -> DeliveryFuture:
+        """Append to a new batch, right after `append()` gave `None`.
+
+        The lease passes to this method: it becomes the new batch's, or is released on an error.
+        """
+        try:
+            queues = self._topics.get(topic.name) or self._add_topic(topic)
+            target = queues.partition_of(topic, partition, key)
+            is_keyless = target is None
+            if target is None:
+                target = queues.keyless.partition
+                if target == NO_PARTITION:
+                    target = queues.keyless.choose(topic, can_switch=True)
+            queue = queues.queue(target, self._metadata)
+            batch = self._new_batch(queue, lease, now)
+            batch.audit = queues.audit
+            delivery = batch.try_append(timestamp, key, value, headers)
+        except BaseException:
+            if not lease.is_released:
+                lease.release()
+            raise
+        if delivery is None:
+            lease.release()
+            raise RuntimeError("a record did not fit into the buffer that was sized for it")
+        size = batch.records.size
+        self._enqueue(batch, queue, is_full=size >= self._batch_size, now=now)
+        if is_keyless:
+            queues.appender.add_keyless(size)
+            if queue.open is None:
+                queues.keyless.choose(topic, can_switch=True)
+        return delivery
+
+    def append_with(
+        self,
+        lease: BufferLease,
+        topic: TopicView,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        now: float,
+    ) -> DeliveryFuture:
+        """Append after a wait for memory: to a batch that was opened meanwhile, or else to a new one."""
+        try:
+            delivery = self.append(topic, partition, timestamp, key, value, headers, now)
+        except BaseException:
+            lease.release()
+            raise
+        if delivery is None:
+            return self.append_new_batch(lease, topic, partition, timestamp, key, value, headers, now)
+        lease.release()
+        return delivery
+
+    def _new_batch(self, queue: PartitionQueue, lease: BufferLease | OwnMemory, now: float) -> ProducerBatch:
+        return ProducerBatch(
+            queue.topic_partition,
+            lease,
+            lease.buffer,
+            self._runtime,
+            batch_id=self._next_batch_id,
+            created_at=now,
+            deadline=now + self._delivery_timeout,
+        )
+
+    def _enqueue(self, batch: ProducerBatch, queue: PartitionQueue, *, is_full: bool, now: float) -> None:
+        self._next_batch_id += 1
+        batch.closed_at = now if is_full else now + self._linger
+        if queue.batches and queue.batches[-1].closed_at > now:
+            queue.batches[-1].closed_at = now  # full, or this one would not have been opened
+        self._incomplete.add(batch)
+        queue.add(batch, is_full=is_full)
+        self.readiness.tail_changed(queue, now)
+
+    def append_batch(
+        self,
+        lease: BufferLease | OwnMemory,
+        topic: TopicView,
+        partition: int,
+        records: RecordBatchBuffer,
+        now: float,
+    ) -> BatchResult:
+        """Queue a batch that was made elsewhere, behind what was appended before; nothing is added to it.
+
+        The records are copied into the lease, which passes to this method: it becomes the batch's, or is released.
+        """
+        try:
+            queues = self._topics.get(topic.name) or self._add_topic(topic)
+            queue = queues.queue(partition, self._metadata)
+            batch = self._new_batch(queue, lease, now)
+            batch.records = records.copy_into(lease.buffer)
+        except BaseException:
+            lease.release()
+            raise
+        self._close_open_batch(queue, now)
+        self._enqueue(batch, queue, is_full=True, now=now)
+        return batch.result
+
+    def _add_topic(self, topic: TopicView) -> TopicQueues:
+        audit = None if topic.name == self._audit_topic else self._audit
+        queues = self._topics[topic.name] = TopicQueues(topic.name, self._partitioning, audit)
+        self.topic_changed(topic.name)
+        return queues
+
+    def topic_changed(self, name: str) -> None:
+        """Metadata told of this topic: how many partitions it has, or that it cannot be used at present."""
+        queues = self._topics.get(name)
+        if queues is None:
+            return
+        topic = self._metadata.topic(name)
+        if topic is None:
+            self.appenders.pop(name, None)
+            return
+        queues.appender.set_partition_count(topic.partition_count)
+        queues.keyless.partitions_changed()
+        if not self._measure_each:
+            self.appenders[name] = queues.appender
+
+    def _close_open_batch(self, queue: PartitionQueue | None, now: float) -> None:
+        if queue is not None and queue.open is not None:
+            queue.open.closed_at = min(queue.open.closed_at, now)
+            queue.close_open()
+            self.readiness.tail_changed(queue, NOW)
+
+    # -- what happens to a partition ---
+
+    def leader_changed(self, topic_partition: TopicPartition, now: float) -> None:
+        """Metadata knows another leader, or a newer epoch, of this partition."""
+        topic, partition = topic_partition
+        if topic in self._topics:
+            self._topics[topic].keyless.partitions_changed()
+        queue = self._find(topic_partition)
+        if queue is None:
+            return
+        queue.leader_id = self._metadata.leader_of(topic, partition)
+        queue.leader_epoch = self._metadata.leader_epoch_of(topic, partition)
+        self.readiness.reconsider(queue, now)
+
+    def mute(self, topic_partition: TopicPartition) -> None:
+        """Send nothing of this partition until `unmute()`: one request at a time keeps the order."""
+        queue = self._find(topic_partition)
+        if queue is not None:
+            queue.is_muted = True
+            self.readiness.reconsider(queue, NOW)
+
+    def unmute(self, topic_partition: TopicPartition, now: float) -> None:
+        """End `mute()`."""
+        queue = self._find(topic_partition)
+        if queue is not None:
+            queue.is_muted = False
+            self.readiness.reconsider(queue, now)
+
+    def unblock(self, topic_partition: TopicPartition, now: float) -> None:
+        """The idempotent protocol's state of this partition changed."""
+        queue = self._find(topic_partition)
+        if queue is not None:
+            self.readiness.unblock(queue, now)
+
+    def _find(self, topic_partition: TopicPartition) -> PartitionQueue | None:
+        queues = self._topics.get(topic_partition.topic)
+        return None if queues is None else queues.partitions.get(topic_partition.partition)
+
+    # -- drain ---
+
+    def drain(self, node: int, now: float) -> list[ProducerBatch]:
+        """Take what one request to a node can carry: at most one batch of a partition, the ready ones in turn.
+
+        A partition that was served goes to the end of the line, so that none starves. When its turn comes again,
+        everybody had theirs: Kafka takes one batch of a partition from a request, and forgets the others.
+        """
+        drained: list[ProducerBatch] = []
+        served: set[PartitionQueue] = set()
+        size = 0
+        for _ in range(self.readiness.ready.count(node)):
+            queue = self.readiness.first(node, now)
+            if queue is None or queue in served:
+                break
+            batch = queue.batches[0]
+            if drained and size + batch.records.size > self._max_request_size:
+                break
+            served.add(queue)
+            self.readiness.ready.remove(queue)
+            if self._sequences is not None and not self._sequences.may_send(batch):
+                self.readiness.block(queue)
+                continue
+            if self._compression is not None and not self._compression.prepare(queue, now):
+                continue
+            self._begin_attempt(queue, batch, now)
+            drained.append(batch)
+            size += batch.size
+            if queue.batches:
+                self.readiness.reconsider(queue, now)
+        return drained
+
+    def _begin_attempt(self, queue: PartitionQueue, batch: ProducerBatch, now: float) -> None:
+        queue.take(batch)
+        # Not when the batch is opened: the records that it took since are a use of the topic, too.
+        self._metadata.touch(batch.topic, now)
+        # Not by `attempts`: a part of a split batch begins with none, and was sent with the whole.
+        batch.first_sent_at = min(batch.first_sent_at, now)
+        if self._sequences is not None:
+            self._sequences.assign_sequence(batch)
+        batch.sent_leader_epoch = queue.leader_epoch
+        topic = self._metadata.topic(batch.topic)
+        batch.topic_id = None if topic is None else topic.topic_id
+        batch.begin_attempt()
+
+    def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
+        """Another thread has compressed a batch that a `Compress` effect named."""
+        assert self._compression is not None
+        if batch.state is BatchState.COMPRESSING:
+            batch.end_compression(records, self._compression.codec.id)
+        else:
+            batch.release_abandoned()
+        self._compression_ended(batch, now)
+
+    def compression_failed(self, batch: ProducerBatch, now: float) -> None:
+        """Another thread could not compress a batch, which was given up, and is done with it."""
+        batch.release_abandoned()
+        self._compression_ended(batch, now)
+
+    def _compression_ended(self, batch: ProducerBatch, now: float) -> None:
+        assert self._compression is not None
+        self._compression.finished(batch)
+        queue = self._find(batch.topic_partition)
+        assert queue is not None
+        self.readiness.reconsider(queue, now)
+
+    def reenqueue(self, batch: ProducerBatch, now: float) -> None:
+        """Queue a batch again after a retriable error, backing off."""
+        batch.requeue(now + self._backoff.backoff(batch.attempts - 1))
+        self.readiness.reconsider(self._put_back([batch]), now)
+
+    def split_and_reenqueue(self, batch: ProducerBatch, now: float) -> None:
+        """Queue the halves of a batch that the broker found too large, to be sent at once."""
+        parts = batch.split()
+        self._incomplete.replace(batch, parts)
+        if self._sequences is not None:
+            self._sequences.replace_by_parts(batch, parts)
+        self.readiness.reconsider(self._put_back(parts), now)
+
+    def _put_back(self, batches: Sequence[ProducerBatch]) -> PartitionQueue:
+        queue = self._find(batches[0].topic_partition)
+        assert queue is not None
+        is_before = None if self._sequences is None else self._sequences.is_before
+        for batch in reversed(batches):
+            queue.put_back(batch, is_before)
+        return queue
+
+    # -- time ---
+
+    def next_timer(self) -> float | None:
+        """When `readiness.handle_timer()` or `expired()` has something to do next."""
+        at = self.readiness.next_timer()
+        oldest = self._incomplete.oldest
+        return at if oldest is None or (at is not None and at < oldest.deadline) else oldest.deadline
+
+    def expired(self, now: float) -> list[ProducerBatch]:
+        """Batches whose delivery time-out has passed, queued or in flight; the Sender fails them."""
+        return self._incomplete.expired(now)
+
+    # -- the end of a batch ---
+
+    def remove_queued(self, batch: ProducerBatch, now: float) -> None:
+        """Take a batch that failed before it could be sent (again) out of its queue."""
+        queue = self._find(batch.topic_partition)
+        if queue is None or not batch.is_in_queue:
+            return
+        queue.take(batch)
+        self._metadata.touch(batch.topic, now)
+        self.readiness.reconsider(queue, now)
+
+    def settled(self, batch: ProducerBatch) -> None:
+        """The futures of this batch have their outcome."""
+        self._incomplete.remove(batch)
+
+    @property
+    def incomplete(self) -> list[ProducerBatch]:
+        """Every batch whose futures are pending, the oldest first."""
+        return self._incomplete.all()
+
+    @property
+    def has_incomplete(self) -> bool:
+        """Whether any accepted record has no outcome yet."""
+        return bool(self._incomplete)
+
+    @property
+    def oldest_incomplete_id(self) -> int:
+        """The id of the oldest batch with pending futures; beyond all ids when there is none."""
+        oldest = self._incomplete.oldest
+        return self._next_batch_id if oldest is None else oldest.batch_id
+
+    def begin_flush(self, now: float) -> int:
+        """Let every batch that exists now be sent without lingering.
+
+        Returns:
+            The id below which `oldest_incomplete_id` must not be any more for the flush to be complete.
+        """
+        self.readiness.flush_before(self._next_batch_id, now)
+        return self._next_batch_id

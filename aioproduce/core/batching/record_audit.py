@@ -1,0 +1,197 @@
+"""What an audited producer knows of its records: which numbers it gave, how many were acknowledged, which failed.
+
+Owned by the Sender; told by each ProducerBatch of its outcome, asked by `AuditMarks`. No clock, no I/O.
+
+Invariants:
+
+1. A number that was given is acknowledged, failed, or in a batch that is not settled: never two of these.
+2. A success costs one addition a batch. Which numbers failed is read from the batch's own bytes, when it fails.
+3. What is kept of failures is bounded by `_MOST_RUNS`; what is beyond is counted. Kept are those of the lowest
+   numbers, so that all below the first that is not kept is exact.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Final, Protocol, final
+
+from aioproduce._native.record_numbers import RecordNumbers, number_runs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from aioproduce._native.record_batch import RecordBatchBuffer
+    from aioproduce.core.batching.producer_batch import ProducerBatch
+
+# 16 bytes each, and two integers: some 10 MB at most.
+_MOST_RUNS: Final = 100_000
+
+
+class MarkSource(Protocol):
+    """Makes the marks of one producer, from its start to its end.
+
+    Attributes:
+        topic: Where they go; its own records are not numbered.
+        producer_id: 16 bytes, those of the numbered records.
+        heartbeat: Seconds from one mark to the next.
+    """
+
+    topic: str
+    producer_id: bytes
+    heartbeat: float
+
+    def begin(self, audit: RecordAudit) -> None:
+        """The producer starts, and this is what it will know."""
+
+    def make(self, account: Account, at: int, *, is_closing: bool) -> tuple[bytes, bytes]:
+        """Key and value of the record that is a mark; `at` in milliseconds since the epoch."""
+
+
+class RecordAuditor(Protocol):
+    """What is given as one of `interceptors`, and is served by the producer itself."""
+
+    def begin_audit(self, client_id: str) -> MarkSource:
+        """A producer starts."""
+
+
+@final
+class Account:
+    """What is known at some instant.
+
+    Attributes:
+        next: All numbers below it were acknowledged or are in `failed`, or counted in `failed_more`.
+        acknowledged: How many records were acknowledged.
+        topics: The same by topic.
+        failed: First and last of each run of numbers below `next` whose records were told as failed.
+        failed_more: How many numbers failed beside those.
+    """
+
+    __slots__ = ("acknowledged", "failed", "failed_more", "next", "topics")
+
+    def __init__(
+        self,
+        next_number: int,
+        acknowledged: int,
+        topics: dict[str, int],
+        failed: tuple[tuple[int, int], ...],
+        failed_more: int,
+    ) -> None:
+        self.next = next_number
+        self.acknowledged = acknowledged
+        self.topics = topics
+        self.failed = failed
+        self.failed_more = failed_more
+
+
+@final
+class NumberRuns:
+    """A set of numbers, kept as runs that neither meet nor overlap.
+
+    Example:
+        >>> runs = NumberRuns()
+        >>> for first, last in ((5, 6), (1, 2), (3, 4), (9, 9)):
+        ...     runs.add(first, last)
+        >>> runs.below(100)
+        [(1, 6), (9, 9)]
+    """
+
+    __slots__ = ("_firsts", "_lasts", "_most", "dropped")
+
+    def __init__(self, most: int = _MOST_RUNS) -> None:
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self._most = most
+        self.dropped = 0
+        """How many numbers were given up, the highest ones, as there were too many runs."""
+
+    def add(self, first: int, last: int) -> None:
+        """Numbers that are not among them yet."""
+        at = bisect_right(self._firsts, first)
+        joins_left = at > 0 and self._lasts[at - 1] == first - 1
+        joins_right = at < len(self._firsts) and self._firsts[at] == last + 1
+        if joins_left and joins_right:
+            self._lasts[at - 1] = self._lasts.pop(at)
+            del self._firsts[at]
+        elif joins_left:
+            self._lasts[at - 1] = last
+        elif joins_right:
+            self._firsts[at] = first
+        else:
+            self._firsts.insert(at, first)
+            self._lasts.insert(at, last)
+            if len(self._firsts) > self._most:
+                self.dropped += self._lasts.pop() - self._firsts.pop() + 1
+
+    def below(self, bound: int) -> list[tuple[int, int]]:
+        """The runs of those below a bound, ascending."""
+        end = bisect_left(self._firsts, bound)
+        return [
+            (first, min(last, bound - 1))
+            for first, last in zip(self._firsts[:end], self._lasts[:end], strict=True)
+        ]
+
+
+@final
+class RecordAudit:
+    """The numbers of one producer's records, and what became of them.
+
+    Args:
+        producer_id: 16 bytes.
+
+    Attributes:
+        numbers: Gives them.
+        acknowledged: How many records were.
+        failed: How many failed.
+    """
+
+    __slots__ = ("_failed", "_incomplete", "_topics", "acknowledged", "failed", "numbers")
+
+    def __init__(self, producer_id: bytes) -> None:
+        self.numbers = RecordNumbers(producer_id)
+        self.acknowledged = 0
+        self.failed = 0
+        self._topics: dict[str, int] = {}
+        self._failed = NumberRuns()
+        self._incomplete: Callable[[], Iterable[ProducerBatch]] = tuple
+
+    def watch(self, incomplete: Callable[[], Iterable[ProducerBatch]]) -> None:
+        """Here are the batches that are not settled."""
+        self._incomplete = incomplete
+
+    # -- told by batches ---
+
+    def batch_succeeded(self, topic: str, count: int) -> None:
+        """So many records of a topic were acknowledged."""
+        self.acknowledged += count
+        self._topics[topic] = self._topics.get(topic, 0) + count
+
+    def batch_failed(self, records: RecordBatchBuffer) -> None:
+        """These were not, and may be missing in the log."""
+        self.failed += records.record_count
+        for first, last in number_runs(records):
+            self._failed.add(first, last)
+
+    # -- asked ---
+
+    @property
+    def given(self) -> int:
+        """How many numbers were given: the next record's."""
+        return self.numbers.next
+
+    @property
+    def settled_below(self) -> int:
+        """The lowest number that is not settled; the next one where all are."""
+        lowest = self.numbers.next
+        for batch in self._incomplete():
+            if batch.audit is not None and not batch.is_settled:
+                for first, _ in number_runs(batch.records, 1):
+                    lowest = min(lowest, first)
+        return lowest
+
+    def account(self, most_runs: int) -> Account:
+        """What is known now, with so many runs of failed numbers at most."""
+        bound = self.settled_below
+        runs = self._failed.below(bound)
+        kept = tuple(runs[:most_runs])
+        more = sum(last - first + 1 for first, last in runs[most_runs:]) + self._failed.dropped
+        return Account(bound, self.acknowledged, dict(self._topics), kept, more)

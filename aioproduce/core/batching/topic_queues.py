@@ -1,0 +1,152 @@
+"""The queues of one topic: its partitions' batches, and where the next record goes.
+
+Called by the RecordAccumulator, which owns one `TopicQueues` per topic. What is decided here is left with the
+topic's `TopicAppender`, so that records that need no decision never come by.
+
+Invariants:
+
+1. `PartitionQueue.open` and the appender agree: a batch is open in both or in neither.
+2. In a queue, batches that have a sequence come first, in the order of their sequences; without idempotence all are
+   in the order in which they were made.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce._native.key_hash import UNDECIDED, partition_of
+from aioproduce.records import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.core.batching.partitioning import Partitioning
+    from aioproduce.core.batching.producer_batch import ProducerBatch
+    from aioproduce.core.batching.record_audit import RecordAudit
+    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata, TopicView
+
+NO_LEADER: Final = -1
+
+
+@final
+class PartitionQueue:
+    """The batches of one partition, the oldest first.
+
+    Attributes:
+        open: The last batch, while it takes appends.
+        ready_node: The node in whose ready queue this stands (`NO_LEADER`: among the leaderless), or `None`.
+        is_muted: Whether a request of this partition is in flight and order forbids another.
+        is_blocked: Whether the idempotent protocol forbids to send now; an event of that protocol ends it.
+    """
+
+    __slots__ = (
+        "appender",
+        "batches",
+        "is_blocked",
+        "is_muted",
+        "leader_epoch",
+        "leader_id",
+        "open",
+        "ready_node",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, appender: TopicAppender, leader_id: int, leader_epoch: int
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.appender = appender
+        self.batches: deque[ProducerBatch] = deque()
+        self.open: ProducerBatch | None = None
+        self.leader_id = leader_id
+        self.leader_epoch = leader_epoch
+        self.ready_node: int | None = None
+        self.is_muted = False
+        self.is_blocked = False
+
+    def add(self, batch: ProducerBatch, *, is_full: bool) -> None:
+        """Append a new batch; it takes records unless it is full already."""
+        self.batches.append(batch)
+        if is_full:
+            batch.close_for_appends()
+        else:
+            self.open = batch
+            self.appender.open(self.topic_partition.partition, batch.records, batch.result)
+
+    def close_open(self) -> bool:
+        """Let no more records into the open batch; says whether there was one."""
+        if self.open is None:
+            return False
+        self.open.close_for_appends()
+        self.open = None
+        self.appender.close(self.topic_partition.partition)
+        return True
+
+    def put_back(
+        self, batch: ProducerBatch, is_before: Callable[[ProducerBatch, ProducerBatch], bool] | None
+    ) -> None:
+        """Put a batch where it belongs: behind those whose sequences, or which themselves, came before.
+
+        Without sequences no order is promised; but requests whose connection was lost need not be turned round.
+        """
+        place = 0
+        for other in self.batches:
+            if is_before is None:
+                if other.batch_id >= batch.batch_id:
+                    break
+            elif not other.has_sequence or not is_before(other, batch):
+                break
+            place += 1
+        self.batches.insert(place, batch)
+
+    def take(self, batch: ProducerBatch) -> None:
+        """Take a batch out, to be sent or because it failed."""
+        if self.open is batch:
+            self.close_open()
+        if self.batches[0] is batch:
+            self.batches.popleft()
+        else:
+            self.batches.remove(batch)
+
+
+@final
+class TopicQueues:
+    """One topic's queues, by partition, and where its next records go.
+
+    Attributes:
+        keyless: Where those go of which the key says nothing.
+        audit: Where the topic's records have their numbers from; `None` where they have none.
+    """
+
+    __slots__ = ("_key_rule", "_name", "appender", "audit", "keyless", "partitions")
+
+    def __init__(self, name: str, partitioning: Partitioning, audit: RecordAudit | None = None) -> None:
+        self._name = name
+        self._key_rule = partitioning.key_rule
+        self.appender = partitioning.make_appender()
+        self.audit = audit
+        if audit is not None:
+            self.appender.set_numbers(audit.numbers)
+        self.partitions: dict[int, PartitionQueue] = {}
+        self.keyless = partitioning.make_choice(self.appender, self.partitions)
+
+    def partition_of(self, view: TopicView, partition: int | None, key: bytes | None) -> int | None:
+        """The partition that the caller or the key decides; `None` where the choice is ours."""
+        if partition is not None:
+            return partition
+        decided = partition_of(self._key_rule, key, view.partition_count)
+        return None if decided == UNDECIDED else decided
+
+    def queue(self, partition: int, metadata: ClusterMetadata) -> PartitionQueue:
+        """The partition's queue, made if need be."""
+        queue = self.partitions.get(partition)
+        if queue is None:
+            queue = self.partitions[partition] = PartitionQueue(
+                TopicPartition(self._name, partition),
+                self.appender,
+                metadata.leader_of(self._name, partition),
+                metadata.leader_epoch_of(self._name, partition),
+            )
+        return queue

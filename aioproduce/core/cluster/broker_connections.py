@@ -1,0 +1,495 @@
+"""All connections of a producer: which node has one, when a new one may be tried, which one is least loaded.
+
+The sender owns the one `BrokerConnections`. It asks for connections (`ensure`, `least_loaded`), passes the
+driver's facts in, and drains `effects`.
+
+Invariants:
+
+1. A node has at most one open connection; any number of its older ones may be closing. Every connection
+   stays known until its `connection_lost`, and not a moment longer.
+2. A request's memory may only be given back after its response, or after `connection_lost` of its
+   connection (`writable` where no response is expected).
+3. After a connection ended, by whatever cause, the node is tried again only when its reconnect back-off has
+   passed: exponential with each end before a successful negotiation, with jitter, back to the first step
+   by a negotiation. Only an address change skips it: that is another peer.
+4. Facts about unknown or closed connections are ignored. No effect of a connection is left in `effects`
+   after its `connection_lost`.
+5. `next_timer()` costs the same however many connections there are; after `handle_timer(now)` it is later
+   than `now`. It may be early (deadlines are refreshed when they come up), never late.
+6. Whoever was refused because of a back-off, or waits for a throttled connection, is named by
+   `handle_timer` when that time has passed: nobody has to poll.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import final
+
+from aioproduce.core.cluster.broker_connection import BrokerConnection, ConnectionSettings, LossCause
+from aioproduce.core.cluster.in_flight_request import Completed, InFlightRequest
+from aioproduce.core.deadlines import Deadlines
+from aioproduce.core.effects import Effect
+from aioproduce.core.retry import ExponentialBackoff
+from aioproduce.errors import UnsupportedVersionError
+from aioproduce.metrics import ProducerMetrics
+from aioproduce.wire.messages import BrokerAddress
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A connection that is gone.
+
+    Attributes:
+        connection: The connection, closed.
+        requests: Every request that had no response (or, without one expected, may not have been written
+            whole), in the order in which they were sent. Their memory is free from now on.
+        cause: Why.
+        reason: Why, in words, with the peer's name.
+    """
+
+    connection: BrokerConnection
+    requests: list[InFlightRequest]
+    cause: LossCause
+    reason: str
+
+
+class _Node:
+    """What outlives the connections of one broker."""
+
+    __slots__ = (
+        "address",
+        "connection",
+        "failed_attempts",
+        "failed_setups",
+        "is_retained",
+        "last_ended_at",
+        "last_error",
+        "next_attempt_at",
+    )
+
+    def __init__(self, address: BrokerAddress) -> None:
+        self.address = address
+        self.connection: BrokerConnection | None = None
+        self.failed_attempts = 0
+        self.failed_setups = 0
+        self.is_retained = True
+        self.last_ended_at = -inf
+        self.last_error: str | None = None
+        self.next_attempt_at = -inf
+
+
+@final
+class BrokerConnections:
+    """The connections, by node and by connection id.
+
+    Args:
+        client_id: Kafka's `client.id`.
+        max_in_flight: Requests in flight per connection, at most.
+        request_timeout: Seconds for the negotiation's requests.
+        connections_max_idle: Seconds without traffic after which a connection is closed; negative: never.
+        setup_backoff: The set-up time-out by the number of set-ups that failed in a row (KIP-601).
+        reconnect_backoff: The pause by the number of connections that ended in a row before they were ready.
+        random: `random(n)` gives one of 0 to n-1.
+        metrics: What goes over the connections is recorded there.
+
+    Attributes:
+        effects: What the driver is to do; drained from the left by the caller.
+        negotiations: How many connections have become ready so far.
+    """
+
+    __slots__ = (
+        "_by_id",
+        "_deadlines",
+        "_fatal_errors",
+        "_is_closed",
+        "_last_connection_id",
+        "_metrics",
+        "_nodes",
+        "_random",
+        "_reconnect_backoff",
+        "_settings",
+        "_setup_backoff",
+        "_wakeups",
+        "effects",
+        "negotiations",
+    )
+
+    def __init__(
+        self,
+        *,
+        client_id: str,
+        max_in_flight: int,
+        request_timeout: float,
+        connections_max_idle: float,
+        setup_backoff: ExponentialBackoff,
+        reconnect_backoff: ExponentialBackoff,
+        random: Callable[[int], int],
+        metrics: ProducerMetrics,
+    ) -> None:
+        self._metrics = metrics
+        self.effects: deque[Effect] = deque()
+        self.negotiations = 0
+        self._settings = ConnectionSettings(
+            client_id=client_id,
+            max_in_flight=max_in_flight,
+            request_timeout=request_timeout,
+            connections_max_idle=connections_max_idle,
+        )
+        self._setup_backoff = setup_backoff
+        self._reconnect_backoff = reconnect_backoff
+        self._random = random
+        self._nodes: dict[int, _Node] = {}
+        self._by_id: dict[int, BrokerConnection] = {}
+        self._fatal_errors: dict[int, UnsupportedVersionError] = {}
+        self._last_connection_id = 0
+        self._is_closed = False
+        self._deadlines: Deadlines[int] = Deadlines()  # by connection id
+        self._wakeups: Deadlines[int] = Deadlines()  # by node id (invariant 6)
+
+    # What is there
+
+    def __len__(self) -> int:
+        """Connections whose `connection_lost` has not come yet, closing ones included."""
+        return len(self._by_id)
+
+    @property
+    def open_count(self) -> int:
+        """Connections that are open: made, and not closing."""
+        return sum(one.is_open and one.connected_at is not None for one in self._by_id.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Requests of all connections that are not answered."""
+        return sum(one.pending_count for one in self._by_id.values())
+
+    def in_flight_to(self, node_id: int) -> int:
+        """Those of one broker, on its older connections too."""
+        return sum(one.pending_count for one in self._by_id.values() if one.node_id == node_id)
+
+    def connection(self, node_id: int) -> BrokerConnection | None:
+        """The node's open connection, in whatever state; `None` where there is none."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.connection
+
+    def connection_by_id(self, connection_id: int) -> BrokerConnection | None:
+        """The connection, also while it is closing; `None` once it is lost."""
+        return self._by_id.get(connection_id)
+
+    def ready(self) -> list[BrokerConnection]:
+        """Those that have negotiated, busy and throttled ones included; the oldest first."""
+        return [one for one in self._by_id.values() if one.is_ready]
+
+    def is_ready(self, node_id: int, now: float) -> bool:
+        """Whether the node's connection has negotiated and is not throttled. It may be busy."""
+        connection = self.connection(node_id)
+        return connection is not None and connection.is_ready and connection.throttled_until <= now
+
+    def can_connect(self, node_id: int, now: float) -> bool:
+        """Whether a connection to the node may be opened: there is none, and its back-off has passed."""
+        if self._is_closed:
+            return False
+        node = self._nodes.get(node_id)
+        return node is None or (node.connection is None and node.next_attempt_at <= now)
+
+    def next_attempt_at(self, node_id: int) -> float | None:
+        """From when on a connection may be opened; `-inf`: was never tried; `None`: there is one."""
+        node = self._nodes.get(node_id)
+        if node is None:
+            return -inf
+        return node.next_attempt_at if node.connection is None else None
+
+    def last_error(self, node_id: int) -> str | None:
+        """What went wrong last with the node, in words; `None` since it was last ready."""
+        node = self._nodes.get(node_id)
+        return None if node is None else node.last_error
+
+    @property
+    def fatal_error(self) -> UnsupportedVersionError | None:
+        """A broker that this client cannot work with, where one is known; forgotten when it has changed."""
+        return next(iter(self._fatal_errors.values()), None)
+
+    def all_unavailable(self, addresses: Sequence[BrokerAddress], now: float) -> bool:
+        """Whether none of these brokers is connected or connecting, and all are in back-off (KIP-899)."""
+        return not any(
+            self.connection(address.node_id) is not None or self.can_connect(address.node_id, now)
+            for address in addresses
+        )
+
+    # Asking for connections
+
+    def ensure(self, address: BrokerAddress, now: float) -> BrokerConnection | None:
+        """The node's connection if it is ready, else sees to it that there will be one.
+
+        Args:
+            address: The broker, by its latest metadata. A connection to another address of the same node is
+                closed.
+            now: The current instant.
+
+        Returns:
+            The connection once READY (it may be busy or throttled: `can_send`); `None` while it is being
+            set up or may not be tried yet. In the latter case `handle_timer` names the node in time.
+        """
+        node = self._node_at(address, now)
+        if node is not None and node.connection is not None:
+            return node.connection if node.connection.is_ready else None
+        if self.can_connect(address.node_id, now):
+            self._connect(address, now)
+        elif node is not None and not self._is_closed:
+            self._wakeups.schedule(address.node_id, node.next_attempt_at)
+        return None
+
+    def least_loaded(self, addresses: Sequence[BrokerAddress], now: float) -> BrokerConnection | None:
+        """A connection for a request that any broker can answer.
+
+        Of those that can send now the one with the fewest requests in flight. Where there is none, and none
+        is being set up either, a connection is opened to a broker whose back-off has passed: the one that
+        was tried longest ago, any of those never tried.
+
+        Args:
+            addresses: The brokers to choose from.
+            now: The current instant.
+
+        Returns:
+            A connection that can send now, or `None`.
+        """
+        best: BrokerConnection | None = None
+        is_connecting = False
+        candidates: list[BrokerAddress] = []
+        if not addresses:
+            return None
+        offset = self._random(len(addresses))
+        for index in range(len(addresses)):
+            address = addresses[(offset + index) % len(addresses)]
+            node = self._node_at(address, now)
+            connection = None if node is None else node.connection
+            if connection is None:
+                candidates.append(address)
+            elif connection.can_send(now):
+                if best is None or len(connection.in_flight) < len(best.in_flight):
+                    best = connection
+            elif not connection.is_ready:
+                is_connecting = True
+        if best is None and not is_connecting:
+            self._connect_any(candidates, now)
+        return best
+
+    def retain(self, node_ids: Collection[int]) -> None:
+        """Forgets nodes that are not among these, as soon as they have no open connection.
+
+        To be called when metadata changed: a cluster whose brokers come and go under new ids would fill the
+        map of nodes otherwise.
+        """
+        for node_id, node in list(self._nodes.items()):
+            node.is_retained = node_id in node_ids
+            self._forget_unused(node_id, node)
+
+    def close(self, connection_id: int, reason: str, now: float) -> None:
+        """Aborts a connection; its requests come back with its `connection_lost`."""
+        connection = self._by_id.get(connection_id)
+        if connection is not None:
+            connection.close(reason, LossCause.REQUESTED)
+            self._note_end(connection, now)
+
+    def close_all(self, reason: str, now: float) -> None:
+        """Aborts every connection; from now on none is opened. Each still has its `connection_lost`."""
+        self._is_closed = True
+        for connection in self._by_id.values():
+            connection.close(reason, LossCause.REQUESTED)
+            self._note_end(connection, now)
+        self._wakeups.clear()
+
+    # The driver's facts
+
+    def connection_made(self, connection_id: int, now: float) -> None:
+        """The connection is open."""
+        connection = self._by_id.get(connection_id)
+        if connection is None or not connection.is_open:
+            return
+        self._metrics.connections_created.record(1, now)
+        connection.connection_made(now)
+        self._nodes[connection.node_id].failed_setups = 0
+
+    def receive_data(self, connection_id: int, data: bytes, now: float) -> list[Completed]:
+        """Bytes came from the broker.
+
+        Returns:
+            The answers, in the order of the requests. Bytes that are not Kafka's protocol close the
+            connection, and the requests not answered come with its `connection_lost`.
+        """
+        connection = self._by_id.get(connection_id)
+        if connection is None:
+            return []
+        was_ready = connection.is_ready
+        completed = connection.receive_data(data, now)
+        if not connection.is_open:
+            self._note_end(connection, now)
+            return completed
+        if connection.is_ready and not was_ready:
+            self.negotiations += 1
+            node = self._nodes[connection.node_id]
+            node.failed_attempts = 0
+            node.last_error = None
+            self._fatal_errors.pop(connection.node_id, None)
+        if connection.throttled_until > now:
+            self._wakeups.schedule(connection.node_id, connection.throttled_until)
+        return completed
+
+    def writable(self, connection_id: int, now: float) -> list[InFlightRequest]:
+        """The transport holds none of our bytes any more.
+
+        Returns:
+            Requests without response that are herewith done (acks=0).
+        """
+        connection = self._by_id.get(connection_id)
+        return [] if connection is None else connection.writable(now)
+
+    def connection_lost(self, connection_id: int, error: BaseException | None, now: float) -> Lost | None:
+        """The connection is gone, or could not be opened.
+
+        Args:
+            connection_id: Which.
+            error: The reason, if the driver has one; `None` where the peer closed it or we did.
+            now: The current instant.
+
+        Returns:
+            The connection with everything that was in flight on it; `None` for an unknown one.
+        """
+        connection = self._by_id.pop(connection_id, None)
+        if connection is None:
+            return None
+        if connection.connected_at is not None:
+            self._metrics.connections_closed.record(1, now)
+        requests = connection.lost(error)
+        self._note_end(connection, now)
+        self._drop_effects(connection_id)
+        cause = connection.cause if connection.cause is not None else LossCause.DISCONNECTED
+        return Lost(connection, requests, cause, connection.reason)
+
+    # Time
+
+    def next_timer(self) -> float | None:
+        """When `handle_timer` is to be called; `None`: no time is waited for."""
+        deadline = self._deadlines.next_at()
+        wakeup = self._wakeups.next_at()
+        if deadline is None or wakeup is None:
+            return wakeup if deadline is None else deadline
+        return min(deadline, wakeup)
+
+    def handle_timer(self, now: float) -> list[int]:
+        """Aborts what took too long, closes what is idle.
+
+        Returns:
+            Nodes that are worth another look: their throttling or their back-off is over (invariant 6).
+        """
+        for connection_id in self._deadlines.pop_due(now):
+            connection = self._by_id[connection_id]
+            connection.handle_timer(now)
+            if not connection.is_open:
+                self._note_end(connection, now)
+        awake: list[int] = []
+        for node_id in self._wakeups.pop_due(now):
+            again_at = self._waits_until(node_id)
+            if again_at > now:
+                self._wakeups.schedule(node_id, again_at)
+            else:
+                awake.append(node_id)
+        return awake
+
+    def _waits_until(self, node_id: int) -> float:
+        node = self._nodes.get(node_id)
+        if node is None:
+            return -inf
+        return node.next_attempt_at if node.connection is None else node.connection.throttled_until
+
+    def _node_at(self, address: BrokerAddress, now: float) -> _Node | None:
+        """What is known of the node at this address; a connection to its former address is closed."""
+        node = self._nodes.get(address.node_id)
+        if node is None:
+            return None
+        node.is_retained = True
+        if (node.address.host, node.address.port) == (address.host, address.port):
+            return node
+        connection = node.connection
+        if connection is not None:
+            connection.close(
+                f"node {address.node_id} moved from {connection.host}:{connection.port} "
+                f"to {address.host}:{address.port}",
+                LossCause.ADDRESS_CHANGED,
+            )
+            self._note_end(connection, now)
+        fresh = self._nodes[address.node_id] = _Node(address)
+        self._fatal_errors.pop(address.node_id, None)
+        return fresh
+
+    def _connect(self, address: BrokerAddress, now: float) -> None:
+        node = self._nodes.get(address.node_id)
+        if node is None:
+            node = self._nodes[address.node_id] = _Node(address)
+        self._last_connection_id += 1
+        sensors = self._metrics.node(address.node_id)
+        sensors.in_flight = partial(self.in_flight_to, address.node_id)
+        connection = BrokerConnection(
+            self._last_connection_id,
+            address,
+            self._settings,
+            self.effects,
+            self._deadlines,
+            sensors,
+        )
+        self._by_id[connection.connection_id] = connection
+        node.connection = connection
+        self._wakeups.cancel(address.node_id)
+        connection.connect(now, self._setup_backoff.backoff(node.failed_setups))
+
+    def _connect_any(self, candidates: list[BrokerAddress], now: float) -> None:
+        """Opens a connection to the candidate that was tried longest ago, or has the first one named."""
+        chosen: BrokerAddress | None = None
+        for address in candidates:
+            if not self.can_connect(address.node_id, now):
+                continue
+            if chosen is None or self._last_ended_at(address) < self._last_ended_at(chosen):
+                chosen = address
+        if chosen is not None:
+            self._connect(chosen, now)
+        elif candidates and not self._is_closed:
+            first = min(candidates, key=lambda address: self._nodes[address.node_id].next_attempt_at)
+            self._wakeups.schedule(first.node_id, self._nodes[first.node_id].next_attempt_at)
+
+    def _last_ended_at(self, address: BrokerAddress) -> float:
+        node = self._nodes.get(address.node_id)
+        return -inf if node is None else node.last_ended_at
+
+    def _note_end(self, connection: BrokerConnection, now: float) -> None:
+        """The node has lost its open connection: starts its back-off. Nothing if that is known already."""
+        node = self._nodes.get(connection.node_id)
+        if node is None or node.connection is not connection:
+            return
+        node.connection = None
+        node.last_ended_at = now
+        node.next_attempt_at = now + self._reconnect_backoff.backoff(node.failed_attempts)
+        node.failed_attempts += 1
+        if connection.connected_at is None:
+            node.failed_setups += 1
+        if connection.cause is not LossCause.IDLE:
+            node.last_error = connection.reason
+        if isinstance(connection.error, UnsupportedVersionError):
+            self._fatal_errors[connection.node_id] = connection.error
+        self._forget_unused(connection.node_id, node)
+
+    def _forget_unused(self, node_id: int, node: _Node) -> None:
+        if not node.is_retained and node.connection is None:
+            del self._nodes[node_id]
+            self._fatal_errors.pop(node_id, None)
+            self._wakeups.cancel(node_id)
+
+    def _drop_effects(self, connection_id: int) -> None:
+        """Invariant 4. In place: the driver holds the deque."""
+        kept = [effect for effect in self.effects if effect.connection_id != connection_id]
+        if len(kept) != len(self.effects):
+            self.effects.clear()
+            self.effects.extend(kept)

@@ -1,0 +1,1 @@
+"""What is asked of brokers, one module a kind of request; `exchange` is the shape that all of them have."""

@@ -1,0 +1,241 @@
+"""When an audited producer publishes marks: heartbeats while it works, and one when all its records are settled.
+
+Called by the Sender in its steps; the marks go through the same accumulator as all records, unnumbered, in memory
+of their own: they wait for no room and take none of `buffer.memory`.
+
+Invariants:
+
+1. `_MOVES` is the table of states. After the closing mark there is none.
+2. Nothing here fails a record of the user's or stops the producer: what goes wrong with a mark is a warning.
+3. A heartbeat is published only where something changed since the last one that was acknowledged or is on its way.
+4. The end waits for a topic that is not known yet `_PATIENCE` seconds at most (and not at all where it has been
+   missing for longer), and for the mark itself as long as for any record (`delivery.timeout.ms`).
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum, auto
+from math import inf
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce._native.delivery import make_delivery
+from aioproduce._native.key_hash import partition_for_key
+from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer, record_size_upper_bound
+from aioproduce.core.batching.buffer_pool import OwnMemory
+from aioproduce.wire import error_codes as codes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce.core.batching.record_accumulator import RecordAccumulator
+    from aioproduce.core.batching.record_audit import MarkSource, RecordAudit
+    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata, TopicView
+    from aioproduce.core.exchanges.metadata_requests import MetadataRequests
+    from aioproduce.records import RecordMetadata
+
+# How soon it is looked again whether the audit topic became known, and how long one that is made as it is asked for
+# may take to get its leaders.
+_LOOK_AGAIN: Final = 1.0
+_PATIENCE: Final = 5.0
+# Runs of failed numbers in a mark; fewer where the mark would be larger than a request may be.
+_MOST_RUNS: Final = 1000
+
+_log = logging.getLogger("aioproduce.audit")
+
+
+class MarksState(Enum):
+    """Where the marks of a producer are."""
+
+    BEATING = auto()
+    """Heartbeats are published."""
+    CLOSING = auto()
+    """The producer closes; its last mark is still to come."""
+    LAST_SENT = auto()
+    """The last mark is on its way."""
+    ENDED = auto()
+    """There is no more."""
+
+
+_MOVES: Final[dict[MarksState, frozenset[MarksState]]] = {
+    MarksState.BEATING: frozenset({MarksState.CLOSING}),
+    MarksState.CLOSING: frozenset({MarksState.LAST_SENT, MarksState.ENDED}),
+    MarksState.LAST_SENT: frozenset({MarksState.ENDED}),
+    MarksState.ENDED: frozenset(),
+}
+
+
+@final
+class AuditMarks:
+    """Publishes the marks of one producer.
+
+    Args:
+        source: Makes them.
+        audit: What they tell.
+        wall_ms: Milliseconds since the epoch.
+        metadata: The audit topic's partitions.
+        requests: Asks for them.
+        accumulator: Where marks are queued.
+        now: The current instant.
+        most: Bytes of a mark at most.
+
+    Attributes:
+        state: See `MarksState`.
+        timer_at: When `advance()` has something to do.
+    """
+
+    __slots__ = (
+        "_accumulator",
+        "_audit",
+        "_ends_at",
+        "_has_warned",
+        "_metadata",
+        "_most",
+        "_patience_ends_at",
+        "_requests",
+        "_source",
+        "_told",
+        "_wall_ms",
+        "state",
+        "timer_at",
+    )
+
+    def __init__(
+        self,
+        source: MarkSource,
+        audit: RecordAudit,
+        *,
+        wall_ms: Callable[[], int],
+        metadata: ClusterMetadata,
+        requests: MetadataRequests,
+        accumulator: RecordAccumulator,
+        now: float,
+        most: int,
+    ) -> None:
+        self._source = source
+        self._audit = audit
+        self._wall_ms = wall_ms
+        self._metadata = metadata
+        self._requests = requests
+        self._accumulator = accumulator
+        self._most = most
+        self._has_warned = False
+        # What the last mark told: how many were acknowledged, and how many failed.
+        self._told = (0, 0)
+        self._ends_at = inf
+        self._patience_ends_at = now + _PATIENCE
+        self.state = MarksState.BEATING
+        self.timer_at = now + source.heartbeat
+        # Known when the first mark is due; a cluster that makes topics as they are asked for does so now.
+        metadata.want_topic(source.topic, now)
+        requests.has_news = True
+
+    # -- heartbeats ---
+
+    def advance(self, now: float) -> None:
+        """Publish a heartbeat if one is due and there is something to tell; to be called at `timer_at`."""
+        if self.state is not MarksState.BEATING:
+            self.timer_at = self._ends_at if self.state is MarksState.CLOSING and self._ends_at > now else inf
+            return
+        self.timer_at = now + self._source.heartbeat
+        if self._counts == self._told:
+            return
+        topic = self._topic(now)
+        if topic is not None:
+            self._publish(topic, now, is_closing=False)
+        elif not self._has_warned:
+            self.timer_at = now + min(_LOOK_AGAIN, self._source.heartbeat)
+
+    @property
+    def _counts(self) -> tuple[int, int]:
+        return self._audit.acknowledged, self._audit.failed
+
+    def _topic(self, now: float) -> TopicView | None:
+        """The audit topic; where it is not known it is asked for, or warned of."""
+        name = self._source.topic
+        topic = self._metadata.topic(name)
+        if topic is None:
+            code = self._metadata.topic_error(name)
+            if code != codes.NONE and now >= self._patience_ends_at:
+                self._warn(f"{codes.name_of(code)}: {codes.message_of(code)}", "Create it")
+            self._metadata.want_topic(name, now)
+            self._requests.has_news = True
+        return topic
+
+    def _warn(self, why: str, remedy: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "marks cannot be published to the audit topic %s: %s. Records go on and are numbered, but a "
+                "missing tail cannot be told from one that was never sent. %s, or give Auditor(topic=...) another",
+                self._source.topic,
+                why,
+                remedy,
+            )
+
+    def _publish(self, topic: TopicView, now: float, *, is_closing: bool) -> bool:
+        """Queue a mark; says whether that was possible."""
+        at = self._wall_ms()
+        runs = _MOST_RUNS
+        while True:
+            key, value = self._source.make(self._audit.account(runs), at, is_closing=is_closing)
+            size = RECORD_BATCH_OVERHEAD + record_size_upper_bound(key, value)
+            if size <= self._most:
+                break
+            if not runs:
+                self._warn(f"a mark takes {size} bytes, max.request.size is {self._most}", "Raise that")
+                return False
+            runs //= 2
+        records = RecordBatchBuffer(bytearray(size))
+        records.try_append(at, key, value, None)
+        partition = partition_for_key(key, topic.partition_count)
+        result = self._accumulator.append_batch(OwnMemory(size), topic, partition, records, now)
+        # With a callback a failure is observed: it is told here, and nowhere else.
+        make_delivery(result, 0, at, len(key), len(value)).add_delivery_callback(self._settled)
+        self._told = self._counts
+        return True
+
+    def _settled(self, _metadata: RecordMetadata, error: BaseException | None) -> None:
+        if error is not None:
+            self._told = (-1, -1)
+            self._warn(str(error), "Look at its partitions")
+
+    # -- the end ---
+
+    def begin_close(self, now: float) -> None:
+        """The producer closes: no more heartbeats, but the last mark once all records are settled."""
+        self._move_to(MarksState.CLOSING)
+        self.timer_at = inf
+        if self._metadata.topic(self._source.topic) is None:
+            self._metadata.want_topic(self._source.topic, now)
+
+    def finish(self, now: float) -> bool:
+        """All records are settled, and with them the last mark if it was sent; says whether nothing is left."""
+        if self.state is MarksState.LAST_SENT:
+            self._move_to(MarksState.ENDED)
+        elif self.state is MarksState.CLOSING:
+            self._send_last(now)
+        return self.state is MarksState.ENDED
+
+    def _send_last(self, now: float) -> None:
+        if not self._audit.given:
+            self._move_to(MarksState.ENDED)
+            return
+        topic = self._topic(now)
+        if topic is not None:
+            is_sent = self._publish(topic, now, is_closing=True)
+            self._move_to(MarksState.LAST_SENT if is_sent else MarksState.ENDED)
+            return
+        is_answered = self._metadata.topic_error(self._source.topic) != codes.NONE
+        self._ends_at = min(self._ends_at, self._patience_ends_at if is_answered else now + _PATIENCE)
+        if self._has_warned or now >= self._ends_at:
+            self._warn("its partitions did not become known", "Create it, or look at the brokers")
+            self._move_to(MarksState.ENDED)
+            self.timer_at = inf
+            return
+        self.timer_at = self._ends_at
+
+    def _move_to(self, state: MarksState) -> None:
+        if state not in _MOVES[self.state]:
+            raise RuntimeError(f"the marks of a producer cannot go from {self.state.name} to {state.name}")
+        self.state = state

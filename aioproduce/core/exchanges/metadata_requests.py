@@ -1,0 +1,211 @@
+"""Keeping metadata current: when to ask, whom, and who is told of the answer.
+
+Owned and called by the Sender. `ClusterMetadata` knows what is due; here it is asked for, over whichever
+connection is least loaded, and the accumulator learns of leaders that moved.
+
+Invariants:
+
+1. One request is in flight at most; its answer, or the loss of its connection, ends it.
+2. A waiter is told once: when an answer about its topic came, or by `wake_all()`.
+3. When no broker that is known can be reached, the bootstrap servers are begun with again (KIP-899).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.wire.api import ApiKey
+from aioproduce.wire.requests import encode_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.record_accumulator import RecordAccumulator
+    from aioproduce.core.bounded_log import BoundedLog
+    from aioproduce.core.cluster.broker_connections import BrokerConnections
+    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
+    from aioproduce.wire.messages import MetadataResponse
+
+_ANY_TOPIC: Final = ""
+"""No topic has this name: those who wait for it wait for any metadata."""
+
+
+@final
+class TopicWaiter:
+    """Someone who waits for news of a topic."""
+
+    __slots__ = ("notify", "topic")
+
+    def __init__(self, topic: str, notify: Callable[[], None]) -> None:
+        self.topic = topic
+        self.notify = notify
+
+
+@final
+class MetadataRequests:
+    """Sends metadata requests and spreads their answers.
+
+    Attributes:
+        has_news: Set when somebody asked for something; the Sender clears it when it has looked.
+        awaits_connection: Whether a request is due that no connection can take at present.
+        timer_at: When to look again, if nothing happens before.
+    """
+
+    __slots__ = (
+        "_accumulator",
+        "_bounded_log",
+        "_config",
+        "_connections",
+        "_metadata",
+        "_waiters",
+        "awaits_connection",
+        "has_news",
+        "timer_at",
+    )
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        metadata: ClusterMetadata,
+        accumulator: RecordAccumulator,
+        connections: BrokerConnections,
+        bounded_log: BoundedLog,
+    ) -> None:
+        self._config = config
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._connections = connections
+        self._bounded_log = bounded_log
+        self._waiters: dict[str, dict[TopicWaiter, None]] = {}
+        self.has_news = False
+        self.awaits_connection = False
+        self.timer_at: float | None = None
+
+    # -- who waits ---
+
+    def await_any(self, notify: Callable[[], None], now: float) -> TopicWaiter:
+        """Ask anew, and tell when any answer came."""
+        self.request(now)
+        return self._add(_ANY_TOPIC, notify)
+
+    def await_topic(self, topic: str, notify: Callable[[], None], now: float) -> TopicWaiter:
+        """Ask for a topic, and tell when an answer about it came."""
+        self._metadata.want_topic(topic, now)
+        self.has_news = True
+        return self._add(topic, notify)
+
+    def _add(self, topic: str, notify: Callable[[], None]) -> TopicWaiter:
+        waiter = TopicWaiter(topic, notify)
+        self._waiters.setdefault(topic, {})[waiter] = None
+        return waiter
+
+    def forget(self, waiter: TopicWaiter) -> None:
+        """The waiter waits no longer; nothing happens if it was told already."""
+        waiters = self._waiters.get(waiter.topic)
+        if waiters is not None:
+            waiters.pop(waiter, None)
+            if not waiters:
+                del self._waiters[waiter.topic]
+
+    def wake_all(self) -> None:
+        """Tell everyone: there is something graver than news of a topic."""
+        waiting, self._waiters = self._waiters, {}
+        for waiters in waiting.values():
+            for waiter in waiters:
+                waiter.notify()
+
+    def tell_of_failure(self) -> None:
+        """Tell those who wait for any answer that an address could not be reached; they may wait again."""
+        for waiter in self._waiters.pop(_ANY_TOPIC, ()):
+            waiter.notify()
+
+    def request(self, now: float) -> None:
+        """What is known may be out of date: ask again, within the back-off."""
+        self._metadata.request_update(now)
+        self.has_news = True
+
+    # -- asking ---
+
+    def advance(self, now: float, context: object) -> None:
+        """Send a request if one is due and a broker can take it; `context` comes back with its end."""
+        metadata = self._metadata
+        self.has_news = self.awaits_connection = False
+        self.timer_at = None
+        if self._accumulator.readiness.has_new_leaderless:
+            self._accumulator.readiness.has_new_leaderless = False
+            self._ask_for_leaders(now)
+        if metadata.needs_rebootstrap(now):
+            self._rebootstrap("no metadata for metadata.recovery.rebootstrap.trigger.ms", now)
+        due_at = metadata.next_update_at()
+        if due_at is None:
+            return
+        if due_at > now:
+            self.timer_at = due_at
+            return
+        connection = self._connections.least_loaded(metadata.brokers, now)
+        if (
+            connection is None
+            and metadata.can_rebootstrap
+            and self._connections.all_unavailable(metadata.brokers, now)
+        ):
+            self._rebootstrap("none of the known brokers can be reached", now)
+            connection = self._connections.least_loaded(metadata.brokers, now)
+        if connection is None:
+            # The connections wake us when one is ready or may be tried; time alone may call for a re-bootstrap.
+            self.awaits_connection = True
+            self.timer_at = metadata.rebootstrap_at()
+            return
+        query = metadata.begin_update(now)
+        connection.send(
+            ApiKey.METADATA,
+            lambda version, correlation_id: [
+                encode_metadata(
+                    version,
+                    correlation_id,
+                    self._config.client_id,
+                    query.topics,
+                    allow_auto_topic_creation=True,
+                )
+            ],
+            context,
+            now,
+            timeout=self._config.request_timeout,
+        )
+
+    def _ask_for_leaders(self, now: float) -> None:
+        topics = self._accumulator.readiness.ready.leaderless_topics
+        for topic in topics:
+            self._metadata.want_topic(topic, now)
+        if topics:
+            self._metadata.request_update(now)
+
+    def _rebootstrap(self, reason: str, now: float) -> None:
+        self._bounded_log.warning("rebootstrap", now, "starting again from bootstrap.servers: %s", reason)
+        for broker in self._metadata.brokers:
+            connection = self._connections.connection(broker.node_id)
+            if connection is not None:
+                self._connections.close(connection.connection_id, reason, now)
+        for topic_partition in self._metadata.rebootstrap(now).leaders:
+            self._accumulator.leader_changed(topic_partition, now)
+
+    # -- answers ---
+
+    def answered(self, response: MetadataResponse, now: float) -> None:
+        """Take an answer in and tell who waits for it."""
+        # A record that found its batch open marked nothing, and neither did a send that waits.
+        for topic in (*self._waiters, *{batch.topic for batch in self._accumulator.incomplete}):
+            self._metadata.touch(topic, now)
+        change = self._metadata.update(response, now)
+        for topic in (*change.topics, *change.dropped):
+            self._accumulator.topic_changed(topic)
+        for topic_partition in change.leaders:
+            self._accumulator.leader_changed(topic_partition, now)
+        if self._accumulator.readiness.ready.leaderless_topics:
+            self._ask_for_leaders(now)
+        if not self._metadata.is_bootstrapping:
+            # Bootstrap connections go when idle; the brokers' own are used from here on.
+            self._connections.retain([broker.node_id for broker in self._metadata.brokers])
+        for topic in (*change.topics, _ANY_TOPIC):
+            for waiter in self._waiters.pop(topic, ()):
+                waiter.notify()

@@ -1,0 +1,140 @@
+"""Getting a producer id: the one request that the idempotent protocol makes before it can send.
+
+Owned and called by the Sender. Any broker can answer it.
+
+Invariants:
+
+1. One request is in flight at most; failures back off.
+2. An answer that no retry can change fails the records that wait for the id, and only those: the right may be
+   granted later, so later records try anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.errors import ProducerFatalError, UnsupportedVersionError
+from aioproduce.wire import error_codes as codes
+from aioproduce.wire.api import ApiKey
+from aioproduce.wire.requests import encode_init_producer_id
+
+if TYPE_CHECKING:
+    from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.record_accumulator import RecordAccumulator
+    from aioproduce.core.batching.sequences import Sequences
+    from aioproduce.core.bounded_log import BoundedLog
+    from aioproduce.core.cluster.broker_connections import BrokerConnections
+    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
+    from aioproduce.core.exchanges.produce_completion import ProduceCompletion
+    from aioproduce.core.retry import ExponentialBackoff
+    from aioproduce.wire.messages import InitProducerIdResponse
+
+# Java gives the idempotent producer the largest time-out there is: it has no transaction to time out.
+_NO_TRANSACTION_TIMEOUT: Final = (2**31 - 1) / 1000
+
+
+@final
+class ProducerIdRequests:
+    """Asks for a producer id, and again, until there is one.
+
+    Attributes:
+        timer_at: When a failed request may be repeated; `None` when nothing is waited for.
+    """
+
+    __slots__ = (
+        "_accumulator",
+        "_bounded_log",
+        "_completion",
+        "_config",
+        "_connections",
+        "_failures",
+        "_metadata",
+        "_retry",
+        "_sequences",
+        "timer_at",
+    )
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        sequences: Sequences,
+        metadata: ClusterMetadata,
+        accumulator: RecordAccumulator,
+        connections: BrokerConnections,
+        completion: ProduceCompletion,
+        retry: ExponentialBackoff,
+        bounded_log: BoundedLog,
+    ) -> None:
+        self._config = config
+        self._sequences = sequences
+        self._metadata = metadata
+        self._accumulator = accumulator
+        self._connections = connections
+        self._completion = completion
+        self._retry = retry
+        self._bounded_log = bounded_log
+        self._failures = 0
+        self.timer_at: float | None = None
+
+    def advance(self, now: float, context: object) -> None:
+        """Ask for a producer id if one is needed; `context` comes back with the request's end."""
+        sequences = self._sequences
+        if not sequences.needs_producer_id or self.timer_at is not None:
+            return  # there is one, or it is on its way, or this backs off
+        connection = self._connections.least_loaded(self._metadata.brokers, now)
+        if connection is None:
+            return
+        try:
+            connection.send(
+                ApiKey.INIT_PRODUCER_ID,
+                lambda version, correlation_id: [
+                    encode_init_producer_id(
+                        version,
+                        correlation_id,
+                        self._config.client_id,
+                        transaction_timeout=_NO_TRANSACTION_TIMEOUT,
+                    )
+                ],
+                context,
+                now,
+                timeout=self._config.request_timeout,
+            )
+        except UnsupportedVersionError:
+            # Cannot happen with a broker that takes record batches v2; such a broker is refused when connecting.
+            self.failed(codes.UNSUPPORTED_VERSION, now)
+            return
+        sequences.init_begun()
+
+    def answered(self, response: InitProducerIdResponse, now: float) -> None:
+        """Take an answer in."""
+        if response.error_code != codes.NONE:
+            self.failed(response.error_code, now)
+            return
+        self._failures = 0
+        self._sequences.init_succeeded(response.producer_id, response.producer_epoch)
+        self._accumulator.readiness.unblock_all(now)
+
+    def failed(self, code: int | None, now: float) -> None:
+        """None came: `code` is the broker's answer, or `None` where the connection was lost."""
+        if not self._sequences.needs_producer_id:
+            self._sequences.init_failed(is_fatal=False)
+        self.timer_at = now + self._retry.backoff(self._failures)
+        self._failures += 1
+        if code is None or codes.is_retriable(code):
+            return
+        # Records that wait for the id cannot be sent; later ones try anew, as the right may be granted.
+        name, text = codes.name_of(code), codes.message_of(code)
+        self._bounded_log.warning(("init", code), now, "no producer id: %s: %s", name, text)
+        self._completion.fail_all(
+            lambda batch: ProducerFatalError(
+                f"the cluster gives this producer no id, which enable.idempotence=true needs: {name}: {text}. "
+                "Grant IdempotentWrite on the cluster (or Write on a topic), or set enable.idempotence=false",
+                code=code,
+                name=name,
+                topic_partition=batch.topic_partition,
+                possibly_written=batch.possibly_written,
+                attempts=batch.attempts,
+                retriable=False,
+            ),
+            now,
+        )

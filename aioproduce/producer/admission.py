@@ -1,0 +1,453 @@
+"""Letting records in: the waiting that `send()` does for metadata and for memory, each with bound and reason.
+
+Called by the Producer with records that are checked and serialized. Everything waits on a driver's waiter and
+looks again when it wakes; whatever cannot be waited for any longer becomes an error that names the cause.
+
+Invariants:
+
+1. No method suspends after it has appended: a record is queued by a call that then returns its future.
+2. Whatever leaves a wait, also by cancellation, takes its place in the queue or its ticket with it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NoReturn, final
+
+from aioproduce.core.exchanges.telemetry import TelemetryState
+from aioproduce.errors import (
+    BufferExhaustedError,
+    ClientInstanceIdError,
+    InvalidTopicError,
+    MetadataTimeoutError,
+    NoBrokerAvailableError,
+    PartitionOutOfRangeError,
+    ProducerClosedError,
+    RecordTooLargeError,
+    TopicAuthorizationError,
+)
+from aioproduce.partitioners import ForeignPartitioner
+from aioproduce.producer.input import check_partition, check_topic
+from aioproduce.records import ClusterInfo
+from aioproduce.wire import error_codes as codes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from uuid import UUID
+
+    from aioproduce._native.delivery import BatchResult, DeliveryFuture
+    from aioproduce._native.record_batch import RecordBatchBuffer
+    from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.buffer_pool import BufferLease
+    from aioproduce.core.cluster.cluster_metadata import TopicView
+    from aioproduce.core.sender import Sender
+    from aioproduce.drivers.base import Driver
+    from aioproduce.metrics import ProducerMetrics
+    from aioproduce.records import Header
+
+
+@final
+class Admission:
+    """Appends records to the core, waiting where that is needed and allowed.
+
+    A partitioner of the user's own is asked here, once for a record, when the topic is known; but again if the
+    topic is another after a wait.
+
+    Args:
+        config: The settings.
+        driver: The event loop's side.
+        sender: The core.
+        check_running: Raises if the producer is closed or dead; called after every wait.
+        metrics: Waits are recorded there.
+    """
+
+    __slots__ = ("_check_running", "_config", "_driver", "_metrics", "_partitioner", "_sender")
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        driver: Driver,
+        sender: Sender,
+        check_running: Callable[[], None],
+        metrics: ProducerMetrics,
+    ) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._driver = driver
+        self._sender = sender
+        self._check_running = check_running
+        self._partitioner = (
+            None if isinstance(config.partitioner, str) else ForeignPartitioner(config.partitioner)
+        )
+
+    def append_at_once(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+        timestamp: int,
+    ) -> DeliveryFuture | None:
+        """Append without waiting, if the topic is known and there is an open batch or memory for one.
+
+        Not where the user's partitioner is to be asked: that is for `append_waiting()` and `append_now()`.
+        """
+        sender = self._sender
+        view = sender.metadata.topic(topic)
+        if view is None:
+            return None
+        if partition is None:
+            if self._partitioner is not None:
+                return None
+        elif type(partition) is not int or not 0 <= partition < view.partition_count:
+            return None
+        accumulator, now = sender.accumulator, self._driver.now()
+        delivery = accumulator.append(view, partition, timestamp, key, value, headers, now)
+        if delivery is None:
+            lease = sender.pool.try_allocate(accumulator.size_of(key, value, headers))
+            if lease is not None:
+                delivery = accumulator.append_new_batch(
+                    lease, view, partition, timestamp, key, value, headers, now
+                )
+        if sender.has_work:
+            # Also when an open batch took the record: another, left because it is full, may go now.
+            self._driver.wake()
+        return delivery
+
+    def append_now(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+        timestamp: int,
+    ) -> DeliveryFuture:
+        """Append without waiting, or say why not."""
+        target, delivery = partition, None
+        view = self._sender.metadata.topic(topic)
+        if partition is None and self._partitioner is not None and view is not None:
+            target, delivery = self._choose(view, key, value, headers, timestamp)
+        if delivery is None:
+            delivery = self.append_at_once(topic, key, value, headers, target, timestamp)
+        if delivery is None:
+            self._refuse(topic, key, value, headers, partition)
+        return delivery
+
+    def _choose(
+        self,
+        view: TopicView,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        timestamp: int,
+    ) -> tuple[int, DeliveryFuture | None]:
+        """The partition that the user's partitioner chooses; with one that hears of new batches, perhaps done."""
+        partitioner, sender = self._partitioner, self._sender
+        assert partitioner is not None
+        partition = partitioner.partition(view.name, key, value, view)
+        if not partitioner.hears_of_new_batches:
+            return partition, None
+        delivery = sender.accumulator.append(
+            view, partition, timestamp, key, value, headers, self._driver.now()
+        )
+        if sender.has_work:
+            self._driver.wake()
+        if delivery is None:
+            partitioner.on_new_batch(view.name, view, partition)
+            partition = partitioner.partition(view.name, key, value, view)
+        return partition, delivery
+
+    async def append_waiting(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+        timestamp: int,
+        timeout: float | None,
+    ) -> DeliveryFuture:
+        """Append, waiting for the topic and for memory as long as both together may take."""
+        check_topic(topic)
+        if partition is not None:
+            check_partition(partition)
+        size = self._sender.accumulator.size_of(key, value, headers)
+        started_at = self._driver.now()
+        deadline = self.deadline(started_at, timeout)
+        while True:
+            view = await self.topic(topic, partition, started_at, deadline)
+            target, delivery = partition, None
+            if partition is None and self._partitioner is not None:
+                target, delivery = self._choose(view, key, value, headers, timestamp)
+            if delivery is None:
+                delivery = self.append_at_once(topic, key, value, headers, target, timestamp)
+            if delivery is not None:
+                return delivery
+            lease = await self._memory(size, started_at, deadline)
+            if not self._still_has(view, target):
+                lease.release()
+                continue
+            delivery = self._sender.accumulator.append_with(
+                lease, view, target, timestamp, key, value, headers, self._driver.now()
+            )
+            self._driver.wake()
+            return delivery
+
+    async def append_batch(
+        self, topic: str, partition: int, records: RecordBatchBuffer, timeout: float | None
+    ) -> BatchResult:
+        """Queue a ready-made batch, waiting as `append_waiting()` does. Nothing suspends once it is queued."""
+        check_topic(topic)
+        check_partition(partition)
+        driver, sender = self._driver, self._sender
+        size = records.size
+        for limited_by, limit in (
+            ("max.request.size", self._config.max_request_size),
+            ("buffer.memory", self._config.buffer_memory),
+        ):
+            if size > limit:
+                raise RecordTooLargeError(
+                    f"the batch takes {size} bytes, more than {limited_by}={limit}: make smaller batches, or raise "
+                    f"{limited_by}",
+                    size=size,
+                    limit=limit,
+                    limited_by=limited_by,
+                )
+        # As other batches are charged: what is smaller takes a buffer of the pool.
+        charge = min(max(size, self._config.batch_size), self._config.buffer_memory)
+        started_at = driver.now()
+        deadline = self.deadline(started_at, timeout)
+        while True:
+            view = await self.topic(topic, partition, started_at, deadline)
+            lease = sender.pool.try_allocate(charge)
+            if lease is None:
+                lease = await self._memory(charge, started_at, deadline, records.record_count)
+                if not self._still_has(view, partition):
+                    lease.release()
+                    continue
+            result = sender.accumulator.append_batch(lease, view, partition, records, driver.now())
+            driver.wake()
+            return result
+
+    def _still_has(self, view: TopicView, partition: int | None) -> bool:
+        """Whether, after a wait, topic and partition are still there: it may be made anew with fewer of them."""
+        return self._sender.metadata.topic(view.name) is view and (
+            partition is None or partition < view.partition_count
+        )
+
+    def _refuse(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[Header] | None,
+        partition: int | None,
+    ) -> NoReturn:
+        """Say why `append_at_once()` could not append."""
+        check_topic(topic)
+        if partition is not None:
+            check_partition(partition)
+        sender, now = self._sender, self._driver.now()
+        size = sender.accumulator.size_of(key, value, headers)
+        view = sender.metadata.topic(topic)
+        if view is None:
+            sender.metadata.want_topic(topic, now)
+            sender.metadata_requests.request(now)
+            self._driver.wake()
+            self._raise_topic_error(topic)
+            raise MetadataTimeoutError(
+                f"the partitions of {topic!r} are not known yet, and try_send() does not wait; they are being "
+                "asked for: try again, or use send()",
+                waited=0.0,
+                topic=topic,
+            )
+        if partition is not None and partition >= view.partition_count:
+            raise _out_of_range(topic, partition, view)
+        self._metrics.buffer_exhausted.record(1, now)
+        raise BufferExhaustedError(
+            f"buffer.memory={self._config.buffer_memory} has no room for {size} bytes now: try again later, use "
+            "send(), or raise buffer.memory",
+            waited=0.0,
+            needed=size,
+            available=sender.pool.available,
+        )
+
+    async def _memory(
+        self, size: int, started_at: float, deadline: float, record_count: int = 1
+    ) -> BufferLease:
+        """Wait in line for memory, for so many records."""
+        driver, pool = self._driver, self._sender.pool
+        waiter = driver.make_waiter()
+        ticket = pool.enqueue(size, waiter.notify)
+        waits_since = driver.now()
+        try:
+            if pool.waiting == 1:
+                self._sender.memory_exhausted(driver.now())
+                driver.wake()
+            if await waiter.wait(deadline):
+                return pool.claim(ticket)
+        except ProducerClosedError:
+            self._check_running()
+            raise
+        finally:
+            pool.abandon(ticket)  # without effect once claimed
+            now = driver.now()
+            self._metrics.waited_for_memory(now - waits_since, now)
+        waited = now - started_at
+        self._metrics.buffer_exhausted.record(record_count, now)
+        raise BufferExhaustedError(
+            f"no room for {size} bytes came free within {waited:.3f} s (max.block.ms, or timeout=): "
+            f"buffer.memory={self._config.buffer_memory} is held by records that are not acknowledged yet"
+            f"{self._causes()}. Send less, raise buffer.memory or max.block.ms, or look at the brokers",
+            waited=waited,
+            needed=size,
+            available=pool.available,
+        )
+
+    async def topic(self, topic: str, partition: int | None, started_at: float, deadline: float) -> TopicView:
+        """Wait until the topic is known, and has the partition asked for."""
+        driver, sender = self._driver, self._sender
+        asked_again = False
+        while True:
+            view = sender.metadata.topic(topic)
+            if view is not None and (partition is None or partition < view.partition_count):
+                return view
+            if asked_again and view is not None:
+                assert partition is not None
+                raise _out_of_range(topic, partition, view)
+            waiter = driver.make_waiter()
+            waits_since = driver.now()
+            ticket = sender.metadata_requests.await_topic(topic, waiter.notify, driver.now())
+            if view is not None:
+                asked_again = True  # it may have grown since
+                sender.metadata_requests.request(driver.now())
+            driver.wake()
+            try:
+                was_notified = await waiter.wait(deadline)
+            finally:
+                sender.metadata_requests.forget(ticket)
+                self._metrics.spent("metadata-wait", driver.now() - waits_since)
+            self._check_running()
+            if sender.connections.fatal_error is not None and sender.metadata.version == 0:
+                raise sender.connections.fatal_error
+            self._raise_topic_error(topic)
+            if not was_notified:
+                raise self._metadata_timeout(topic, view, driver.now() - started_at)
+
+    def _metadata_timeout(self, topic: str, view: TopicView | None, waited: float) -> MetadataTimeoutError:
+        code = self._sender.metadata.topic_error(topic)
+        if code == codes.UNKNOWN_TOPIC_OR_PARTITION:
+            why = ": there is no such topic, or this client may not describe it. Create it, or check the name"
+        elif code != codes.NONE:
+            why = f": {codes.name_of(code)}: {codes.message_of(code)}"
+        else:
+            why = self._causes() or ": no broker answered"
+        what = (
+            "did"
+            if view is None
+            else f"are {view.partition_count} as far as known; whether there are more did"
+        )
+        error = MetadataTimeoutError(
+            f"the partitions of {topic!r} {what} not become known within {waited:.3f} s (max.block.ms, or "
+            f"timeout=){why}",
+            waited=waited,
+            topic=topic,
+            code=code,
+        )
+        if code == codes.NONE and self._sender.connection_errors():
+            error.__cause__ = self._no_broker("no broker told the topic's partitions")
+        return error
+
+    def _raise_topic_error(self, topic: str) -> None:
+        code = self._sender.metadata.topic_error(topic)
+        if code == codes.TOPIC_AUTHORIZATION_FAILED:
+            raise TopicAuthorizationError(
+                f"the cluster denies access to topic {topic!r}: grant this principal Describe and Write on it",
+                topic=topic,
+            )
+        if code == codes.INVALID_TOPIC_EXCEPTION:
+            raise InvalidTopicError(f"the cluster refuses {topic!r} as a topic's name", topic=topic)
+
+    def _no_broker(self, what: str) -> NoBrokerAvailableError:
+        causes = self._sender.connection_errors()
+        servers = ", ".join(f"{host}:{port}" for host, port in self._config.bootstrap_servers)
+        return NoBrokerAvailableError(
+            f"{what} (bootstrap.servers={servers}){self._causes()}. Check the addresses, the network, and that "
+            "the brokers' advertised.listeners can be reached from here",
+            causes=causes,
+        )
+
+    def _causes(self) -> str:
+        causes = self._sender.connection_errors()
+        return ": " + "; ".join(f"{address}: {cause}" for address, cause in causes.items()) if causes else ""
+
+    def deadline(self, now: float, timeout: float | None) -> float:
+        """Until when a call that begins now may wait: `max.block.ms`, or less."""
+        bound = self._config.max_block
+        if timeout is not None:
+            if not timeout >= 0:
+                raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
+            bound = min(bound, timeout)
+        return now + bound
+
+    async def check(self, timeout: float, *, tries_each_once: bool = False) -> ClusterInfo:
+        """Ask any broker for metadata, and wait for an answer."""
+        driver, sender = self._driver, self._sender
+        deadline = driver.now() + timeout
+        version = sender.metadata.version
+        while sender.metadata.version == version:
+            waiter = driver.make_waiter()
+            waits_since = driver.now()
+            ticket = sender.metadata_requests.await_any(waiter.notify, driver.now())
+            driver.wake()
+            try:
+                was_notified = await waiter.wait(deadline)
+            finally:
+                sender.metadata_requests.forget(ticket)
+                self._metrics.spent("metadata-wait", driver.now() - waits_since)
+            self._check_running()
+            if sender.connections.fatal_error is not None:
+                raise sender.connections.fatal_error
+            if not was_notified:
+                raise self._no_broker(f"no broker answered within {timeout} s")
+            has_failed = len(sender.connection_errors()) == len(sender.metadata.brokers)
+            if tries_each_once and has_failed and sender.metadata.version == 0:
+                raise self._no_broker("none of the bootstrap servers can be reached")
+        return ClusterInfo(
+            sender.metadata.cluster_id,
+            {broker.node_id: f"{broker.host}:{broker.port}" for broker in sender.metadata.brokers},
+        )
+
+    async def client_instance_id(self, timeout: float) -> UUID:
+        """Wait for the id that a broker gives this client."""
+        telemetry = self._sender.telemetry
+        if telemetry is None:
+            raise ClientInstanceIdError(
+                "without enable.metrics.push=true the cluster is not asked for an id of this client"
+            )
+        waiter = self._driver.make_waiter()
+        if telemetry.client_instance_id is None and telemetry.state is not TelemetryState.TERMINATED:
+            telemetry.await_id(waiter.notify)
+            try:
+                await waiter.wait(self._driver.now() + timeout)
+            finally:
+                telemetry.forget(waiter.notify)
+            self._check_running()
+        if telemetry.client_instance_id is None:
+            when = "will" if telemetry.state is TelemetryState.TERMINATED else f"did within {timeout} s"
+            raise ClientInstanceIdError(
+                f"no broker {when} give this client an id{self._causes()}. Brokers give them since Kafka 3.7, if "
+                "metric.reporters has a plugin there that collects the metrics of clients (KIP-714)"
+            )
+        return telemetry.client_instance_id
+
+
+def _out_of_range(topic: str, partition: int, view: TopicView) -> PartitionOutOfRangeError:
+    return PartitionOutOfRangeError(
+        f"topic {topic!r} has {view.partition_count} partition(s), 0 to {view.partition_count - 1}, and no "
+        f"partition {partition}",
+        topic=topic,
+        partition=partition,
+        partition_count=view.partition_count,
+    )

@@ -1,0 +1,289 @@
+"""Batches that are made apart from the producer and sent whole: what ETL and Spark code wants.
+
+Made by `Producer.create_batch()`, sent by `Producer.send_batch()`; where no partition is given, `BatchPartitions`
+chooses one.
+
+Invariants:
+
+1. A batch is sent once. A `send_batch()` that raised has queued nothing, and the batch can be sent again.
+2. What is in a batch stays: a record that is refused, or does not fit, changes nothing.
+3. Its memory is the user's until it is sent; then the records live in leased memory and this lets go of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce._native.bulk_append import BulkAppender
+from aioproduce._native.columns import ByteColumn
+from aioproduce._native.delivery import BatchResult
+from aioproduce._native.key_hash import NO_HASH
+from aioproduce._native.record_batch import (
+    RECORD_BATCH_OVERHEAD,
+    RecordBatchBuffer,
+    encode_headers,
+    record_size_upper_bound,
+)
+from aioproduce._native.topic_appender import TopicAppender
+from aioproduce.errors import BatchClosedError, RecordTooLargeError
+from aioproduce.partitioners import UniformSticky
+from aioproduce.producer.input import header_list, timestamp_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from aioproduce.config import ProducerConfig
+    from aioproduce.partitioners import TopicView
+    from aioproduce.producer.input import RecordInput
+    from aioproduce.records import Headers
+
+_ITS_TOPIC: Final = "of a batch"
+_DEFAULT_SIZE: Final = 16_384
+
+
+class _State(Enum):
+    OPEN = auto()
+    CLOSED = auto()
+    BEING_SENT = auto()
+    SENT = auto()
+
+
+@final
+class BatchBuilder:
+    """Records for one partition, appended until the batch is full.
+
+    Example:
+        >>> batch = producer.create_batch()  # doctest: +SKIP
+        >>> for line in lines:  # doctest: +SKIP
+        ...     if batch.append(line) is None:
+        ...         await producer.send_batch(batch, "orders")
+        ...         batch = producer.create_batch()
+        ...         batch.append(line)
+        >>> deliveries = await producer.send_batch(batch, "orders")  # doctest: +SKIP
+    """
+
+    __slots__ = ("_input", "_limit", "_max_size", "_records", "_state", "_wall_ms")
+
+    def __init__(
+        self,
+        record_input: RecordInput,
+        config: ProducerConfig,
+        wall_ms: Callable[[], int],
+        max_size: int | None = None,
+    ) -> None:
+        limit, limited_by = min(
+            (config.max_request_size, "max.request.size"), (config.buffer_memory, "buffer.memory")
+        )
+        if max_size is None:
+            # With batch.size=0, which is one record a batch, whoever makes batches still wants some in each.
+            max_size = min(
+                config.batch_size if config.batch_size > RECORD_BATCH_OVERHEAD else _DEFAULT_SIZE, limit
+            )
+        if max_size <= RECORD_BATCH_OVERHEAD:
+            raise ValueError(
+                f"max_size must be above a batch's own {RECORD_BATCH_OVERHEAD} bytes, not {max_size}"
+            )
+        if max_size > limit:
+            raise _too_large("the batch", max_size, limit, limited_by)
+        self._input = record_input
+        self._wall_ms = wall_ms
+        self._max_size = max_size
+        self._limit = limit, limited_by
+        self._records = RecordBatchBuffer(bytearray(max_size))
+        self._state = _State.OPEN
+
+    def append(
+        self,
+        value: Any,
+        key: Any = None,
+        *,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+    ) -> int | None:
+        """Append one record.
+
+        Args:
+            value: Bytes, None (a tombstone), or whatever the value serializer takes.
+            key: Likewise; it has no say in the partition.
+            timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
+            headers: `(name, value)` pairs.
+
+        Returns:
+            The record's index in the batch, or `None` when the batch is full. A record that is larger than the
+            whole batch is let in where it is the only one.
+
+        Raises:
+            InvalidRecordError: this record can never be sent.
+            BatchClosedError: the batch was closed or sent.
+        """
+        self._check_open()
+        key = None if key is None else self._input.key(_ITS_TOPIC, key)
+        value = None if value is None else self._input.value(_ITS_TOPIC, value)
+        listed = None if headers is None else header_list(headers)
+        at = self._wall_ms() if timestamp is None else timestamp_ms(timestamp)
+        index = self._records.try_append(at, key, value, listed)
+        if index >= 0:
+            return index
+        size = RECORD_BATCH_OVERHEAD + record_size_upper_bound(key, value, listed)
+        limit, limited_by = self._limit
+        if size > limit:
+            raise _too_large("the record", size, limit, limited_by)
+        if self._records.record_count:
+            return None
+        self._records = RecordBatchBuffer(bytearray(size))
+        return self._records.try_append(at, key, value, listed)
+
+    def append_many(
+        self,
+        values: Sequence[Any],
+        keys: Sequence[Any] | None = None,
+        *,
+        start: int = 0,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+    ) -> int:
+        """Append as many records as fit.
+
+        Args:
+            values: The values.
+            keys: As many keys as values, or None.
+            start: The first to append.
+            timestamp: Of all of them.
+            headers: Of all of them.
+
+        Returns:
+            How many were appended, from `start` on; fewer than there are when the batch is full.
+
+        Raises:
+            ValueError: there are not as many keys as values; nothing was appended.
+            InvalidRecordError: a record can never be sent; those before it are in the batch.
+            BatchClosedError: the batch was closed or sent.
+
+        Example:
+            >>> batch = producer.create_batch(max_size=1_000_000)  # doctest: +SKIP
+            >>> batch.append_many([b"1", b"2", b"3"])  # doctest: +SKIP
+            3
+        """
+        self._check_open()
+        if keys is not None and len(keys) != len(values):
+            raise ValueError(f"give as many keys as values, not {len(keys)} for {len(values)}")
+        listed = None if headers is None else header_list(headers)
+        bulk = BulkAppender(_only(self._records), 0, encode_headers(listed))
+        columns = ByteColumn(list(values)), None if keys is None else ByteColumn(list(keys))
+        at = self._wall_ms() if timestamp is None else timestamp_ms(timestamp)
+        first = start
+        while start < len(values):
+            if not self._input.has_serializers:
+                start += len(bulk.append(*columns, None, None, None, at, start, len(values)))
+                if start == len(values):
+                    break
+            # Full, or no plain bytes: the slow way tells.
+            key = None if keys is None else keys[start]
+            before = self._records
+            if self.append(values[start], key, timestamp=at, headers=listed) is None:
+                break
+            start += 1
+            if self._records is not before:
+                break  # it was larger than the batch, and is its only record
+        return start - first
+
+    @property
+    def record_count(self) -> int:
+        """How many records are in it."""
+        return self._records.record_count
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes on the wire without compression."""
+        return self._records.size
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be appended any more."""
+        return self._state is not _State.OPEN
+
+    def close(self) -> None:
+        """Let no more records in; `send_batch()` does it, too."""
+        if self._state is _State.OPEN:
+            self._state = _State.CLOSED
+
+    @contextmanager
+    def being_sent(self) -> Iterator[RecordBatchBuffer]:
+        """The records, for the producer, which queues them or raises."""
+        if self._state is _State.SENT or self._state is _State.BEING_SENT:
+            raise BatchClosedError(
+                "this batch was sent: a batch is sent once, make another with create_batch()"
+            )
+        self._state = _State.BEING_SENT
+        try:
+            yield self._records
+        except BaseException:
+            self._state = _State.CLOSED  # nothing was queued
+            raise
+        self._state = _State.SENT
+        self._records.release()
+
+    def _check_open(self) -> None:
+        if self._state is not _State.OPEN:
+            raise BatchClosedError("this batch is closed: make another with create_batch()")
+
+    def __len__(self) -> int:
+        return self._records.record_count
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"<BatchBuilder {self.record_count} records, {self.size} bytes, {self._state.name.lower()}>"
+
+
+@final
+class BatchPartitions:
+    """Where batches go that are sent without a partition: `uniform_sticky`, by topic.
+
+    It is their own, and not that of keyless records, which would lie in the open batch of just the partition whose
+    open batch each of these closes.
+
+    Args:
+        sticky_batch_size: Bytes that go to a partition before the next one is chosen: `batch.size`.
+        random: Uniform choice, `random(n)` from 0 to n - 1.
+    """
+
+    __slots__ = ("_partitioners", "_random", "_sticky_batch_size")
+
+    def __init__(self, sticky_batch_size: int, random: Callable[[int], int]) -> None:
+        self._sticky_batch_size = sticky_batch_size
+        self._random = random
+        self._partitioners: dict[str, UniformSticky] = {}
+
+    def choose(self, topic: str, view: TopicView, size: int) -> int:
+        """The partition of a batch of so many bytes, which count at once: so those that wait for memory spread."""
+        partitioner = self._partitioners.get(topic)
+        if partitioner is None:
+            partitioner = UniformSticky(self._sticky_batch_size, self._random)
+            self._partitioners[topic] = partitioner
+        partition = partitioner.peek(view)
+        partitioner.on_appended(partition, size, view)
+        return partition
+
+
+def _only(records: RecordBatchBuffer) -> TopicAppender:
+    """What appends to open batches, with this one open."""
+    appender = TopicAppender(NO_HASH)
+    appender.set_partition_count(1)
+    # Nobody waits for the result: the batch's own is made when it is queued.
+    appender.open(0, records, BatchResult("", 0, None))  # type: ignore[arg-type]
+    return appender
+
+
+def _too_large(what: str, size: int, limit: int, limited_by: str) -> RecordTooLargeError:
+    return RecordTooLargeError(
+        f"{what} takes up to {size} bytes, more than {limited_by}={limit}: raise {limited_by}, or make it smaller",
+        size=size,
+        limit=limit,
+        limited_by=limited_by,
+    )

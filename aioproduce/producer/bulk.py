@@ -1,0 +1,529 @@
+"""The bulk calls of the Producer: many records at once, from iterables, ready-made batches and Arrow columns.
+
+Called by `Producer.send_many()`, `send_batch()` and `send_arrow()`, which stay thin. Rows go into open batches by
+the compiled `BulkAppender`; the one row at which there is something to decide or to wait for (a new batch, memory,
+metadata) goes the way of `send()`, in its turn among all who send.
+
+Invariants:
+
+1. Records are accepted in their order; where one cannot be, those before it are accepted and none behind it.
+2. An iterable is asked for at most `_MOST_ROWS` items ahead of what is accepted, and for fewer where it is slow.
+3. The loop gets its turn about every millisecond, as with `send()`.
+4. The timestamp of records that have none of their own is read after the iterable was asked for them.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from random import randrange
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce._native.bulk_append import BulkAppender
+from aioproduce._native.columns import ByteColumn
+from aioproduce._native.record_batch import encode_headers
+from aioproduce._native.record_span import span_of_batch
+from aioproduce._native.topic_appender import NO_PARTITION
+from aioproduce.errors import PartialSendError, PartitionOutOfRangeError, SerializationError
+from aioproduce.producer.arrow import Columns, ReadyRows, arrow_pieces
+from aioproduce.producer.batches import BatchBuilder, BatchPartitions
+from aioproduce.producer.deliveries import Deliveries
+from aioproduce.producer.input import RecordInput, check_topic, header_list, serialize, timestamp_ms
+from aioproduce.producer.interceptors import tell_refused
+from aioproduce.records import ProducerRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from datetime import datetime
+
+    from aioproduce._native.columns import HeaderColumn
+    from aioproduce._native.delivery import BatchResult, DeliveryCallback, DeliveryFuture
+    from aioproduce._native.record_batch import RecordBatchBuffer
+    from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.producer.arrow import TopicRun
+    from aioproduce.producer.interceptors import Interceptors
+    from aioproduce.producer.life import ProducerLife
+    from aioproduce.records import Header, Headers
+
+# Rows that are taken at once: few enough to be done in a fraction of `_PACE` where a record costs 0.1 us.
+_MOST_ROWS: Final = 1024
+# What taking and appending so many rows should take: an iterable that is slower is asked for fewer at once.
+_PACE: Final = 0.0005
+_MAX_PARTITION: Final = 2**31 - 1
+
+
+@final
+class Defaults:
+    """What holds for every row of a call that does not tell it by itself."""
+
+    __slots__ = ("encoded_headers", "headers", "on_delivery", "partition", "timeout", "timestamp")
+
+    def __init__(
+        self,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Sequence[Header] | None = None,
+        timeout: float | None = None,
+        on_delivery: DeliveryCallback | None = None,
+    ) -> None:
+        self.partition = partition
+        self.timestamp = None if timestamp is None else timestamp_ms(timestamp)
+        self.headers = headers
+        self.encoded_headers = encode_headers(headers)
+        self.timeout = timeout
+        self.on_delivery = on_delivery
+
+    @property
+    def has_plain_partition(self) -> bool:
+        """Whether compiled code can take the partition as it is; others are for `send()`'s way to refuse."""
+        partition = self.partition
+        return partition is None or (partition.__class__ is int and 0 <= partition <= _MAX_PARTITION)
+
+
+@final
+class Bulk:
+    """Sends many records for one producer.
+
+    Args:
+        life: The producer's.
+        record_input: Its serializers.
+        interceptors: Its interceptors, or None.
+        batch_size: `batch.size`.
+        heed_turn: Gives the loop its turn when that is due.
+        send: `Producer.send()`, for producers whose interceptors want to see each record.
+    """
+
+    __slots__ = (
+        "_batch_partitions",
+        "_heed_turn",
+        "_input",
+        "_interceptors",
+        "_life",
+        "_plain_input",
+        "_send",
+    )
+
+    def __init__(
+        self,
+        life: ProducerLife,
+        record_input: RecordInput,
+        interceptors: Interceptors | None,
+        *,
+        batch_size: int,
+        heed_turn: Callable[[], Awaitable[None]],
+        send: Callable[..., Awaitable[DeliveryFuture]],
+    ) -> None:
+        self._life = life
+        self._input = record_input
+        # What comes from Arrow is bytes already.
+        self._plain_input = RecordInput()
+        self._interceptors = interceptors
+        self._batch_partitions = BatchPartitions(max(batch_size, 1), randrange)
+        self._heed_turn = heed_turn
+        self._send = send
+
+    # -- from iterables ---
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Iterable[Any],
+        keys: Iterable[Any] | None,
+        *,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+        timeout: float | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> Deliveries:
+        """As `Producer.send_many()`."""
+        self._life.check_callable()
+        listed = None if headers is None else header_list(headers)
+        rows = Rows(values, keys)
+        deliveries = Deliveries()
+        try:
+            if self._interceptors is not None or topic.__class__ is not str:
+                await self._send_each(
+                    deliveries,
+                    rows,
+                    topic,
+                    partition=partition,
+                    timestamp=timestamp,
+                    headers=listed,
+                    timeout=timeout,
+                    on_delivery=on_delivery,
+                )
+            else:
+                with self._life.counting_refusals():
+                    await self._send_rows(
+                        deliveries,
+                        rows,
+                        topic,
+                        lambda: Defaults(
+                            partition=partition,
+                            timestamp=timestamp,
+                            headers=listed,
+                            timeout=timeout,
+                            on_delivery=on_delivery,
+                        ),
+                    )
+        except Exception as error:
+            raise partial_send("send_many", deliveries, error) from error
+        return deliveries
+
+    async def _send_each(self, deliveries: Deliveries, rows: Rows, topic: str, **settings: Any) -> None:
+        while True:
+            values, keys, failure = rows.take(1)
+            if values:
+                with self._life.counting_refusals():
+                    check_topic(topic)  # a whole ProducerRecord would go through
+                key = None if keys is None else keys[0]
+                deliveries.add_future(await self._send(topic, values[0], key, **settings))
+            elif failure is not None:
+                raise failure
+            else:
+                return
+
+    async def _send_rows(
+        self, deliveries: Deliveries, rows: Rows, topic: str, make_defaults: Callable[[], Defaults]
+    ) -> None:
+        defaults: Defaults | None = None
+        # Of a list all can be had at once; what an iterator does for its items is not known yet.
+        count = _MOST_ROWS if rows.is_ready and not self._input.has_serializers else 1
+        while True:
+            began_at = time.perf_counter()
+            values, keys, failure = rows.take(count)
+            if values and defaults is None:
+                defaults = make_defaults()
+            if self._input.has_serializers:
+                failure = self._serialize(topic, values, keys) or failure
+            took = time.perf_counter() - began_at
+            if defaults is not None:
+                columns = Columns(ByteColumn(values), None if keys is None else ByteColumn(keys))
+                await self.append(deliveries, topic, columns, defaults, 0, len(values))
+            if failure is not None:
+                raise failure
+            if len(values) < count:
+                return
+            if took > _PACE:
+                count = max(count // 2, 1)
+            elif took < _PACE / 4:
+                count = min(count * 4, _MOST_ROWS)
+
+    def _serialize(self, topic: str, values: list[Any], keys: list[Any] | None) -> BaseException | None:
+        """Serialize in place, up to the record for which that fails; says why it did."""
+        for index, value in enumerate(values):
+            try:
+                if value is not None:
+                    values[index] = self._input.value(topic, value)
+                if keys is not None and keys[index] is not None:
+                    keys[index] = self._input.key(topic, keys[index])
+            except Exception as error:
+                del values[index:]
+                if keys is not None:
+                    del keys[index:]
+                return error
+        return None
+
+    # -- rows into batches ---
+
+    async def append(
+        self,
+        deliveries: Deliveries,
+        topic: str,
+        columns: Columns,
+        defaults: Defaults,
+        start: int,
+        stop: int,
+    ) -> None:
+        """Accept rows, waiting where one must."""
+        bulk: BulkAppender | None = None
+        bulk_of: TopicAppender | None = None
+        while start < stop:
+            # Before rows are accepted, never after: what it may raise is no fate of theirs.
+            await self._heed_turn()
+            now = self._life.wall_ms() if defaults.timestamp is None else defaults.timestamp
+            appender = self._life.appenders.get(topic) if defaults.has_plain_partition else None
+            if appender is not None:
+                if bulk is None or appender is not bulk_of:
+                    bulk = BulkAppender(
+                        appender,
+                        NO_PARTITION if defaults.partition is None else defaults.partition,
+                        defaults.encoded_headers,
+                    )
+                    bulk_of = appender
+                end = min(stop, start + _MOST_ROWS)
+                start += _append_open(bulk, columns, now, start, end, deliveries, defaults.on_delivery)
+                if start == end:
+                    continue
+            delivery = await self._append_one(topic, columns, start, defaults, now)
+            deliveries.add_future(delivery)
+            if defaults.on_delivery is not None:
+                delivery.add_delivery_callback(defaults.on_delivery)
+            start += 1
+
+    async def _append_one(
+        self, topic: str, columns: Columns, row: int, defaults: Defaults, now: int
+    ) -> DeliveryFuture:
+        """Accept one row as `send()` would."""
+        key, value, headers, partition, timestamp = _row(topic, columns, row, defaults)
+        if timestamp is not None:
+            now = timestamp
+        admission = self._life.admission
+        delivery = admission.append_at_once(topic, key, value, headers, partition, now)
+        if delivery is None:
+            delivery = await admission.append_waiting(
+                topic, key, value, headers, partition, now, defaults.timeout
+            )
+        return delivery
+
+    # -- ready-made batches ---
+
+    async def send_batch(
+        self,
+        batch: BatchBuilder,
+        topic: str,
+        *,
+        partition: int | None,
+        timeout: float | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> Deliveries:
+        """As `Producer.send_batch()`."""
+        self._life.check_callable()
+        if not isinstance(batch, BatchBuilder):
+            raise TypeError(f"send_batch() takes a batch of create_batch(), not {type(batch).__name__}")
+        await self._heed_turn()
+        deliveries = Deliveries()
+        with batch.being_sent() as records:
+            if records.record_count:
+                with self._life.counting_refusals(records.record_count):
+                    result = await self._append_batch(topic, partition, records, timeout)
+                # Nothing suspends from here on: the batch is queued.
+                deliveries.add_span(span_of_batch(records, result))
+        callbacks: list[DeliveryCallback] = []
+        if self._interceptors is not None:
+            callbacks.append(self._interceptors.on_acknowledgement)
+        if on_delivery is not None:
+            callbacks.append(on_delivery)
+        if callbacks:
+            for delivery in deliveries:
+                for callback in callbacks:
+                    delivery.add_delivery_callback(callback)
+        return deliveries
+
+    async def _append_batch(
+        self, topic: str, partition: int | None, records: RecordBatchBuffer, timeout: float | None
+    ) -> BatchResult:
+        admission, driver = self._life.admission, self._life.driver
+        if partition is not None:
+            return await admission.append_batch(topic, partition, records, timeout)
+        check_topic(topic)
+        began_at = driver.now()
+        deadline = admission.deadline(began_at, timeout)
+        while True:
+            view = await admission.topic(topic, None, began_at, deadline)
+            partition = self._batch_partitions.choose(topic, view, records.size)
+            try:
+                return await admission.append_batch(
+                    topic, partition, records, max(deadline - driver.now(), 0)
+                )
+            except PartitionOutOfRangeError:
+                continue  # the topic was made anew with fewer of them meanwhile; the choice was not the caller's
+
+    # -- from Arrow ---
+
+    async def send_arrow(
+        self,
+        topic: str | None,
+        data: object,
+        names: Mapping[str, str] | None,
+        *,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+        timeout: float | None,
+        on_delivery: DeliveryCallback | None,
+    ) -> Deliveries:
+        """As `Producer.send_arrow()`."""
+        self._life.check_callable()
+        pieces: Iterable[tuple[Columns, list[TopicRun] | None]]
+        if isinstance(data, ReadyRows):
+            pieces = data.pieces
+        else:
+            pieces = arrow_pieces(data, names or {}, has_topic=topic is not None)
+        deliveries = Deliveries()
+        try:
+            defaults = Defaults(
+                partition=partition,
+                timestamp=timestamp,
+                headers=None if headers is None else header_list(headers),
+                timeout=timeout,
+                on_delivery=on_delivery,
+            )
+            for columns, topics in pieces:
+                await self._heed_turn()
+                for each, start, stop in [(topic, 0, len(columns))] if topics is None else topics:
+                    with self._life.counting_refusals():
+                        check_topic(each)
+                    assert each is not None
+                    with self._life.counting_refusals():
+                        if self._interceptors is None:
+                            await self.append(deliveries, each, columns, defaults, start, stop)
+                        else:
+                            await self._send_rows_each(deliveries, each, columns, defaults, start, stop)
+        except Exception as error:
+            raise partial_send("send_arrow", deliveries, error) from error
+        return deliveries
+
+    async def _send_rows_each(
+        self,
+        deliveries: Deliveries,
+        topic: str,
+        columns: Columns,
+        defaults: Defaults,
+        start: int,
+        stop: int,
+    ) -> None:
+        """Accept rows one by one, for interceptors to see them."""
+        interceptors = self._interceptors
+        assert interceptors is not None
+        for row in range(start, stop):
+            await self._heed_turn()
+            key, value, headers, partition, timestamp = _row(topic, columns, row, defaults)
+            record, on_outcome = interceptors.intercept(
+                ProducerRecord(
+                    topic=topic,
+                    value=value,
+                    key=key,
+                    partition=partition,
+                    timestamp=timestamp,
+                    headers=headers,
+                )
+            )
+            try:
+                serialized = self._plain_input.read_record(record, self._life.wall_ms())
+                admission = self._life.admission
+                delivery = admission.append_at_once(*serialized)
+                if delivery is None:
+                    delivery = await admission.append_waiting(*serialized, defaults.timeout)
+            except BaseException as error:
+                tell_refused(record, on_outcome, error)
+                raise
+            delivery.add_delivery_callback(on_outcome)
+            if defaults.on_delivery is not None:
+                delivery.add_delivery_callback(defaults.on_delivery)
+            deliveries.add_future(delivery)
+
+
+def _append_open(
+    bulk: BulkAppender,
+    columns: Columns,
+    now: int,
+    start: int,
+    stop: int,
+    deliveries: Deliveries,
+    on_delivery: DeliveryCallback | None,
+) -> int:
+    """Append to open batches as far as that goes; says how many rows."""
+    span = bulk.append(
+        columns.values,
+        columns.keys,
+        columns.headers,
+        columns.partitions,
+        columns.timestamps,
+        now,
+        start,
+        stop,
+    )
+    deliveries.add_span(span)
+    if on_delivery is not None:
+        for index in range(len(deliveries) - len(span), len(deliveries)):
+            deliveries[index].add_delivery_callback(on_delivery)
+    return len(span)
+
+
+def _row(
+    topic: str, columns: Columns, row: int, defaults: Defaults
+) -> tuple[bytes | None, bytes | None, Sequence[Header] | None, int | None, int | None]:
+    """One row as objects: key, value, headers, partition, timestamp."""
+    value = _bytes_at("value", columns.values, row, topic)
+    key = None if columns.keys is None else _bytes_at("key", columns.keys, row, topic)
+    headers = defaults.headers
+    if columns.headers is not None:
+        headers = _told("headers", columns.headers, row) or None
+    partition = defaults.partition
+    if columns.partitions is not None and (told := columns.partitions.at(row)) is not None:
+        partition = told
+    timestamp = defaults.timestamp
+    if columns.timestamps is not None and (told := columns.timestamps.at(row)) is not None:
+        timestamp = timestamp_ms(told)
+    return key, value, headers, partition, timestamp
+
+
+def _told(field: str, column: ByteColumn | HeaderColumn, row: int) -> Any:
+    try:
+        return column.at(row)
+    except ValueError as error:
+        raise SerializationError(f"the {field} column is malformed: {error}", field=field) from error
+
+
+def _bytes_at(field: str, column: ByteColumn, row: int, topic: str) -> bytes | None:
+    value = _told(field, column, row)
+    if value is None or value.__class__ is bytes:
+        return value
+    return serialize(field, value, topic, None)
+
+
+@final
+class Rows:
+    """Values, and keys if there are any, taken from iterables some at a time.
+
+    Raises:
+        TypeError: one of them is not iterable.
+    """
+
+    __slots__ = ("_keys", "_values", "is_ready")
+
+    def __init__(self, values: Iterable[Any], keys: Iterable[Any] | None) -> None:
+        self.is_ready = isinstance(values, list | tuple) and isinstance(keys, list | tuple | None)
+        self._values: Iterator[Any] = iter(values)
+        self._keys: Iterator[Any] | None = None if keys is None else iter(keys)
+
+    def take(self, count: int) -> tuple[list[Any], list[Any] | None, BaseException | None]:
+        """The next `count` values and their keys; fewer at the end, or before an error, which comes with them."""
+        failure: BaseException | None = None
+        values: list[Any] = []
+        try:
+            # What an iterator gave before it raised stays in the list.
+            values.extend(islice(self._values, count))
+        except Exception as error:
+            failure = error
+        if self._keys is None:
+            return values, None, failure
+        keys: list[Any] = []
+        has_ended = failure is None and len(values) < count
+        try:
+            # One more at the end of the values: is it the end of the keys, too?
+            keys.extend(islice(self._keys, len(values) + has_ended))
+        except Exception as error:
+            if len(keys) < len(values) or has_ended:
+                failure = error
+        else:
+            if len(keys) != len(values):
+                ended = "keys" if len(keys) < len(values) else "values"
+                failure = ValueError(f"give as many keys as values: the {ended} ended first")
+        paired = min(len(keys), len(values))
+        del values[paired:], keys[paired:]
+        return values, keys, failure
+
+
+def partial_send(call: str, deliveries: Deliveries, error: Exception) -> PartialSendError:
+    """The error of a call that accepted a part of its records."""
+    count = len(deliveries)
+    return PartialSendError(
+        f"record {count} of {call}() was not accepted ({error}); the {count} before it are, and go on: their "
+        "futures are in `deliveries`",
+        deliveries=deliveries,
+        index=count,
+    )

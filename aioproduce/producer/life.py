@@ -1,0 +1,406 @@
+"""The life of a producer: made, started, closed, or ended by the death of its sender; and where it may be called.
+
+Owned by the Producer, which asks `check_callable()` before anything else. Holds what lives from start to close: the
+driver, the core, and the admission between them.
+
+Invariants:
+
+1. The short way of `send()` is open from `start()` to the first step of the end, and in no other state.
+2. Every way to the end (close, a cancelled close, the sender's death) settles every delivery, runs its
+   callbacks and drops every socket, in bounded time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum, auto
+from math import inf, nan
+from typing import TYPE_CHECKING, Final, final
+from weakref import ref
+
+from aioproduce._native.record_batch import load_crc32c
+from aioproduce._native.stats import Windows
+from aioproduce.compression import codec_for
+from aioproduce.core.sender import Sender
+from aioproduce.errors import (
+    ForkedProcessError,
+    NotStartedError,
+    ProducerClosedError,
+    ProducerError,
+    ProducerStateError,
+    SenderDiedError,
+    WrongEventLoopError,
+)
+from aioproduce.metrics import GAUGES, MetricsSnapshot, ProducerMetrics, snapshot
+from aioproduce.producer.admission import Admission
+from aioproduce.producer.delivery_reports import DeliveryReports
+from aioproduce.producer.interceptors import auditor_of
+from aioproduce.producer.telemetry_payload import TelemetryPayload
+from aioproduce.version import VERSION
+from aioproduce.wire.preload import preload
+
+if TYPE_CHECKING:
+    from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.compression import Codec
+    from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.record_audit import MarkSource
+    from aioproduce.drivers.base import Driver
+
+_log = logging.getLogger("aioproduce")
+
+# An aborted socket reports its end in the loop's next turn, a thread when its batch is compressed; what does not by
+# then is left to itself.
+_ABORT_BOUND: Final = 5.0
+
+# Started and not closed, for who looks for what was forgotten; it keeps none alive. All threads share it: each step
+# is one call of dict's.
+_open: Final[dict[int, ref[ProducerLife]]] = {}
+
+
+def open_producers() -> list[ProducerLife]:
+    """The producers of this process that were started and not closed, dead ones included."""
+    lives = (each() for each in list(_open.values()))
+    return [life for life in lives if life is not None and life.is_of_this_process]
+
+
+class ProducerState(Enum):
+    """Where a producer is in its life."""
+
+    NEW = auto()
+    RUNNING = auto()
+    CLOSING = auto()
+    CLOSED = auto()
+    DIED = auto()
+
+
+@final
+class ProducerLife:
+    """What there is between `start()` and `close()`.
+
+    Attributes:
+        config: The producer's configuration.
+        state: Where it is.
+        reports: Callbacks and unobserved failures.
+        abandoned_records: Records that were accepted and given up, by a close that had no more time or by the
+            sender's death.
+        driver: The event loop's side, once started; `sender` and `admission` likewise.
+        appenders: The way of records that need no decision, by topic.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_death",
+        "_on_open",
+        "_pid",
+        "_started_at_ms",
+        "abandoned_records",
+        "admission",
+        "appenders",
+        "config",
+        "driver",
+        "metrics",
+        "reports",
+        "sender",
+        "state",
+    )
+
+    driver: Driver
+    sender: Sender
+    admission: Admission
+
+    def __init__(self, config: ProducerConfig, on_open: Callable[[bool], None]) -> None:
+        self.config = config
+        self._on_open = on_open
+        self._pid = 0
+        self._death: BaseException | None = None
+        self.metrics = ProducerMetrics(Windows(config.metrics_num_samples, config.metrics_sample_window))
+        self.metrics.gauges |= dict.fromkeys(GAUGES, lambda _: 0.0) | {
+            "metadata-age": lambda _: nan,
+            "buffer-total-bytes": lambda _: config.buffer_memory,
+            "buffer-available-bytes": lambda _: config.buffer_memory,
+        }
+        self._started_at_ms = 0
+        self.reports = DeliveryReports(config.on_delivery_error)
+        self.appenders: dict[str, TopicAppender] = {}
+        self.abandoned_records = 0
+        self.state = ProducerState.NEW
+
+    def start(self) -> None:
+        """Start the sender on the running event loop."""
+        if self.state is not ProducerState.NEW:
+            remedy = (
+                "" if self.state is ProducerState.RUNNING else ". Make another one: Producer(producer.config)"
+            )
+            raise ProducerStateError(
+                f"a producer is started once; this one is {self.state.name.lower()}{remedy}"
+            )
+        from aioproduce._native._installation import tell_if_interpreted
+        from aioproduce.drivers.choice import make_driver
+
+        tell_if_interpreted()
+        # Once per process, about 80 ms: later they would stall the loop at the first request.
+        preload()
+        load_crc32c()
+        codec = self._make_codec()
+        driver = make_driver(self.config, self.metrics, self._unobserved_failure)
+        self.driver = driver
+        self._started_at_ms = _wall_ms(driver)
+        # From the interpreter's own generator: whoever seeds that gets the same choices again.
+        chance = random.Random(random.getrandbits(64))
+        self.sender = Sender(
+            self.config,
+            codec=codec,
+            runtime=driver.runtime,
+            random=chance,
+            metrics=self.metrics,
+            now=driver.now(),
+            telemetry=self._telemetry(),
+            audit=self._audit(),
+        )
+        self.admission = Admission(self.config, driver, self.sender, self.check_running, self.metrics)
+        self._read_gauges()
+        self.appenders = self.sender.accumulator.appenders
+        self._pid = os.getpid()
+        self._move_to(ProducerState.RUNNING)
+        driver.start(self.sender, on_death=self._sender_died, on_settled=self.reports.run_callbacks)
+
+    def _unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
+        self.metrics.unobserved_failures.record(count, self.driver.now())
+        self.reports.unobserved_failure(topic, partition, error, count)
+
+    def refused(self, count: int = 1) -> None:
+        """Count records whose `send()` raised, as Kafka's KafkaProducer does in `record-error-total`."""
+        self.metrics.refused(self.driver.now(), count)
+
+    def count_refusal(self, error: BaseException, count: int = 1) -> None:
+        """Count so many records as refused if it was by an error of ours, or because their sender was cancelled.
+
+        KafkaProducer counts both: what it throws itself, and the interrupt of a thread that waits in `send()`.
+        """
+        if isinstance(error, ProducerError) or not isinstance(error, Exception | GeneratorExit):
+            self.refused(count)
+
+    @contextmanager
+    def counting_refusals(self, count: int = 1) -> Iterator[None]:
+        """Count so many records as refused if what is done here raises for them."""
+        try:
+            yield
+        except BaseException as error:
+            self.count_refusal(error, count)
+            raise
+
+    def _read_gauges(self) -> None:
+        """What is not recorded but looked up when somebody asks."""
+        sender, pool = self.sender, self.sender.pool
+        self.metrics.gauges |= {
+            "requests-in-flight": lambda _: sender.connections.in_flight,
+            "metadata-age": lambda now: sender.metadata.age(now),
+            "waiting-threads": lambda _: pool.waiting,
+            "waiting-tasks": lambda _: pool.waiting,
+            "buffer-available-bytes": lambda _: pool.available,
+            "connection-count": lambda _: sender.connections.open_count,
+        }
+
+    def read_metrics(self) -> MetricsSnapshot:
+        """As `Producer.metrics()`."""
+        now = self.driver.now() if self.was_started else 0.0
+        return snapshot(
+            self.metrics,
+            self.config.client_id,
+            {"version": VERSION, "commit-id": "unknown", "start-time-ms": float(self._started_at_ms)},
+            now,
+            self.wall_ms(),
+        )
+
+    @property
+    def was_started(self) -> bool:
+        """Whether there is a core, dead or alive: one can be closed without ever having been started."""
+        return self._pid != 0
+
+    @property
+    def is_of_this_process(self) -> bool:
+        """Whether it was started here, and not in a parent that forked."""
+        return self._pid == os.getpid()
+
+    def _telemetry(self) -> TelemetryPayload | None:
+        """What the cluster is pushed where it asks for metrics."""
+        if not self.config.enable_metrics_push:
+            return None
+        rack = self.config.client_rack
+        return TelemetryPayload(self.read_metrics, self._started_at_ms, {"client_rack": rack} if rack else {})
+
+    def _audit(self) -> tuple[MarkSource, Callable[[], int]] | None:
+        """Who makes this start's marks, where records are numbered."""
+        auditor = auditor_of(self.config.interceptors)
+        return None if auditor is None else (auditor.begin_audit(self.config.client_id), self.wall_ms)
+
+    def _make_codec(self) -> Codec | None:
+        config = self.config
+        return codec_for(
+            config.compression_type,
+            gzip_level=config.compression_gzip_level,
+            lz4_level=config.compression_lz4_level,
+            zstd_level=config.compression_zstd_level,
+        )
+
+    async def close(self, timeout: float | None) -> None:
+        """As `Producer.close()`."""
+        if self.state is ProducerState.NEW:
+            self._move_to(ProducerState.CLOSED)
+            return
+        if self.state is ProducerState.CLOSED:
+            return
+        driver = self.driver
+        if self.state is ProducerState.DIED and self.is_of_this_process and driver.has_ended:
+            # It died of the end of its loop, asyncio.run()'s say: there is nothing left to close, nor where.
+            _is_open(self, False)
+            return
+        self.check_place()
+        if self.state is ProducerState.DIED:
+            await driver.kill()
+            _is_open(self, False)
+            return
+        self._move_to(ProducerState.CLOSING)
+        now = driver.now()
+        try:
+            self.sender.begin_close(now)
+            driver.wake()
+            # With 0 not even what is ready may go: it would be reported failed and be in the log.
+            if timeout == 0 or not await driver.join(inf if timeout is None else now + timeout):
+                self.abandoned_records += self.outstanding_records
+                self.sender.abort(driver.now())
+                driver.wake()
+                if not await driver.join(driver.now() + _ABORT_BOUND):
+                    await self._leave_behind()
+        except BaseException as error:
+            # Cancelled while closing: nothing may be left behind all the same.
+            self.abandoned_records += self.outstanding_records
+            self.sender.abort(driver.now())
+            driver.wake()
+            # A coroutine that is thrown away (GeneratorExit) may not wait for anything.
+            if not isinstance(error, GeneratorExit) and not await driver.end_aborted(
+                driver.now() + _ABORT_BOUND
+            ):
+                await self._leave_behind()
+            raise
+        finally:
+            if self.state is ProducerState.CLOSING:
+                self._move_to(ProducerState.CLOSED)
+
+    def body(self) -> AbstractContextManager[object]:
+        """What stands around the body of `async with producer:`."""
+        return self.driver.body()
+
+    def check_alive(self) -> None:
+        """Raise what the sender died of, if it did: the end of an `async with` that nobody else told so."""
+        if self.state is not ProducerState.DIED:
+            return
+        if isinstance(self._death, KeyboardInterrupt | SystemExit):
+            raise self._death
+        # Not a cancelled sender's: that would silently end the task that comes here, which nobody has cancelled.
+        self.check_running()
+
+    async def _leave_behind(self) -> None:
+        """End the sender though something has not ended: a compression that takes long, or a socket."""
+        _log.warning(
+            "closed by force, and left to itself what did not end within %g s: a thread that compresses (the "
+            "interpreter's exit waits for it), or a socket",
+            _ABORT_BOUND,
+        )
+        await self.driver.kill()
+        self.run_callbacks()
+
+    @property
+    def outstanding_records(self) -> int:
+        """Records that were accepted and have no outcome yet."""
+        if not self.was_started:
+            return 0
+        return sum(
+            batch.record_count for batch in self.sender.accumulator.incomplete if not batch.result.is_done
+        )
+
+    def _sender_died(self, error: BaseException) -> None:
+        self.abandoned_records += self.outstanding_records
+        if self.state is ProducerState.CLOSED:
+            # Cancelled together with the close() that had settled everything: the callbacks are still due.
+            self.sender.die(error, self.driver.now())
+            self.run_callbacks()
+            return
+        self._move_to(ProducerState.DIED)
+        self._death = error
+        _log.critical("the sender task died: nothing more can be sent", exc_info=error)
+        self.sender.die(error, self.driver.now())
+        self.run_callbacks()
+
+    def run_callbacks(self) -> None:
+        """Call the delivery callbacks that are due."""
+        while self.sender.settled:
+            self.reports.run_callbacks(self.sender.settled.popleft())
+
+    def _move_to(self, state: ProducerState) -> None:
+        self.state = state
+        self._on_open(state is ProducerState.RUNNING)
+        if state is ProducerState.RUNNING or state is ProducerState.CLOSED:
+            _is_open(self, state is ProducerState.RUNNING)
+
+    # -- where and when a call is allowed ---
+
+    def wall_ms(self) -> int:
+        """Milliseconds since the epoch: the timestamp of a record that has none (before `start()`, too)."""
+        return _wall_ms(self.driver if self.was_started else None)
+
+    def check_callable(self) -> None:
+        """Refuse a call that comes at the wrong time or from the wrong place."""
+        self.check_running()
+        self.check_place()
+
+    def check_place(self) -> None:
+        """Refuse another process and another loop than those of `start()`."""
+        if not self.is_of_this_process:
+            raise ForkedProcessError(
+                f"this producer was started in process {self._pid} and fork() copied it into {os.getpid()}: its "
+                "sockets belong to the parent. Make and start a new one in the child"
+            )
+        if self.driver.running_loop() is not self.driver.loop:
+            if self.driver.has_ended:
+                raise WrongEventLoopError(
+                    "the event loop that this producer was started on has ended: what was not acknowledged by then "
+                    "may be lost. Close a producer before its loop ends (`async with producer:` within what "
+                    "asyncio.run() runs), and make another one for this loop: Producer(producer.config)"
+                )
+            raise WrongEventLoopError(
+                "this producer runs on another event loop than the one that calls it: use one producer per loop, "
+                "or reach its loop with asyncio.run_coroutine_threadsafe(), under trio with trio.from_thread.run()"
+            )
+
+    def check_running(self) -> None:
+        """Refuse a call before the start, after close and after the sender's death."""
+        if self.state is ProducerState.RUNNING:
+            return
+        if self.state is ProducerState.NEW:
+            raise NotStartedError(
+                "the producer is not started: use `async with producer:`, or await producer.start() first"
+            )
+        if self.state is ProducerState.DIED:
+            raise SenderDiedError(
+                f"the sender task died ({self._death!r}); make a new producer"
+            ) from self._death
+        raise ProducerClosedError("the producer is closed: make a new one to send again")
+
+
+def _is_open(life: ProducerLife, is_open: bool) -> None:
+    key = id(life)
+    if is_open:
+        _open[key] = ref(life, lambda _: _open.pop(key, None))
+    else:
+        _open.pop(key, None)
+
+
+def _wall_ms(driver: Driver | None) -> int:
+    clock = None if driver is None else driver.wall_ms
+    return time.time_ns() // 1_000_000 if clock is None else clock()

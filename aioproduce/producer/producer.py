@@ -1,0 +1,483 @@
+"""The producer that people import: an async context manager around the core and a driver.
+
+It checks what users hand in, waits on their behalf (for metadata, for memory), and keeps the promise that no
+call outlives its bound. All sending is the core's business.
+
+Invariants:
+
+1. `send()` that raises has queued nothing; `send()` that returns has queued the record exactly once. So has a
+   cancelled one: while it waits nothing is queued, and it does not suspend after the record is.
+2. Whatever waits here is woken by what it waits for, by close and by the sender's death, and re-checks.
+3. With the topic known and room in the buffer `send()` does not suspend, but for one turn of the loop after
+   about 1 ms of uninterrupted sending: a loop that only sends must not starve acknowledgements and timers.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from math import inf
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast, final
+
+from aioproduce._native.send_path import SendPath
+from aioproduce.config import ProducerConfig, dotted_keys, load_properties
+from aioproduce.errors import FlushTimeoutError
+from aioproduce.producer.bulk import Bulk
+from aioproduce.producer.bulk_calls import BulkCalls
+from aioproduce.producer.input import RecordInput, check_topic
+from aioproduce.producer.interceptors import make_interceptors, tell_refused
+from aioproduce.producer.life import ProducerLife, ProducerState
+from aioproduce.records import ClusterInfo, PartitionInfo, ProducerRecord, RecordMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+    from types import TracebackType
+    from uuid import UUID
+
+    from aioproduce._native._delivery_runtime import TellingRuntime
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce._native.tuple_outcomes import TupleOutcomes
+    from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.producer.interceptors import OnOutcome
+    from aioproduce.records import Headers
+
+_log = logging.getLogger("aioproduce")
+
+OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
+
+
+@final
+class Producer(SendPath, BulkCalls):
+    """Sends records to Kafka.
+
+    `await send()` means accepted: the record has its place in a bounded buffer. Awaiting what it returns means
+    acknowledged. Every accepted record is acknowledged or fails within `delivery.timeout.ms`.
+
+    Args:
+        bootstrap_servers: `"host:port,..."`, a list of `"host:port"`, a mapping of Kafka's dotted keys, or a
+            ProducerConfig.
+        **settings: Kafka's producer keys with underscores for dots, e.g. `linger_ms=5`, `compression_type="lz4"`.
+            `docs/configuration.md` lists them all.
+
+    Raises:
+        ConfigError: a key is unknown or refused, a value out of range, or two are at odds.
+
+    Example:
+        >>> async def main():
+        ...     async with Producer("localhost:9092", linger_ms=5) as producer:
+        ...         delivery = await producer.send("orders", b"42", key=b"customer-7")
+        ...         metadata = await delivery
+        ...         print(metadata.partition, metadata.offset)
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
+        **settings: object,
+    ) -> None:
+        super().__init__()
+        self.config = _config(bootstrap_servers, settings)
+        self._interceptors = make_interceptors(self.config.interceptors)
+        self._input = RecordInput(self.config)
+        self._life = ProducerLife(self.config, self._is_open)
+        self._bulk = Bulk(
+            self._life,
+            self._input,
+            self._interceptors,
+            batch_size=self.config.batch_size,
+            heed_turn=self._heed_turn,
+            send=self.send,
+        )
+        self._sending_task: object = None
+        self._body: AbstractContextManager[object] = nullcontext()
+        self._lent_to: SendPath | None = None
+        self._outcomes: TupleOutcomes | None = None
+
+    @classmethod
+    def from_properties(cls, path: str | os.PathLike[str], **settings: object) -> Self:
+        """A producer configured by a Java `.properties` file; keyword settings go before the file's.
+
+        Raises:
+            ConfigError: as the constructor, or the file cannot be read or parsed.
+        """
+        return cls(load_properties(path), **settings)
+
+    # -- life ---
+
+    async def start(self, *, require_broker: bool = False) -> None:
+        """Start the sender on the running event loop. Does not wait for a broker unless asked.
+
+        Args:
+            require_broker: Wait until a broker answers, at most `max.block.ms`.
+
+        Raises:
+            ProducerStateError: it was started before.
+            NoBrokerAvailableError: `require_broker` was asked and none answered in time.
+        """
+        self._life.start()
+        if require_broker:
+            try:
+                await self.check(self.config.max_block)
+            except BaseException:
+                await self.close(0)
+                raise
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Send what was accepted, then close the connections.
+
+        Args:
+            timeout: Seconds; what is not acknowledged by then fails with ForcedCloseError. `None` waits for
+                every record, which `delivery.timeout.ms` bounds; 0 gives up on all at once.
+
+        Raises:
+            ValueError: the timeout is negative.
+        """
+        _check_timeout(timeout)
+        await self._life.close(timeout)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        self._body = self._life.body()
+        self._body.__enter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:  # to type checkers: no error of the body's is swallowed
+        """Close; raises SenderDiedError where the sender died and no other error says so."""
+        try:
+            await self.close()
+        except BaseException as failure:
+            if not self._body.__exit__(type(failure), failure, failure.__traceback__):
+                raise
+            is_over = True
+        else:
+            is_over = bool(self._body.__exit__(kind, error, traceback))
+        if is_over or error is None:
+            self._life.check_alive()
+        return is_over
+
+    def __reduce__(self) -> NoReturn:
+        # A copy would accept records into the original's batches, and not notice its close.
+        raise TypeError(
+            "a Producer is neither pickled nor copied: make another one, Producer(producer.config)"
+        )
+
+    def __repr__(self) -> str:
+        servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
+        return f"<Producer {self.config.client_id} -> {servers}, {self._life.state.name.lower()}>"
+
+    def _is_open(self, is_open: bool) -> None:
+        """The way of records that need nothing decided (`send()`) is open while the producer runs."""
+        if is_open:
+            driver = self._life.driver
+            if self._outcomes is not None:
+                cast("TellingRuntime", driver.runtime).outcomes = self._outcomes
+            for path in (self, self._lent_to):
+                if path is not None:
+                    path.open_path(
+                        self._life.appenders,
+                        driver.is_running,
+                        driver.on_next_turn,
+                        is_plain=self._interceptors is None and not self._input.has_serializers,
+                        wall_ms=driver.wall_ms,
+                    )
+        else:
+            self.shut_path()
+            if self._lent_to is not None:
+                self._lent_to.shut_path()
+
+    def lend(self, path: SendPath | None, outcomes: TupleOutcomes) -> None:
+        """Serve another library's users, too (for `aioproduce.compat`); called before the start.
+
+        Args:
+            path: Opened and shut with the way of this producer; None where there is nothing to open.
+            outcomes: What deliveries give out in the place of our own classes.
+        """
+        self._lent_to = path
+        self._outcomes = outcomes
+
+    # -- sending (`send()` and `send_and_wait()` are in SendPath) ---
+
+    def try_send(
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> DeliveryFuture:
+        """Accept one record without ever waiting.
+
+        Raises:
+            BufferExhaustedError: there is no room now.
+            MetadataTimeoutError: the topic is not known yet; it is being asked for, so try again later.
+            InvalidRecordError: as in `send()`.
+            ProducerStateError: as in `send()`.
+        """
+        self._life.check_callable()
+        record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
+        try:
+            serialized = self._input.read_record(record, self._life.wall_ms())
+            delivery = self._life.admission.append_now(*serialized)
+        except BaseException as error:
+            self._refused(record, on_outcome, error)
+            raise
+        _add_callbacks(delivery, on_outcome, on_delivery)
+        return delivery
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send everything accepted so far without lingering, and wait until it is settled and called back for.
+
+        Args:
+            timeout: Seconds; `None` waits for all, which `delivery.timeout.ms` bounds.
+
+        Raises:
+            FlushTimeoutError: not all was settled in time; it goes on.
+            ValueError: the timeout is negative.
+            ProducerStateError: as in `send()`. A record that failed raises from its own future, not from here.
+        """
+        self._life.check_callable()
+        _check_timeout(timeout)
+        driver = self._life.driver
+        now = driver.now()
+        waiter = driver.make_waiter()
+        self._life.sender.begin_flush(waiter.notify, now)
+        driver.wake()
+        try:
+            is_done = await waiter.wait(inf if timeout is None else now + timeout)
+        finally:
+            self._life.metrics.spent("flush", driver.now() - now)
+        if not is_done:
+            raise FlushTimeoutError(
+                f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
+                "their futures"
+            )
+        # What is flushed has had its callbacks, as in Java; the sender task may not have come to them yet.
+        self._life.run_callbacks()
+        if self._life.state is ProducerState.DIED:
+            self._life.check_running()
+
+    # -- asking ---
+
+    async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
+        """The partitions of a topic.
+
+        Args:
+            topic: The topic.
+            timeout: Seconds; `max.block.ms` by default.
+
+        Raises:
+            MetadataTimeoutError: the cluster did not tell in time; other errors as in `send()`.
+        """
+        self._life.check_callable()
+        check_topic(topic)
+        started_at = self._life.driver.now()
+        admission = self._life.admission
+        view = await admission.topic(topic, None, started_at, admission.deadline(started_at, timeout))
+        return [
+            PartitionInfo(topic, partition.partition, partition.leader_id, partition.replicas, partition.isr)
+            for partition in view.partitions
+        ]
+
+    async def check(self, timeout: float = 10.0, *, tries_each_once: bool = False) -> ClusterInfo:
+        """Ask the cluster who it is: the answer to "can we reach it, and if not, why".
+
+        Args:
+            timeout: Seconds.
+            tries_each_once: Raise as soon as every bootstrap server was tried and none could be reached, where the
+                cluster was never reached before.
+
+        Raises:
+            NoBrokerAvailableError: no broker answered in time; `causes` has the reason for each address.
+            UnsupportedVersionError: a broker that this client cannot work with.
+        """
+        self._life.check_callable()
+        _check_timeout(timeout)
+        return await self._life.admission.check(timeout, tries_each_once=tries_each_once)
+
+    async def client_instance_id(self, timeout: float = 10.0) -> UUID:
+        """The id under which the cluster keeps the metrics that this producer pushes to it (KIP-714).
+
+        It is given with the first connection, to find the producer's metrics where the cluster's operator collects
+        them. It stays the same until the end; another producer has another.
+
+        Args:
+            timeout: Seconds.
+
+        Raises:
+            ClientInstanceIdError: no broker gave one in time, or `enable.metrics.push` is false.
+            ProducerStateError: as in `send()`.
+
+        Example:
+            >>> await producer.client_instance_id()  # doctest: +SKIP
+            UUID('b69cc35a-7a54-4790-aa69-cc2bd4ee4538')
+        """
+        self._life.check_callable()
+        _check_timeout(timeout)
+        return await self._life.admission.client_instance_id(timeout)
+
+    @property
+    def unobserved_failures(self) -> int:
+        """Records that failed and that nobody awaited or was called back for."""
+        return self._life.reports.unobserved_failures
+
+    @property
+    def outstanding_bytes(self) -> int:
+        """Bytes of `buffer.memory` in use: open batches, queued, in flight and awaiting a retry; 0 once it died."""
+        return self._life.sender.pool.outstanding if self._life.was_started else 0
+
+    @property
+    def outstanding_records(self) -> int:
+        """Records that were accepted and are neither acknowledged nor failed yet.
+
+        They are counted when this is read, a microsecond for every few batches: not for every record.
+        """
+        return self._life.outstanding_records
+
+    @property
+    def abandoned_records(self) -> int:
+        """Records that were accepted and then given up: by a close that had no more time, or as the sender died."""
+        return self._life.abandoned_records
+
+    @property
+    def waiting_sends(self) -> int:
+        """Calls of `send()` that wait for room in the buffer."""
+        return self._life.sender.pool.waiting if self._life.was_started else 0
+
+    @property
+    def state(self) -> ProducerState:
+        """Where it is in its life: NEW, RUNNING, CLOSING, CLOSED, or DIED where the sender ended by a bug."""
+        return self._life.state
+
+    def metrics(self) -> MetricsSnapshot:
+        """What is counted and measured, by Kafka's names: all of it at this instant.
+
+        It may be asked for at any time, also before the start and after the end. It costs some 400 microseconds and
+        25 for each topic and broker: every second is fine, every record is not.
+
+        Example:
+            >>> producer.metrics().value("record-error-total")  # doctest: +SKIP
+            0.0
+        """
+        return self._life.read_metrics()
+
+    # -- records as objects: interceptors, try_send ---
+
+    def _as_record(
+        self,
+        topic: str | ProducerRecord,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+    ) -> tuple[ProducerRecord, OnOutcome | None]:
+        """The record as the interceptors made it, and whom to tell what becomes of it."""
+        if isinstance(topic, ProducerRecord):
+            if any(given is not None for given in (value, key, partition, timestamp, headers)):
+                raise TypeError("send() takes a ProducerRecord whole: put value, key, ... into the record")
+            record = topic
+        else:
+            record = ProducerRecord(
+                topic=topic, value=value, key=key, partition=partition, timestamp=timestamp, headers=headers
+            )
+        return (record, None) if self._interceptors is None else self._interceptors.intercept(record)
+
+    async def _send_slowly(
+        self,
+        topic: str | ProducerRecord,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+        timeout: float | None,
+        on_delivery: OnDelivery | None,
+    ) -> DeliveryFuture:
+        self._life.check_callable()
+        record: ProducerRecord | None = None
+        on_outcome: OnOutcome | None = None
+        try:
+            if self.turn_is_due():
+                await self._give_turn()
+            now_ms = self._life.wall_ms()
+            if self._interceptors is None and not isinstance(topic, ProducerRecord):
+                serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)
+            else:
+                record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
+                serialized = self._input.read_record(record, now_ms)
+            delivery = self._life.admission.append_at_once(*serialized)
+            if delivery is None:
+                delivery = await self._life.admission.append_waiting(*serialized, timeout)
+        except BaseException as error:
+            self._refused(record, on_outcome, error)
+            raise
+        _add_callbacks(delivery, on_outcome, on_delivery)
+        return delivery
+
+    def _refused(
+        self, record: ProducerRecord | None, on_outcome: OnOutcome | None, error: BaseException
+    ) -> None:
+        """A record was never queued: an error of it, or its sender was cancelled while it waited."""
+        self._life.count_refusal(error)
+        if record is not None and on_outcome is not None:
+            tell_refused(record, on_outcome, error)
+
+    async def _heed_turn(self) -> None:
+        if self.turn_is_due():
+            await self._give_turn()
+
+    async def _give_turn(self) -> None:
+        """Give the loop the turn that is due, if it is the same task that goes on and on (invariant 3).
+
+        A thousand tasks that send once each suspend by themselves, and are to keep their order.
+        """
+        task = self._life.driver.current_task()
+        if task is self._sending_task:
+            await self._life.driver.yield_once()
+            self._life.check_running()
+        else:
+            # Or all that come after it in this turn of the loop would go the long way to be asked.
+            self.put_turn_off()
+        self._sending_task = task
+
+
+def _add_callbacks(
+    delivery: DeliveryFuture, on_outcome: OnOutcome | None, on_delivery: OnDelivery | None
+) -> None:
+    if on_outcome is not None:
+        delivery.add_delivery_callback(on_outcome)
+    if on_delivery is not None:
+        delivery.add_delivery_callback(on_delivery)
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
+
+
+def _config(
+    servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None,
+    settings: Mapping[str, object],
+) -> ProducerConfig:
+    if isinstance(servers, ProducerConfig):
+        if settings:
+            raise TypeError("a ProducerConfig is complete: give the settings to its constructor instead")
+        return servers
+    merged: dict[str, object] = {}
+    if isinstance(servers, Mapping):
+        merged.update(servers)
+    elif servers is not None:
+        merged["bootstrap.servers"] = servers
+    merged.update(dotted_keys(settings))
+    return ProducerConfig.from_mapping(merged)
