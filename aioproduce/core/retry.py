@@ -15,7 +15,7 @@ and `1 + jitter`. Invariants, equal to those of Java's ExponentialBackoff:
 from __future__ import annotations
 
 from math import inf, log, pow
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Protocol, final
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,16 @@ __all__ = ["RETRY_JITTER", "RETRY_MULTIPLIER", "ExponentialBackoff"]
 RETRY_MULTIPLIER: Final = 2.0
 RETRY_JITTER: Final = 0.2
 """Java's constants, which no key sets: RETRY_BACKOFF_EXP_BASE and RETRY_BACKOFF_JITTER."""
+
+
+class Random(Protocol):
+    """A source of randomness, as `random.Random` is one."""
+
+    def random(self) -> float:
+        """One of [0, 1)."""
+
+    def randrange(self, stop: int, /) -> int:
+        """One of 0 to stop - 1."""
 
 
 @final

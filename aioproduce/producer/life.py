@@ -20,13 +20,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from enum import Enum, auto
 from math import inf, nan
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 from weakref import ref
 
 from aioproduce._native.record_batch import load_crc32c
 from aioproduce._native.stats import Windows
 from aioproduce.compression import codec_for
 from aioproduce.core.sender import Sender
+from aioproduce.core.state_table import StateTable
 from aioproduce.errors import (
     ForkedProcessError,
     NotStartedError,
@@ -76,6 +77,20 @@ class ProducerState(Enum):
     CLOSING = auto()
     CLOSED = auto()
     DIED = auto()
+
+
+_Event: TypeAlias = Literal["started", "closing", "closed", "sender died"]
+
+PRODUCER_STATES: Final[StateTable[ProducerState, _Event]] = StateTable(
+    "the producer",
+    {
+        ProducerState.NEW: {"started": ProducerState.RUNNING, "closed": ProducerState.CLOSED},
+        ProducerState.RUNNING: {"closing": ProducerState.CLOSING, "sender died": ProducerState.DIED},
+        ProducerState.CLOSING: {"closed": ProducerState.CLOSED, "sender died": ProducerState.DIED},
+        ProducerState.CLOSED: {},
+        ProducerState.DIED: {},
+    },
+)
 
 
 @final
@@ -166,7 +181,7 @@ class ProducerLife:
         self._read_gauges()
         self.appenders = self.sender.accumulator.appenders
         self._pid = os.getpid()
-        self._move_to(ProducerState.RUNNING)
+        self._move("started")
         driver.start(self.sender, on_death=self._sender_died, on_settled=self.reports.run_callbacks)
 
     def _unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
@@ -251,7 +266,7 @@ class ProducerLife:
     async def close(self, timeout: float | None) -> None:
         """As `Producer.close()`."""
         if self.state is ProducerState.NEW:
-            self._move_to(ProducerState.CLOSED)
+            self._move("closed")
             return
         if self.state is ProducerState.CLOSED:
             return
@@ -265,7 +280,7 @@ class ProducerLife:
             await driver.kill()
             _is_open(self, False)
             return
-        self._move_to(ProducerState.CLOSING)
+        self._move("closing")
         now = driver.now()
         try:
             self.sender.begin_close(now)
@@ -290,7 +305,7 @@ class ProducerLife:
             raise
         finally:
             if self.state is ProducerState.CLOSING:
-                self._move_to(ProducerState.CLOSED)
+                self._move("closed")
 
     def body(self) -> AbstractContextManager[object]:
         """What stands around the body of `async with producer:`."""
@@ -331,7 +346,7 @@ class ProducerLife:
             self.sender.die(error, self.driver.now())
             self.run_callbacks()
             return
-        self._move_to(ProducerState.DIED)
+        self._move("sender died")
         self._death = error
         _log.critical("the sender task died: nothing more can be sent", exc_info=error)
         self.sender.die(error, self.driver.now())
@@ -342,8 +357,8 @@ class ProducerLife:
         while self.sender.settled:
             self.reports.run_callbacks(self.sender.settled.popleft())
 
-    def _move_to(self, state: ProducerState) -> None:
-        self.state = state
+    def _move(self, event: _Event) -> None:
+        state = self.state = PRODUCER_STATES.after(self.state, event)
         self._on_open(state is ProducerState.RUNNING)
         if state is ProducerState.RUNNING or state is ProducerState.CLOSED:
             _is_open(self, state is ProducerState.RUNNING)

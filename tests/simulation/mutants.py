@@ -147,8 +147,7 @@ def _buffer_released_on_time_out() -> AbstractContextManager[None]:
 
     def make(_: Any) -> Any:
         def fail(batch: ProducerBatch, error: BaseException, record_errors: Any = None) -> None:
-            in_use = batch.state is BatchState.IN_FLIGHT or batch.state is BatchState.COMPRESSING
-            batch._settle(BatchState.ABANDONED if in_use else BatchState.DONE)
+            batch._move("given up")
             batch.is_open = False
             batch.result.fail(error, batch.record_count, record_errors)
             batch._lease.release()
@@ -156,7 +155,7 @@ def _buffer_released_on_time_out() -> AbstractContextManager[None]:
         return fail
 
     def make_release(_: Any) -> Any:
-        return lambda batch: batch._move(BatchState.DONE)
+        return lambda batch: batch._move("bytes free")
 
     @contextmanager
     def both() -> Iterator[None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections import deque
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,6 +28,7 @@ from aioproduce.errors import ProtocolError, UnsupportedVersionError
 from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey, ApiVersions
 from aioproduce.wire.messages import ApiVersionsResponse, BrokerAddress, InitProducerIdResponse
+from tests.askers import name, named, names
 from tests.unit.connection_peer import (
     API_VERSIONS,
     INIT_PRODUCER_ID,
@@ -92,7 +94,7 @@ class Peer:
 
     def send(
         self,
-        context: object,
+        context: Any,
         now: float,
         *,
         timeout: float = 30.0,
@@ -117,7 +119,7 @@ def encode(version: int, correlation_id: int) -> list[Buffer]:
 
 
 def contexts(completed: list[Completed]) -> list[object]:
-    return [done.request.context for done in completed]
+    return names(done.request for done in completed)
 
 
 # Set-up and negotiation
@@ -266,7 +268,7 @@ def test_the_second_question_has_a_time_out_of_its_own_even_if_it_cannot_be_aske
 
 def test_a_connection_starts_negotiating_once() -> None:
     peer = Peer().connected()
-    with pytest.raises(RuntimeError, match="cannot become negotiating"):
+    with pytest.raises(RuntimeError, match="'connected' cannot happen"):
         peer.connection.connection_made(1.0)
 
 
@@ -275,13 +277,13 @@ def test_a_connection_starts_negotiating_once() -> None:
 
 def test_a_request_comes_back_with_its_answer() -> None:
     peer = Peer().ready()
-    context = object()
+    context: Any = object()
     peer.connection.send(ApiKey.INIT_PRODUCER_ID, encode, context, 5.0, timeout=30.0)
     header = request_header(peer.sent().buffers)
     assert header[:3] == (INIT_PRODUCER_ID, 4, 1)
     peer.connection.writable(5.0)
     (done,) = peer.connection.receive_data(init_producer_id_response(1, producer_id=99), 6.0)
-    assert done.request.context is context
+    assert done.request.asker is context
     assert (done.request.api, done.request.version) == (ApiKey.INIT_PRODUCER_ID, 4)
     assert (done.request.sent_at, done.request.deadline) == (5.0, 35.0)
     assert done.response == InitProducerIdResponse(0.0, 0, 99, 0)
@@ -326,7 +328,7 @@ def test_an_encoder_that_raises_leaves_no_trace() -> None:
         raise ValueError("no topic id")
 
     with pytest.raises(ValueError, match="no topic id"):
-        peer.connection.send(ApiKey.PRODUCE, fail, "context", 1.0, timeout=30.0)
+        peer.connection.send(ApiKey.PRODUCE, fail, named("context"), 1.0, timeout=30.0)
     assert peer.drain() == []
     assert not peer.connection.in_flight
     assert peer.connection.can_send(1.0)
@@ -345,7 +347,9 @@ def test_an_api_that_the_broker_lacks_is_refused_and_nothing_else_harmed() -> No
 @pytest.mark.parametrize(("max_version", "used"), [(None, 4), (9, 4), (4, 4), (3, 3)])
 def test_the_caller_may_want_an_older_version(max_version: int | None, used: int) -> None:
     peer = Peer().ready()
-    peer.connection.send(ApiKey.INIT_PRODUCER_ID, encode, "a", 1.0, timeout=30.0, max_version=max_version)
+    peer.connection.send(
+        ApiKey.INIT_PRODUCER_ID, encode, named("a"), 1.0, timeout=30.0, max_version=max_version
+    )
     assert request_header(peer.sent().buffers).version == used
     assert peer.connection.in_flight[0].version == used
 
@@ -421,7 +425,7 @@ def test_a_fault_ends_the_connection_and_answers_before_it_count(fault: bytes, s
     assert isinstance(peer.connection.error, ProtocolError)
     assert peer.connection.cause is LossCause.PROTOCOL_ERROR
     assert peer.connection.reason.startswith("broker:9092 (node 7): ")
-    assert [request.context for request in peer.connection.lost(None)] == ["b", "c"]
+    assert names(peer.connection.lost(None)) == ["b", "c"]
 
 
 def test_an_answer_that_nobody_asked_for_ends_the_connection() -> None:
@@ -448,7 +452,7 @@ def test_after_close_nothing_is_looked_at_or_sent() -> None:
     peer.connection.handle_timer(1e9)
     assert peer.drain() == []
     (request,) = peer.connection.lost(ConnectionResetError("reset"))
-    assert request.context == "request"
+    assert name(request) == "request"
     assert peer.connection.reason == "enough"  # what we did, not what came of it
     assert peer.connection.state is ConnectionState.CLOSED
 
@@ -468,7 +472,7 @@ def test_a_loss_gives_back_all_requests_in_order_but_not_our_own() -> None:
     peer.send("b", 1.0)
     peer.send("c", 1.0, expects_response=False, is_written=False)
     lost = peer.connection.lost(ConnectionResetError("reset by peer"))
-    assert [request.context for request in lost] == ["a", "b", "c"]
+    assert names(lost) == ["a", "b", "c"]
     assert peer.connection.pending_count == 0
     assert peer.connection.cause is LossCause.DISCONNECTED
     assert peer.connection.reason == "connection to broker:9092 (node 7) lost: reset by peer"
@@ -514,7 +518,7 @@ def test_a_close_by_the_peer_with_nothing_under_way_is_ordinary() -> None:
 def test_a_connection_is_lost_once() -> None:
     peer = Peer().ready()
     peer.connection.lost(None)
-    with pytest.raises(RuntimeError, match="cannot become closed"):
+    with pytest.raises(RuntimeError, match="is closed: 'lost' cannot happen"):
         peer.connection.lost(None)
 
 
@@ -534,7 +538,7 @@ def test_the_oldest_request_ends_the_connection_but_is_given_back_only_by_its_lo
     assert "did not answer request 1 (InitProducerId) within 30 s" in peer.connection.reason
     assert len(peer.connection.in_flight) == 2
     assert peer.connection.receive_data(init_producer_id_response(1), 40.1) == []
-    assert [request.context for request in peer.connection.lost(None)] == ["old", "young"]
+    assert names(peer.connection.lost(None)) == ["old", "young"]
 
 
 def test_an_answer_takes_the_time_out_away() -> None:
@@ -583,7 +587,7 @@ def test_without_an_answer_a_request_is_done_when_its_bytes_are_gone() -> None:
         assert not peer.connection.can_send(1.0)
         assert not peer.connection.in_flight
         (done,) = peer.connection.writable(2.0)
-        assert done.context == number
+        assert name(done) == number
         assert peer.connection.can_send(2.0)
     assert peer.connection.writable(3.0) == []
 
@@ -610,7 +614,7 @@ def test_a_peer_that_takes_nothing_is_given_up_even_without_answers() -> None:
     peer.tick(31.0)
     assert peer.drain() == [Close(1)]
     assert "did not take request 1" in peer.connection.reason
-    assert [request.context for request in peer.connection.lost(None)] == ["silent"]
+    assert names(peer.connection.lost(None)) == ["silent"]
 
 
 # Throttling (KIP-219)

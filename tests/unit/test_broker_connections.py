@@ -88,6 +88,7 @@ from aioproduce.errors import UnsupportedVersionError
 from aioproduce.metrics import ProducerMetrics
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.messages import BrokerAddress
+from tests.askers import named, names
 from tests.unit.connection_peer import (
     API_VERSIONS,
     MODERN,
@@ -158,7 +159,7 @@ class World:
         assert connection is not None
         return connection
 
-    def send(self, connection: BrokerConnection, context: object, now: float, timeout: float = 30.0) -> int:
+    def send(self, connection: BrokerConnection, context: Any, now: float, timeout: float = 30.0) -> int:
         """Sends a request whose bytes leave at once; gives its correlation id."""
         connection.send(ApiKey.INIT_PRODUCER_ID, encode, context, now, timeout=timeout)
         self.connections.writable(connection.connection_id, now)
@@ -256,8 +257,8 @@ def test_versions_belong_to_the_connection_not_to_the_node() -> None:
 def test_effects_of_a_lost_connection_are_taken_back() -> None:
     world = World()
     one, two = world.ready(ONE, 0.0), world.ready(TWO, 0.0)
-    one.send(ApiKey.INIT_PRODUCER_ID, encode, "a", 1.0, timeout=30.0)
-    two.send(ApiKey.INIT_PRODUCER_ID, encode, "b", 1.0, timeout=30.0)
+    one.send(ApiKey.INIT_PRODUCER_ID, encode, named("a"), 1.0, timeout=30.0)
+    two.send(ApiKey.INIT_PRODUCER_ID, encode, named("b"), 1.0, timeout=30.0)
     one.close("enough", LossCause.REQUESTED)
     effects = world.connections.effects
     world.connections.connection_lost(one.connection_id, None, 1.0)
@@ -416,7 +417,7 @@ def test_after_a_close_a_new_connection_comes_by_the_back_off_while_the_old_one_
     assert world.connections.receive_data(old.connection_id, init_producer_id_response(1), 32.0) == []
     lost = world.connections.connection_lost(old.connection_id, None, 33.0)
     assert lost is not None
-    assert [request.context for request in lost.requests] == ["held"]
+    assert names(lost.requests) == ["held"]
     assert lost.cause is LossCause.REQUEST_TIMEOUT
     assert "request.timeout.ms" in lost.reason
     assert world.connections.ensure(ONE, 33.0) is new  # untouched by the old one's end
@@ -449,7 +450,7 @@ def test_close_gives_back_what_was_in_flight_when_it_is_lost() -> None:
     assert world.connections.next_attempt_at(1) == 2.05
     lost = world.connections.connection_lost(connection.connection_id, None, 9.0)
     assert lost is not None
-    assert [request.context for request in lost.requests] == ["a", "b"]
+    assert names(lost.requests) == ["a", "b"]
     assert (lost.cause, lost.reason) == (LossCause.REQUESTED, "asked to")
     assert world.connections.next_attempt_at(1) == 2.05  # counted from the close, once
 
@@ -505,7 +506,7 @@ def test_a_protocol_error_is_a_failure_of_the_node() -> None:
     assert world.connections.fatal_error is None
     lost = world.connections.connection_lost(connection.connection_id, None, 2.0)
     assert lost is not None
-    assert [request.context for request in lost.requests] == ["a"]
+    assert names(lost.requests) == ["a"]
 
 
 def test_a_broker_too_old_is_known_until_it_has_changed() -> None:
@@ -554,7 +555,7 @@ def test_an_address_change_replaces_the_connection_at_once() -> None:
     assert lost is not None
     assert lost.cause is LossCause.ADDRESS_CHANGED
     assert lost.reason == "node 1 moved from one:9092 to elsewhere:9093"
-    assert [request.context for request in lost.requests] == ["held"]
+    assert names(lost.requests) == ["held"]
     assert world.connections.ensure(moved, 3.0) is new
 
 
@@ -835,7 +836,7 @@ class RandomDriver(RuleBasedStateMachine):
         connection.send(
             ApiKey.INIT_PRODUCER_ID,
             encode,
-            self.requests,
+            named(self.requests),
             self.now,
             timeout=timeout,
             expects_response=expects_response,
@@ -876,7 +877,7 @@ class RandomDriver(RuleBasedStateMachine):
         for request in done:
             assert not request.expects_response
             assert connection_id not in self.closing
-            self.finish(request.context, connection_id)
+            self.finish(request.asker, connection_id)
         self.execute()
 
     @precondition(lambda self: any(self.unanswered.values()))
@@ -896,7 +897,7 @@ class RandomDriver(RuleBasedStateMachine):
         completed = self.connections.receive_data(connection_id, frame, self.now)
         assert not (completed and connection_id in self.closing)
         for done in completed:
-            self.finish(done.request.context, connection_id)
+            self.finish(done.request.asker, connection_id)
         self.execute()
         if is_garbage:
             assert connection_id in self.closing
@@ -907,7 +908,7 @@ class RandomDriver(RuleBasedStateMachine):
         connection_id = choice.draw(st.sampled_from(sorted(self.open)))
         lost = self.connections.connection_lost(connection_id, None, self.now)
         assert lost is not None
-        numbers = [request.context for request in lost.requests]
+        numbers = names(lost.requests)
         assert numbers == sorted(k for k, v in self.pending.items() if v == connection_id)
         for number in numbers:
             self.finish(number, connection_id)
@@ -973,7 +974,7 @@ class RandomDriver(RuleBasedStateMachine):
             lost = self.connections.connection_lost(connection_id, None, self.now)
             assert lost is not None
             for request in lost.requests:
-                self.finish(request.context, connection_id)
+                self.finish(request.asker, connection_id)
         assert not self.pending
         assert len(self.connections) == 0
         assert self.connections.next_timer() is None

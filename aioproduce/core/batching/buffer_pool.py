@@ -29,8 +29,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
+from aioproduce.core.state_table import StateTable
 from aioproduce.errors import ProducerClosedError, RecordTooLargeError
 
 if TYPE_CHECKING:
@@ -54,13 +55,26 @@ class WaiterState(Enum):
     """The pool was closed before it claimed. Final."""
 
 
-_LEGAL: Final[dict[WaiterState, frozenset[WaiterState]]] = {
-    WaiterState.WAITING: frozenset({WaiterState.GRANTED, WaiterState.ABANDONED, WaiterState.CLOSED}),
-    WaiterState.GRANTED: frozenset({WaiterState.CLAIMED, WaiterState.ABANDONED, WaiterState.CLOSED}),
-    WaiterState.CLAIMED: frozenset(),
-    WaiterState.ABANDONED: frozenset(),
-    WaiterState.CLOSED: frozenset(),
-}
+_Event: TypeAlias = Literal["granted", "claimed", "abandoned", "pool closed"]
+
+WAITER_STATES: Final[StateTable[WaiterState, _Event]] = StateTable(
+    "the buffer waiter",
+    {
+        WaiterState.WAITING: {
+            "granted": WaiterState.GRANTED,
+            "abandoned": WaiterState.ABANDONED,
+            "pool closed": WaiterState.CLOSED,
+        },
+        WaiterState.GRANTED: {
+            "claimed": WaiterState.CLAIMED,
+            "abandoned": WaiterState.ABANDONED,
+            "pool closed": WaiterState.CLOSED,
+        },
+        WaiterState.CLAIMED: {},
+        WaiterState.ABANDONED: {},
+        WaiterState.CLOSED: {},
+    },
+)
 
 
 @final
@@ -129,10 +143,8 @@ class BufferWaiter:
         """Whether the pool was closed before this waiter claimed."""
         return self.state is WaiterState.CLOSED
 
-    def _move(self, state: WaiterState) -> None:
-        if state not in _LEGAL[self.state]:
-            raise RuntimeError(f"A buffer waiter cannot go from {self.state.name} to {state.name}")
-        self.state = state
+    def _move(self, event: _Event) -> None:
+        self.state = WAITER_STATES.after(self.state, event)
 
 
 @final
@@ -296,7 +308,7 @@ class BufferPool:
         """
         if waiter.state is WaiterState.CLOSED:
             raise self._closed_error()
-        waiter._move(WaiterState.CLAIMED)
+        waiter._move("claimed")
         self._granted.remove(waiter)
         buffer = waiter._buffer
         size = waiter.size
@@ -319,7 +331,7 @@ class BufferPool:
             self._granted.remove(waiter)
         else:
             return
-        waiter._move(WaiterState.ABANDONED)
+        waiter._move("abandoned")
         waiter._notify = None
         self._refund(waiter)
         self._serve()
@@ -335,7 +347,7 @@ class BufferPool:
         self._is_closed = True
         woken = list(self._waiters)
         for waiter in (*woken, *self._granted):
-            waiter._move(WaiterState.CLOSED)
+            waiter._move("pool closed")
             self._refund(waiter)
         self._waiters.clear()
         self._granted.clear()
@@ -379,7 +391,7 @@ class BufferPool:
                 if not self._gather(waiter):
                     break
                 del self._waiters[waiter]
-                waiter._move(WaiterState.GRANTED)
+                waiter._move("granted")
                 self._granted.add(waiter)
                 error = _notify(waiter)
                 if error is not None:
@@ -387,7 +399,7 @@ class BufferPool:
                     if waiter in self._granted:
                         # Nobody may ever come for it; had its owner been woken, he would see it abandoned.
                         self._granted.remove(waiter)
-                        waiter._move(WaiterState.ABANDONED)
+                        waiter._move("abandoned")
                         self._refund(waiter)
         finally:
             self._is_serving = False

@@ -1,11 +1,10 @@
 """One batch of records on its way to one partition, from the first append to its outcome.
 
-Called by the RecordAccumulator (appends, queueing), BatchCompression, Sequences and the
-Sender (outcome).
+Called by the RecordAccumulator (appends, queueing), BatchCompression, Sequences and the Sender (outcome).
 
 Invariants:
 
-1. A batch is in exactly one `BatchState`; `_MOVES` is the table of what may follow what.
+1. A batch is in exactly one `BatchState`; `BATCH_STATES` is the table of what may follow what.
 2. Its memory goes back when it enters DONE and not before: no bytes of a batch that is COMPRESSING, IN_FLIGHT or
    ABANDONED are reused or rewritten, whatever became of its futures (KAFKA-19012).
 3. Its futures are settled once: on the way to ABANDONED or DONE, whichever comes first.
@@ -18,10 +17,11 @@ from __future__ import annotations
 from enum import Enum, auto
 from itertools import accumulate
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, Protocol, final
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, final
 
 from aioproduce._native.delivery import BatchResult, make_delivery
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer, record_size_upper_bound
+from aioproduce.core.state_table import StateTable
 
 if TYPE_CHECKING:
     import uuid
@@ -77,13 +77,29 @@ class BatchState(Enum):
     """Settled, and its memory given back."""
 
 
-_MOVES: Final[dict[BatchState, frozenset[BatchState]]] = {
-    BatchState.QUEUED: frozenset({BatchState.COMPRESSING, BatchState.IN_FLIGHT, BatchState.DONE}),
-    BatchState.COMPRESSING: frozenset({BatchState.QUEUED, BatchState.ABANDONED}),
-    BatchState.IN_FLIGHT: frozenset({BatchState.QUEUED, BatchState.ABANDONED, BatchState.DONE}),
-    BatchState.ABANDONED: frozenset({BatchState.DONE}),
-    BatchState.DONE: frozenset(),
-}
+_Event: TypeAlias = Literal[
+    "compression begun", "compression over", "sent", "retried", "answered", "given up", "split", "bytes free"
+]
+
+BATCH_STATES: Final[StateTable[BatchState, _Event]] = StateTable(
+    "the batch",
+    {
+        BatchState.QUEUED: {
+            "compression begun": BatchState.COMPRESSING,
+            "sent": BatchState.IN_FLIGHT,
+            "given up": BatchState.DONE,
+        },
+        BatchState.COMPRESSING: {"compression over": BatchState.QUEUED, "given up": BatchState.ABANDONED},
+        BatchState.IN_FLIGHT: {
+            "retried": BatchState.QUEUED,
+            "answered": BatchState.DONE,
+            "split": BatchState.DONE,
+            "given up": BatchState.ABANDONED,
+        },
+        BatchState.ABANDONED: {"bytes free": BatchState.DONE},
+        BatchState.DONE: {},
+    },
+)
 
 
 @final
@@ -281,23 +297,23 @@ class ProducerBatch:
 
     def begin_compression(self) -> memoryview:
         """Close it, and hand out its records to be compressed, maybe by another thread."""
-        self._move(BatchState.COMPRESSING)
+        self._move("compression begun")
         self.is_open = False
         return self.records.records_view()
 
     def end_compression(self, compressed: bytes, codec_id: int) -> None:
         """Nobody reads the records any more, and this is what they are sent as."""
-        self._move(BatchState.QUEUED)
+        self._move("compression over")
         self._compressed = compressed
         self._codec_id = codec_id
 
     def cancel_compression(self) -> None:
         """Nobody reads the records any more; they are as they were."""
-        self._move(BatchState.QUEUED)
+        self._move("compression over")
 
     def begin_attempt(self, *, is_transactional: bool = False) -> None:
         """Seal it for the wire, as compressed as it is, and mark it in flight."""
-        self._move(BatchState.IN_FLIGHT)
+        self._move("sent")
         self.is_open = False
         sealed_as = (self.producer, self.base_sequence)
         if self._sealed_as != sealed_as:
@@ -315,12 +331,12 @@ class ProducerBatch:
 
     def requeue(self, retry_at: float) -> None:
         """Back to the queue after a retriable error."""
-        self._move(BatchState.QUEUED)
+        self._move("retried")
         self.retry_at = retry_at
 
     def succeed(self, base_offset: int, log_append_time: int, log_start_offset: int = -1) -> None:
         """Acknowledged: settle the futures and give the memory back."""
-        self._settle(BatchState.DONE)
+        self._move("answered")
         try:
             if self.audit is not None:
                 self.audit.batch_succeeded(self.topic, self.record_count)
@@ -330,20 +346,19 @@ class ProducerBatch:
 
     def fail(self, error: BaseException, record_errors: dict[int, BaseException] | None = None) -> None:
         """Settle the futures with an error; memory in use goes back with `release_abandoned()`, other now."""
-        in_use = self.state is BatchState.IN_FLIGHT or self.state is BatchState.COMPRESSING
-        self._settle(BatchState.ABANDONED if in_use else BatchState.DONE)
+        self._move("given up")
         self.is_open = False
         try:
             self._fail(error, record_errors)
         finally:
-            if not in_use:
+            if self.state is not BatchState.ABANDONED:
                 self._release()
 
     def answer_failed(
         self, error: BaseException, record_errors: dict[int, BaseException] | None = None
     ) -> None:
         """Settle the futures with the error that the broker answered, and give the memory back."""
-        self._settle(BatchState.DONE)
+        self._move("answered")
         try:
             self._fail(error, record_errors)
         finally:
@@ -356,7 +371,7 @@ class ProducerBatch:
 
     def release_abandoned(self) -> None:
         """Nobody uses an abandoned batch's bytes any more: answered, connection gone, or compressed in vain."""
-        self._move(BatchState.DONE)
+        self._move("bytes free")
         self._release()
 
     def split(self) -> list[ProducerBatch]:
@@ -375,7 +390,7 @@ class ProducerBatch:
         sizes = [record_size_upper_bound(key, value, headers) for _, key, value, headers in records]
         cut = _cut_in_half(sizes)
         lease = _SharedLease(self._lease, 2)
-        self._move(BatchState.DONE)
+        self._move("split")
         parts: list[ProducerBatch] = []
         for start, stop in ((0, cut), (cut, len(records))):
             part = ProducerBatch(
@@ -403,21 +418,8 @@ class ProducerBatch:
         self._drop_bytes()
         return parts
 
-    def _settle(self, state: BatchState) -> None:
-        # An abandoned batch goes to DONE too, but not again with an outcome: its bytes may be on the wire.
-        if self.is_settled:
-            self._refuse(state)
-        self._move(state)
-
-    def _move(self, state: BatchState) -> None:
-        if state not in _MOVES[self.state]:
-            self._refuse(state)
-        self.state = state
-
-    def _refuse(self, state: BatchState) -> NoReturn:
-        raise RuntimeError(
-            f"the batch of {self.topic_partition} cannot go from {self.state.name} to {state.name}"
-        )
+    def _move(self, event: _Event) -> None:
+        self.state = BATCH_STATES.after(self.state, event, self.topic_partition)
 
     def _release(self) -> None:
         self._drop_bytes()

@@ -77,6 +77,7 @@ class RecordAccumulator:
         "_next_batch_id",
         "_overhead",
         "_partitioning",
+        "_pool",
         "_runtime",
         "_sequences",
         "_topics",
@@ -119,6 +120,7 @@ class RecordAccumulator:
         self.appenders: dict[str, TopicAppender] = {}
         """By topic: the way of records that need no decision. Only topics that can be used are here."""
         self._linger = linger
+        self._pool = pool
         self.readiness = Readiness(pool=pool, compression=compression, linger=linger)
         """Which partitions can be sent, and when."""
         self._incomplete = IncompleteBatches()
@@ -493,6 +495,11 @@ class RecordAccumulator:
         """The id of the oldest batch with pending futures; beyond all ids when there is none."""
         oldest = self._incomplete.oldest
         return self._next_batch_id if oldest is None else oldest.batch_id
+
+    def begin_close(self, now: float) -> None:
+        """Let no record in any more; nothing lingers."""
+        self._pool.close()
+        self.readiness.begin_close(now)
 
     def begin_flush(self, now: float) -> int:
         """Let every batch that exists now be sent without lingering.

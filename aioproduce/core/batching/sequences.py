@@ -24,9 +24,10 @@ Invariants:
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
 from aioproduce.core.batching.producer_batch import NO_PRODUCER_ID, NO_SEQUENCE, ProducerIdAndEpoch
+from aioproduce.core.state_table import StateTable
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
@@ -62,18 +63,27 @@ class SequencesState(Enum):
     """There will be none; every record fails."""
 
 
-_MOVES: Final[dict[SequencesState, frozenset[SequencesState]]] = {
-    SequencesState.UNINITIALIZED: frozenset({SequencesState.INITIALIZING, SequencesState.FATAL}),
-    SequencesState.INITIALIZING: frozenset(
-        {
-            SequencesState.UNINITIALIZED,
-            SequencesState.READY,
-            SequencesState.FATAL,
-        }
-    ),
-    SequencesState.READY: frozenset({SequencesState.UNINITIALIZED, SequencesState.FATAL}),
-    SequencesState.FATAL: frozenset(),
-}
+_Event: TypeAlias = Literal["asked", "given", "not given", "refused for good", "epochs used up"]
+
+PRODUCER_ID_STATES: Final[StateTable[SequencesState, _Event]] = StateTable(
+    "the producer id",
+    {
+        SequencesState.UNINITIALIZED: {
+            "asked": SequencesState.INITIALIZING,
+            "refused for good": SequencesState.FATAL,
+        },
+        SequencesState.INITIALIZING: {
+            "given": SequencesState.READY,
+            "not given": SequencesState.UNINITIALIZED,
+            "refused for good": SequencesState.FATAL,
+        },
+        SequencesState.READY: {
+            "epochs used up": SequencesState.UNINITIALIZED,
+            "refused for good": SequencesState.FATAL,
+        },
+        SequencesState.FATAL: {},
+    },
+)
 
 
 @final
@@ -163,22 +173,20 @@ class Sequences:
 
     def init_begun(self) -> None:
         """InitProducerId was sent."""
-        self._move(SequencesState.INITIALIZING)
+        self._move("asked")
 
     def init_succeeded(self, producer_id: int, epoch: int) -> None:
         """The broker gave a producer id."""
-        self._move(SequencesState.READY)
+        self._move("given")
         self._producer = ProducerIdAndEpoch(producer_id, epoch)
         self._rewrite()
 
     def init_failed(self, *, is_fatal: bool) -> None:
         """The broker gave none, for now or for good."""
-        self._move(SequencesState.FATAL if is_fatal else SequencesState.UNINITIALIZED)
+        self._move("refused for good" if is_fatal else "not given")
 
-    def _move(self, state: SequencesState) -> None:
-        if state not in _MOVES[self._state]:
-            raise RuntimeError(f"the producer id cannot go from {self._state.name} to {state.name}")
-        self._state = state
+    def _move(self, event: _Event) -> None:
+        self._state = PRODUCER_ID_STATES.after(self._state, event)
 
     # -- sending ---
 
@@ -313,7 +321,7 @@ class Sequences:
             changed.extend(self._to_rewrite)
             if self._producer.epoch >= MAX_EPOCH:
                 self._producer = NO_PRODUCER_ID
-                self._move(SequencesState.UNINITIALIZED)
+                self._move("epochs used up")
             else:
                 self._producer = ProducerIdAndEpoch(self._producer.producer_id, self._producer.epoch + 1)
                 self._rewrite()

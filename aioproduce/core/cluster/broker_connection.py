@@ -6,7 +6,7 @@ connections share.
 
 Invariants:
 
-1. The state moves only along `_TRANSITIONS`. Who asks for versions (NEGOTIATING) sends nothing else.
+1. The state moves only along `CONNECTION_STATES`. Who asks for versions (NEGOTIATING) sends nothing else.
 2. Responses are matched strictly in the order of the requests, by correlation id. A frame that fits no
    request, or does not decode, ends the connection; its request stays in flight until `lost`.
 3. A request leaves the connection once: by its response (`receive_data`), by its bytes having left the
@@ -29,11 +29,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final, Literal, TypeAlias, final
 
-from aioproduce.core.cluster.in_flight_request import Completed, Encode, InFlightRequest
+from aioproduce.core.cluster.in_flight_request import Asker, Completed, Encode, InFlightRequest
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Close, Connect, Effect, Send
+from aioproduce.core.state_table import StateTable
 from aioproduce.errors import ProtocolError
 from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey, ApiVersions
@@ -67,18 +68,25 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
-_TRANSITIONS: Final[Mapping[ConnectionState, frozenset[ConnectionState]]] = MappingProxyType(
+_Event: TypeAlias = Literal["connected", "negotiated", "closed by us", "lost"]
+
+CONNECTION_STATES: Final[StateTable[ConnectionState, _Event]] = StateTable(
+    "the connection",
     {
-        ConnectionState.CONNECTING: frozenset(
-            {ConnectionState.NEGOTIATING, ConnectionState.CLOSING, ConnectionState.CLOSED}
-        ),
-        ConnectionState.NEGOTIATING: frozenset(
-            {ConnectionState.READY, ConnectionState.CLOSING, ConnectionState.CLOSED}
-        ),
-        ConnectionState.READY: frozenset({ConnectionState.CLOSING, ConnectionState.CLOSED}),
-        ConnectionState.CLOSING: frozenset({ConnectionState.CLOSED}),
-        ConnectionState.CLOSED: frozenset(),
-    }
+        ConnectionState.CONNECTING: {
+            "connected": ConnectionState.NEGOTIATING,
+            "closed by us": ConnectionState.CLOSING,
+            "lost": ConnectionState.CLOSED,
+        },
+        ConnectionState.NEGOTIATING: {
+            "negotiated": ConnectionState.READY,
+            "closed by us": ConnectionState.CLOSING,
+            "lost": ConnectionState.CLOSED,
+        },
+        ConnectionState.READY: {"closed by us": ConnectionState.CLOSING, "lost": ConnectionState.CLOSED},
+        ConnectionState.CLOSING: {"lost": ConnectionState.CLOSED},
+        ConnectionState.CLOSED: {},
+    },
 )
 
 
@@ -97,12 +105,6 @@ class LossCause(Enum):
     REQUESTED = "requested"
 
 
-class _Negotiation(Enum):
-    """The context of our own ApiVersions requests; they are never handed out."""
-
-    CONTEXT = "negotiation"
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
@@ -111,7 +113,7 @@ class ConnectionSettings:
     Attributes:
         client_id: Kafka's `client.id`.
         max_in_flight: Requests sent and not answered, at most.
-        request_timeout: Seconds for the negotiation's requests; `send` takes its own.
+        request_timeout: Seconds for a request, those of the negotiation included.
         connections_max_idle: Seconds without traffic after which a connection is closed; negative: never.
         max_response_size: Larger frames are a protocol error: they are no answer to anything we ask.
     """
@@ -257,7 +259,7 @@ class BrokerConnection:
         """The transport is there: asks for the broker's versions."""
         if not self.is_open:
             return
-        self._move_to(ConnectionState.NEGOTIATING)
+        self._move("connected")
         self.connected_at = now
         self.is_writable = True
         self._negotiate(now)
@@ -266,10 +268,10 @@ class BrokerConnection:
         self,
         api: ApiKey,
         encode: Encode,
-        context: object,
+        asker: Asker,
         now: float,
         *,
-        timeout: float,
+        timeout: float | None = None,
         expects_response: bool = True,
         max_version: int | None = None,
     ) -> None:
@@ -278,10 +280,10 @@ class BrokerConnection:
         Args:
             api: What is asked.
             encode: Makes the request's buffers; nothing has changed if it raises.
-            context: Comes back with the answer, or when the connection is lost.
+            asker: Hears of the answer, or of the loss of the connection.
             now: The current instant.
             timeout: Seconds after which the connection is aborted if there is no answer; where none is
-                expected: if the bytes have not left.
+                expected: if the bytes have not left. `request.timeout.ms` by default.
             expects_response: False for a Produce request with acks=0.
             max_version: Not to be exceeded, where what is known does not fill a later version.
 
@@ -294,7 +296,9 @@ class BrokerConnection:
         version = self.api_versions.version(api)
         if max_version is not None:
             version = min(version, max_version)
-        self._emit(api, version, encode, context, now, timeout, expects_response)
+        if timeout is None:
+            timeout = self._settings.request_timeout
+        self._emit(api, version, encode, asker, now, timeout, expects_response)
 
     def receive_data(self, data: bytes, now: float) -> list[Completed]:
         """Takes bytes as they came.
@@ -348,7 +352,7 @@ class BrokerConnection:
         """Emits `Close`, once. The requests in flight stay until `lost`."""
         if not self.is_open:
             return
-        self._move_to(ConnectionState.CLOSING)
+        self._move("closed by us")
         self.reason, self.cause, self.error = reason, cause, error
         self._deadlines.cancel(self.connection_id)
         self._effects.append(Close(self.connection_id))
@@ -368,8 +372,8 @@ class BrokerConnection:
             self.error = error
             self.reason = self._describe_loss(error)
             self._deadlines.cancel(self.connection_id)
-        self._move_to(ConnectionState.CLOSED)
-        requests = [request for request in self.in_flight if request.context is not _Negotiation.CONTEXT]
+        self._move("lost")
+        requests = [request for request in self.in_flight if request.asker is not None]
         if self.unacknowledged is not None:
             requests.append(self.unacknowledged)  # the newest: invariant 5
         self.in_flight.clear()
@@ -405,17 +409,15 @@ class BrokerConnection:
             f"{self.pending_count} in flight{'' if self.is_writable else ', not writable'}>"
         )
 
-    def _move_to(self, state: ConnectionState) -> None:
-        if state not in _TRANSITIONS[self.state]:
-            raise RuntimeError(f"{self!r} cannot become {state.value}")
-        self.state = state
+    def _move(self, event: _Event) -> None:
+        self.state = CONNECTION_STATES.after(self.state, event, self)
 
     def _emit(
         self,
         api: ApiKey,
         version: int,
         encode: Encode,
-        context: object,
+        asker: Asker | None,
         now: float,
         timeout: float,
         expects_response: bool,
@@ -424,7 +426,7 @@ class BrokerConnection:
         buffers = encode(version, correlation_id)
         self._correlation_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
         deadline = now + timeout
-        request = InFlightRequest(api, version, correlation_id, context, now, deadline, expects_response)
+        request = InFlightRequest(api, version, correlation_id, asker, now, deadline, expects_response)
         if expects_response:
             self.in_flight.append(request)
         else:
@@ -448,7 +450,7 @@ class BrokerConnection:
             ApiKey.API_VERSIONS,
             version,
             lambda version, correlation_id: [encode_api_versions(version, correlation_id, client_id)],
-            _Negotiation.CONTEXT,
+            None,
             now,
             self._setup_timeout,
             True,
@@ -474,7 +476,7 @@ class BrokerConnection:
         self._throttle(request, response.throttle, now)
         if request.api is ApiKey.PRODUCE:
             self._traffic.answered(now - request.sent_at, now)
-        if request.context is not _Negotiation.CONTEXT:
+        if request.asker is not None:
             return Completed(request, response)
         if not isinstance(response, ApiVersionsResponse):
             raise ProtocolError("the broker's answer is not that of ApiVersions")
@@ -493,7 +495,7 @@ class BrokerConnection:
         for api in _REQUIRED_APIS:
             api_versions.version(api)  # raises, and so ends the connection, where there is none
         self.api_versions = api_versions
-        self._move_to(ConnectionState.READY)
+        self._move("negotiated")
 
     def _throttle(self, request: InFlightRequest, throttle: float, now: float) -> None:
         if throttle <= 0 or request.version < _CLIENT_THROTTLES_SINCE.get(request.api, 0):

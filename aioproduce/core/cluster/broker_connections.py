@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from aioproduce.core.cluster.broker_connection import BrokerConnection, ConnectionSettings, LossCause
 from aioproduce.core.cluster.in_flight_request import Completed, InFlightRequest
@@ -37,6 +37,10 @@ from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import UnsupportedVersionError
 from aioproduce.metrics import ProducerMetrics
 from aioproduce.wire.messages import BrokerAddress
+
+if TYPE_CHECKING:
+    from aioproduce.config import ProducerConfig
+    from aioproduce.core.retry import Random
 
 
 @final
@@ -493,3 +497,25 @@ class BrokerConnections:
         if len(kept) != len(self.effects):
             self.effects.clear()
             self.effects.extend(kept)
+
+
+def make_broker_connections(
+    config: ProducerConfig, random: Random, metrics: ProducerMetrics
+) -> BrokerConnections:
+    """No connection yet, and how each is made, as the settings have it."""
+    return BrokerConnections(
+        client_id=config.client_id,
+        max_in_flight=config.max_in_flight,
+        request_timeout=config.request_timeout,
+        connections_max_idle=config.connections_max_idle,
+        setup_backoff=ExponentialBackoff(
+            config.socket_connection_setup_timeout,
+            config.socket_connection_setup_timeout_max,
+            random=random.random,
+        ),
+        reconnect_backoff=ExponentialBackoff(
+            config.reconnect_backoff, config.reconnect_backoff_max, random=random.random
+        ),
+        random=random.randrange,
+        metrics=metrics,
+    )

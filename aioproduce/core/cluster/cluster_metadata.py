@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
+    from aioproduce.config import ProducerConfig
     from aioproduce.core.retry import ExponentialBackoff
     from aioproduce.wire.messages import MetadataResponse, PartitionMetadata
 
@@ -498,3 +499,16 @@ class ClusterMetadata:
                     partition.leader_id = leader_id
                     changed[TopicPartition(view.name, partition.partition)] = None
             view.available = tuple(p.partition for p in view.partitions if p.leader_id >= 0)
+
+
+def make_cluster_metadata(config: ProducerConfig, backoff: ExponentialBackoff, now: float) -> ClusterMetadata:
+    """What is known of the cluster to begin with, as the settings have it: its bootstrap servers."""
+    return ClusterMetadata(
+        bootstrap=config.bootstrap_servers,
+        max_age=config.metadata_max_age,
+        max_idle=config.metadata_max_idle,
+        backoff=backoff,
+        recovery_strategy=config.metadata_recovery_strategy,
+        rebootstrap_trigger=config.metadata_rebootstrap_trigger,
+        now=now,
+    )

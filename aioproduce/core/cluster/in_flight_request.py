@@ -1,21 +1,43 @@
 """A request on its way: what was asked, of whose making, and until when an answer is waited for.
 
-Made by `core.cluster.broker_connection`; the sender gets it back with the answer (`Completed`), or when the
-connection is lost. Until then it owns the memory of its buffers (invariant 3 of `core.cluster.broker_connection`).
+Made by `core.cluster.broker_connection`; the Sender gets it back with the answer (`Completed`), or when the
+connection is lost, and tells the asker. Until then it owns the memory of its buffers (invariant 3 of
+`core.cluster.broker_connection`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
 
 from aioproduce.core.effects import Buffer
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.messages import Message
 
+if TYPE_CHECKING:
+    from aioproduce.core.cluster.broker_connections import Lost
+
 Encode: TypeAlias = Callable[[int, int], Sequence[Buffer]]
 """`(version, correlation_id)` -> the buffers of one whole request, size prefix and header included."""
+
+
+class Asker(Protocol):
+    """Who made a request, and hears of its one end."""
+
+    def answered(self, response: Any, now: float) -> bool:
+        """The broker answered, or took a request that it does not answer (`None`).
+
+        Args:
+            response: The message that answers what was asked: the asker knows which kind that is.
+            now: The current instant.
+
+        Returns:
+            Whether that was routine: it leaves nothing to look at but room on the connection.
+        """
+
+    def lost(self, loss: Lost, now: float) -> None:
+        """The connection was lost before an answer came."""
 
 
 @final
@@ -27,7 +49,7 @@ class InFlightRequest:
         api: What was asked.
         version: In which version.
         correlation_id: Its number on its connection.
-        context: The sender's own; passed through.
+        asker: Who asked; `None` for a connection's own.
         sent_at: When it was queued for writing.
         deadline: When it has taken too long. A throttled answer moves it on: the broker works on nothing of
             this connection during the throttle time (KIP-219).
@@ -37,7 +59,7 @@ class InFlightRequest:
     api: ApiKey
     version: int
     correlation_id: int
-    context: object
+    asker: Asker | None
     sent_at: float
     deadline: float
     expects_response: bool

@@ -1,11 +1,11 @@
 """When an audited producer publishes marks: heartbeats while it works, and one when all its records are settled.
 
-Called by the Sender in its steps; the marks go through the same accumulator as all records, unnumbered, in memory
+The marks go through the same accumulator as all records, unnumbered, in memory
 of their own: they wait for no room and take none of `buffer.memory`.
 
 Invariants:
 
-1. `_MOVES` is the table of states. After the closing mark there is none.
+1. `MARKS_STATES` is the table of states. After the closing mark there is none.
 2. Nothing here fails a record of the user's or stops the producer: what goes wrong with a mark is a warning.
 3. A heartbeat is published only where something changed since the last one that was acknowledged or is on its way.
 4. The end waits for a topic that is not known yet `_PATIENCE` seconds at most (and not at all where it has been
@@ -17,12 +17,14 @@ from __future__ import annotations
 import logging
 from enum import Enum, auto
 from math import inf
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
 from aioproduce._native.delivery import make_delivery
 from aioproduce._native.key_hash import partition_for_key
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer, record_size_upper_bound
 from aioproduce.core.batching.buffer_pool import OwnMemory
+from aioproduce.core.exchanges.exchange import Exchange
+from aioproduce.core.state_table import StateTable
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
@@ -57,16 +59,21 @@ class MarksState(Enum):
     """There is no more."""
 
 
-_MOVES: Final[dict[MarksState, frozenset[MarksState]]] = {
-    MarksState.BEATING: frozenset({MarksState.CLOSING}),
-    MarksState.CLOSING: frozenset({MarksState.LAST_SENT, MarksState.ENDED}),
-    MarksState.LAST_SENT: frozenset({MarksState.ENDED}),
-    MarksState.ENDED: frozenset(),
-}
+_Event: TypeAlias = Literal["closing", "last sent", "ended"]
+
+MARKS_STATES: Final[StateTable[MarksState, _Event]] = StateTable(
+    "the marks of a producer",
+    {
+        MarksState.BEATING: {"closing": MarksState.CLOSING},
+        MarksState.CLOSING: {"last sent": MarksState.LAST_SENT, "ended": MarksState.ENDED},
+        MarksState.LAST_SENT: {"ended": MarksState.ENDED},
+        MarksState.ENDED: {},
+    },
+)
 
 
 @final
-class AuditMarks:
+class AuditMarks(Exchange):
     """Publishes the marks of one producer.
 
     Args:
@@ -81,7 +88,6 @@ class AuditMarks:
 
     Attributes:
         state: See `MarksState`.
-        timer_at: When `advance()` has something to do.
     """
 
     __slots__ = (
@@ -97,7 +103,6 @@ class AuditMarks:
         "_told",
         "_wall_ms",
         "state",
-        "timer_at",
     )
 
     def __init__(
@@ -112,6 +117,7 @@ class AuditMarks:
         now: float,
         most: int,
     ) -> None:
+        super().__init__()
         self._source = source
         self._audit = audit
         self._wall_ms = wall_ms
@@ -127,13 +133,14 @@ class AuditMarks:
         self.state = MarksState.BEATING
         self.timer_at = now + source.heartbeat
         # Known when the first mark is due; a cluster that makes topics as they are asked for does so now.
-        metadata.want_topic(source.topic, now)
-        requests.has_news = True
+        requests.want_topic(source.topic, now)
 
     # -- heartbeats ---
 
     def advance(self, now: float) -> None:
-        """Publish a heartbeat if one is due and there is something to tell; to be called at `timer_at`."""
+        """Publish a heartbeat if one is due and there is something to tell."""
+        if self.timer_at > now:
+            return
         if self.state is not MarksState.BEATING:
             self.timer_at = self._ends_at if self.state is MarksState.CLOSING and self._ends_at > now else inf
             return
@@ -158,8 +165,7 @@ class AuditMarks:
             code = self._metadata.topic_error(name)
             if code != codes.NONE and now >= self._patience_ends_at:
                 self._warn(f"{codes.name_of(code)}: {codes.message_of(code)}", "Create it")
-            self._metadata.want_topic(name, now)
-            self._requests.has_news = True
+            self._requests.want_topic(name, now)
         return topic
 
     def _warn(self, why: str, remedy: str) -> None:
@@ -204,38 +210,39 @@ class AuditMarks:
 
     def begin_close(self, now: float) -> None:
         """The producer closes: no more heartbeats, but the last mark once all records are settled."""
-        self._move_to(MarksState.CLOSING)
+        self._move("closing")
         self.timer_at = inf
         if self._metadata.topic(self._source.topic) is None:
-            self._metadata.want_topic(self._source.topic, now)
+            self._requests.want_topic(self._source.topic, now)
 
     def finish(self, now: float) -> bool:
         """All records are settled, and with them the last mark if it was sent; says whether nothing is left."""
         if self.state is MarksState.LAST_SENT:
-            self._move_to(MarksState.ENDED)
+            self._move("ended")
         elif self.state is MarksState.CLOSING:
             self._send_last(now)
         return self.state is MarksState.ENDED
 
     def _send_last(self, now: float) -> None:
         if not self._audit.given:
-            self._move_to(MarksState.ENDED)
+            self._move("ended")
             return
         topic = self._topic(now)
         if topic is not None:
             is_sent = self._publish(topic, now, is_closing=True)
-            self._move_to(MarksState.LAST_SENT if is_sent else MarksState.ENDED)
+            self._move("last sent" if is_sent else "ended")
             return
         is_answered = self._metadata.topic_error(self._source.topic) != codes.NONE
         self._ends_at = min(self._ends_at, self._patience_ends_at if is_answered else now + _PATIENCE)
         if self._has_warned or now >= self._ends_at:
             self._warn("its partitions did not become known", "Create it, or look at the brokers")
-            self._move_to(MarksState.ENDED)
+            self._move("ended")
             self.timer_at = inf
             return
         self.timer_at = self._ends_at
 
-    def _move_to(self, state: MarksState) -> None:
-        if state not in _MOVES[self.state]:
-            raise RuntimeError(f"the marks of a producer cannot go from {self.state.name} to {state.name}")
-        self.state = state
+    def handle_timer(self, now: float) -> None:
+        """Leave it to `advance()`, which sets the next instant."""
+
+    def _move(self, event: _Event) -> None:
+        self.state = MARKS_STATES.after(self.state, event)

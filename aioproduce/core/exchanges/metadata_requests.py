@@ -1,6 +1,6 @@
 """Keeping metadata current: when to ask, whom, and who is told of the answer.
 
-Owned and called by the Sender. `ClusterMetadata` knows what is due; here it is asked for, over whichever
+`ClusterMetadata` knows what is due; here it is asked for, over whichever
 connection is least loaded, and the accumulator learns of leaders that moved.
 
 Invariants:
@@ -12,18 +12,19 @@ Invariants:
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
+from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.requests import encode_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
     from aioproduce.core.bounded_log import BoundedLog
-    from aioproduce.core.cluster.broker_connections import BrokerConnections
+    from aioproduce.core.cluster.broker_connections import BrokerConnections, Lost
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.wire.messages import MetadataResponse
 
@@ -43,44 +44,41 @@ class TopicWaiter:
 
 
 @final
-class MetadataRequests:
+class MetadataRequests(Exchange):
     """Sends metadata requests and spreads their answers.
 
     Attributes:
         has_news: Set when somebody asked for something; the Sender clears it when it has looked.
-        awaits_connection: Whether a request is due that no connection can take at present.
-        timer_at: When to look again, if nothing happens before.
     """
 
     __slots__ = (
         "_accumulator",
+        "_awaits_connection",
         "_bounded_log",
-        "_config",
+        "_client_id",
         "_connections",
         "_metadata",
         "_waiters",
-        "awaits_connection",
         "has_news",
-        "timer_at",
     )
 
     def __init__(
         self,
-        config: ProducerConfig,
+        client_id: str,
         metadata: ClusterMetadata,
         accumulator: RecordAccumulator,
         connections: BrokerConnections,
         bounded_log: BoundedLog,
     ) -> None:
-        self._config = config
+        super().__init__()
+        self._client_id = client_id
         self._metadata = metadata
         self._accumulator = accumulator
         self._connections = connections
         self._bounded_log = bounded_log
         self._waiters: dict[str, dict[TopicWaiter, None]] = {}
         self.has_news = False
-        self.awaits_connection = False
-        self.timer_at: float | None = None
+        self._awaits_connection = False
 
     # -- who waits ---
 
@@ -91,9 +89,16 @@ class MetadataRequests:
 
     def await_topic(self, topic: str, notify: Callable[[], None], now: float) -> TopicWaiter:
         """Ask for a topic, and tell when an answer about it came."""
-        self._metadata.want_topic(topic, now)
-        self.has_news = True
+        self.want_topic(topic, now)
         return self._add(topic, notify)
+
+    def want_topic(self, topic: str, now: float) -> None:
+        """Ask for a topic where there is no good answer yet, within the back-off; nobody is told."""
+        self._metadata.want_topic(topic, now)
+        due_at = self._metadata.next_update_at()
+        # Not where it is looked at by then in any case: who asks in each step would keep the core from its rest.
+        if due_at is not None and due_at < self.timer_at and not self._awaits_connection:
+            self.has_news = True
 
     def _add(self, topic: str, notify: Callable[[], None]) -> TopicWaiter:
         waiter = TopicWaiter(topic, notify)
@@ -109,7 +114,7 @@ class MetadataRequests:
                 del self._waiters[waiter.topic]
 
     def wake_all(self) -> None:
-        """Tell everyone: there is something graver than news of a topic."""
+        """Tell everyone, whatever they wait for."""
         waiting, self._waiters = self._waiters, {}
         for waiters in waiting.values():
             for waiter in waiters:
@@ -127,11 +132,16 @@ class MetadataRequests:
 
     # -- asking ---
 
-    def advance(self, now: float, context: object) -> None:
-        """Send a request if one is due and a broker can take it; `context` comes back with its end."""
+    @property
+    def awaits_connection(self) -> bool:
+        """Whether a request is due that no connection can take at present."""
+        return self._awaits_connection
+
+    def advance(self, now: float) -> None:
+        """Send a request if one is due and a broker can take it."""
         metadata = self._metadata
-        self.has_news = self.awaits_connection = False
-        self.timer_at = None
+        self.has_news = self._awaits_connection = False
+        self.timer_at = inf
         if self._accumulator.readiness.has_new_leaderless:
             self._accumulator.readiness.has_new_leaderless = False
             self._ask_for_leaders(now)
@@ -153,24 +163,20 @@ class MetadataRequests:
             connection = self._connections.least_loaded(metadata.brokers, now)
         if connection is None:
             # The connections wake us when one is ready or may be tried; time alone may call for a re-bootstrap.
-            self.awaits_connection = True
-            self.timer_at = metadata.rebootstrap_at()
+            self._awaits_connection = True
+            at = metadata.rebootstrap_at()
+            self.timer_at = inf if at is None else at
             return
         query = metadata.begin_update(now)
         connection.send(
             ApiKey.METADATA,
             lambda version, correlation_id: [
                 encode_metadata(
-                    version,
-                    correlation_id,
-                    self._config.client_id,
-                    query.topics,
-                    allow_auto_topic_creation=True,
+                    version, correlation_id, self._client_id, query.topics, allow_auto_topic_creation=True
                 )
             ],
-            context,
+            self,
             now,
-            timeout=self._config.request_timeout,
         )
 
     def _ask_for_leaders(self, now: float) -> None:
@@ -191,7 +197,7 @@ class MetadataRequests:
 
     # -- answers ---
 
-    def answered(self, response: MetadataResponse, now: float) -> None:
+    def answered(self, response: MetadataResponse, now: float) -> bool:
         """Take an answer in and tell who waits for it."""
         # A record that found its batch open marked nothing, and neither did a send that waits.
         for topic in (*self._waiters, *{batch.topic for batch in self._accumulator.incomplete}):
@@ -209,3 +215,18 @@ class MetadataRequests:
         for topic in (*change.topics, _ANY_TOPIC):
             for waiter in self._waiters.pop(topic, ()):
                 waiter.notify()
+        return False
+
+    def lost(self, loss: Lost, now: float) -> None:
+        """No answer comes: ask again, within the back-off."""
+        self._metadata.update_failed(now)
+
+    def broker_lost(self, now: float) -> None:
+        """A connection went down, whatever it carried: its broker may be gone, which is why leaders move."""
+        self._metadata.request_update(now)
+        if self._metadata.version == 0:
+            self.tell_of_failure()
+
+    def begin_close(self, now: float) -> None:
+        """Nobody waits for a topic any more: no record is taken."""
+        self.wake_all()

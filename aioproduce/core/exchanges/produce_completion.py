@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
     from aioproduce.core.batching.sequences import Sequences
+    from aioproduce.core.cluster.broker_connection import BrokerConnection
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.metrics import ProducerMetrics
     from aioproduce.wire.messages import ProduceResponse
@@ -104,7 +105,7 @@ class ProduceCompletion:
         self,
         batches: Sequence[ProducerBatch],
         response: ProduceResponse,
-        peer: Callable[[], str],
+        connection: BrokerConnection,
         now: float,
     ) -> bool:
         """The broker answered the request that carried these batches.
@@ -124,7 +125,9 @@ class ProduceCompletion:
             found = of_topic.get(batch.partition)
             if found is None:
                 has_all = False
-                self._lost(batch, codes.NETWORK_EXCEPTION, f"{peer()} left it out of its answer", now)
+                self._lost(
+                    batch, codes.NETWORK_EXCEPTION, f"{connection.peer} left it out of its answer", now
+                )
                 continue
             self._complete(batch, found, now)
             if found.error_code != codes.NONE:
@@ -348,8 +351,16 @@ class ProduceCompletion:
             retriable=False,
         )
 
-    def sender_died(self, batch: ProducerBatch, cause: BaseException) -> DeliveryError:
-        """The error of a record that the sender's death left behind."""
+    def sender_died(self, cause: BaseException, now: float) -> None:
+        """Settle every delivery; the batches' own states cannot be trusted any more."""
+        for batch in self._accumulator.incomplete:
+            if not batch.result.is_done:
+                self._metrics.batches.ended(batch, now, is_failed=True)
+                batch.result.fail(self._left_behind(batch, cause), batch.record_count)
+                if batch.result.has_callbacks:
+                    self.settled.append(batch.result)
+
+    def _left_behind(self, batch: ProducerBatch, cause: BaseException) -> DeliveryError:
         batch.possibly_written = batch.attempts > 0
         error = DeliveryError(
             f"the sender task died ({cause!r}) before {batch.topic_partition} acknowledged. "

@@ -1,6 +1,6 @@
 """Produce requests: to whom, with which batches, in which version.
 
-The way back, of answers and of losses, is `produce_completion`.
+What an answer, a loss or a time-out means for a batch is `produce_completion`'s.
 
 Invariants:
 
@@ -10,8 +10,11 @@ Invariants:
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
+from aioproduce.core.cluster.broker_connection import LossCause
+from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.requests import encode_produce
 
@@ -19,64 +22,88 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.batch_compression import BatchCompression
     from aioproduce.core.batching.candidates import BrokerLoads
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
+    from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.cluster.broker_connection import BrokerConnection
-    from aioproduce.core.cluster.broker_connections import BrokerConnections
+    from aioproduce.core.cluster.broker_connections import BrokerConnections, Lost
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.core.effects import Buffer
+    from aioproduce.core.exchanges.produce_completion import ProduceCompletion
     from aioproduce.metrics import ProducerMetrics
+    from aioproduce.wire.messages import ProduceResponse
 
 _LAST_VERSION_BY_NAME: Final = 12
 """From version 13 on topics are named by their ids alone."""
 
 
 @final
-class ProduceRequests:
+class ProduceRequests(Exchange):
     """Drains the accumulator into requests.
 
     Args:
         config: The settings.
         accumulator: Gives the batches of each broker.
+        sequences: Without a producer id nothing is sent; `None` where no id is needed.
+        compression: Batches that could not be compressed for a request fail; `None` without compression.
         metadata: Where each broker is.
         connections: Ways to the brokers.
         loads: Hears which brokers were drained, and which keep their batches waiting.
         metrics: Hears of the batches sent.
-        keeps_order_by_muting: Whether a partition has one batch in flight at most.
+        completion: What becomes of the batches.
     """
 
     __slots__ = (
         "_accumulator",
+        "_completion",
+        "_compression",
         "_config",
         "_connections",
-        "_keeps_order_by_muting",
         "_loads",
         "_metadata",
         "_metrics",
+        "_sequences",
     )
 
     def __init__(
         self,
         config: ProducerConfig,
         accumulator: RecordAccumulator,
+        sequences: Sequences | None,
+        compression: BatchCompression | None,
         metadata: ClusterMetadata,
         connections: BrokerConnections,
         loads: BrokerLoads,
         metrics: ProducerMetrics,
-        *,
-        keeps_order_by_muting: bool,
+        completion: ProduceCompletion,
     ) -> None:
+        super().__init__()
         self._config = config
         self._accumulator = accumulator
+        self._sequences = sequences
+        self._compression = compression
         self._metadata = metadata
         self._connections = connections
         self._loads = loads
         self._metrics = metrics
-        self._keeps_order_by_muting = keeps_order_by_muting
+        self._completion = completion
 
-    def send_ready(self, now: float) -> None:
+    # -- steps ---
+
+    def advance(self, now: float) -> None:
         """One request to each broker that has batches waiting, and room for it."""
+        self._accumulator.readiness.has_news = False
+        if self._sequences is None or self._sequences.is_ready:
+            self._send_ready(now)
+        compression = self._compression
+        if compression is not None:
+            while compression.failures:
+                batch, error = compression.failures.popleft()
+                self._completion.compression_failed(batch, compression.codec.name, error, now)
+
+    def _send_ready(self, now: float) -> None:
         loads = self._loads
         nodes = self._accumulator.readiness.ready.nodes
         loads.pass_time(nodes, now)
@@ -107,17 +134,67 @@ class ProduceRequests:
                 batches=batches,
             )
 
-        if self._keeps_order_by_muting:
+        if self._completion.keeps_order_by_muting:
             for batch in batches:
                 self._accumulator.mute(batch.topic_partition)
         has_ids = all(batch.topic_id is not None for batch in batches)
         connection.send(
             ApiKey.PRODUCE,
             encode,
-            batches,
+            _Sent(self._completion, connection, batches),
             now,
-            timeout=config.request_timeout,
             expects_response=config.acks != 0,
             max_version=None if has_ids else _LAST_VERSION_BY_NAME,
         )
         self._metrics.batches.sent(batches, now)
+
+    @property
+    def awaits_connection(self) -> bool:
+        """Whether batches are ready to be sent."""
+        return bool(self._accumulator.readiness.ready)
+
+    # -- time ---
+
+    def next_timer(self) -> float:
+        """When a batch's linger, back-off or delivery time-out is over."""
+        at = self._accumulator.next_timer()
+        return inf if at is None else at
+
+    def handle_timer(self, now: float) -> None:
+        """Fail what is out of time; make ready what has lingered or backed off."""
+        self._completion.expire(now)
+        self._accumulator.readiness.handle_timer(now)
+
+    # -- the end ---
+
+    def begin_close(self, now: float) -> None:
+        """Let nothing in any more, and send what is there without lingering."""
+        self._accumulator.begin_close(now)
+
+    def finish(self, now: float) -> bool:
+        """Whether every record has its outcome."""
+        return not self._accumulator.has_incomplete
+
+
+@final
+class _Sent:
+    """One request: hears of its end for its batches."""
+
+    __slots__ = ("_batches", "_completion", "_connection")
+
+    def __init__(
+        self, completion: ProduceCompletion, connection: BrokerConnection, batches: Sequence[ProducerBatch]
+    ) -> None:
+        self._completion = completion
+        self._connection = connection
+        self._batches = batches
+
+    def answered(self, response: ProduceResponse | None, now: float) -> bool:
+        if response is None:
+            self._completion.written(self._batches, now)
+            return False
+        return self._completion.answered(self._batches, response, self._connection, now)
+
+    def lost(self, loss: Lost, now: float) -> None:
+        is_timeout = loss.cause is LossCause.REQUEST_TIMEOUT
+        self._completion.unanswered(self._batches, loss.reason, timed_out=is_timeout, now=now)

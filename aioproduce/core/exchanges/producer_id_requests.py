@@ -1,6 +1,6 @@
 """Getting a producer id: the one request that the idempotent protocol makes before it can send.
 
-Owned and called by the Sender. Any broker can answer it.
+Any broker can answer it.
 
 Invariants:
 
@@ -11,19 +11,20 @@ Invariants:
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
+from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.errors import ProducerFatalError, UnsupportedVersionError
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.requests import encode_init_producer_id
 
 if TYPE_CHECKING:
-    from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
     from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.bounded_log import BoundedLog
-    from aioproduce.core.cluster.broker_connections import BrokerConnections
+    from aioproduce.core.cluster.broker_connections import BrokerConnections, Lost
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.core.exchanges.produce_completion import ProduceCompletion
     from aioproduce.core.retry import ExponentialBackoff
@@ -34,29 +35,24 @@ _NO_TRANSACTION_TIMEOUT: Final = (2**31 - 1) / 1000
 
 
 @final
-class ProducerIdRequests:
-    """Asks for a producer id, and again, until there is one.
-
-    Attributes:
-        timer_at: When a failed request may be repeated; `None` when nothing is waited for.
-    """
+class ProducerIdRequests(Exchange):
+    """Asks for a producer id, and again, until there is one; `timer_at` tells when a failed request is repeated."""
 
     __slots__ = (
         "_accumulator",
         "_bounded_log",
+        "_client_id",
         "_completion",
-        "_config",
         "_connections",
         "_failures",
         "_metadata",
         "_retry",
         "_sequences",
-        "timer_at",
     )
 
     def __init__(
         self,
-        config: ProducerConfig,
+        client_id: str,
         sequences: Sequences,
         metadata: ClusterMetadata,
         accumulator: RecordAccumulator,
@@ -65,7 +61,8 @@ class ProducerIdRequests:
         retry: ExponentialBackoff,
         bounded_log: BoundedLog,
     ) -> None:
-        self._config = config
+        super().__init__()
+        self._client_id = client_id
         self._sequences = sequences
         self._metadata = metadata
         self._accumulator = accumulator
@@ -74,12 +71,18 @@ class ProducerIdRequests:
         self._retry = retry
         self._bounded_log = bounded_log
         self._failures = 0
-        self.timer_at: float | None = None
 
-    def advance(self, now: float, context: object) -> None:
-        """Ask for a producer id if one is needed; `context` comes back with the request's end."""
+    @property
+    def awaits_connection(self) -> bool:
+        """Whether there is an id to be asked for, or partitions whose sequences are in doubt."""
+        return not self._sequences.is_at_rest
+
+    def advance(self, now: float) -> None:
+        """Ask for a producer id if one is needed."""
         sequences = self._sequences
-        if not sequences.needs_producer_id or self.timer_at is not None:
+        for topic_partition in sequences.settle_sequences():
+            self._accumulator.unblock(topic_partition, now)
+        if not sequences.needs_producer_id or self.timer_at != inf:
             return  # there is one, or it is on its way, or this backs off
         connection = self._connections.least_loaded(self._metadata.brokers, now)
         if connection is None:
@@ -89,32 +92,33 @@ class ProducerIdRequests:
                 ApiKey.INIT_PRODUCER_ID,
                 lambda version, correlation_id: [
                     encode_init_producer_id(
-                        version,
-                        correlation_id,
-                        self._config.client_id,
-                        transaction_timeout=_NO_TRANSACTION_TIMEOUT,
+                        version, correlation_id, self._client_id, transaction_timeout=_NO_TRANSACTION_TIMEOUT
                     )
                 ],
-                context,
+                self,
                 now,
-                timeout=self._config.request_timeout,
             )
         except UnsupportedVersionError:
             # Cannot happen with a broker that takes record batches v2; such a broker is refused when connecting.
-            self.failed(codes.UNSUPPORTED_VERSION, now)
+            self._failed(codes.UNSUPPORTED_VERSION, now)
             return
         sequences.init_begun()
 
-    def answered(self, response: InitProducerIdResponse, now: float) -> None:
+    def answered(self, response: InitProducerIdResponse, now: float) -> bool:
         """Take an answer in."""
         if response.error_code != codes.NONE:
-            self.failed(response.error_code, now)
-            return
+            self._failed(response.error_code, now)
+            return False
         self._failures = 0
         self._sequences.init_succeeded(response.producer_id, response.producer_epoch)
         self._accumulator.readiness.unblock_all(now)
+        return False
 
-    def failed(self, code: int | None, now: float) -> None:
+    def lost(self, loss: Lost, now: float) -> None:
+        """No answer comes: ask again, within the back-off."""
+        self._failed(None, now)
+
+    def _failed(self, code: int | None, now: float) -> None:
         """None came: `code` is the broker's answer, or `None` where the connection was lost."""
         if not self._sequences.needs_producer_id:
             self._sequences.init_failed(is_fatal=False)

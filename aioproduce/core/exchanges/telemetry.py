@@ -1,14 +1,13 @@
 """KIP-714: asking the cluster which metrics of this client it wants, and pushing them to it.
 
-Owned and called by the Sender, as `ProducerIdRequests` is. What is pushed is made by a `PayloadSource`, which lives
-above the core.
+What is pushed is made by a `PayloadSource`, which lives above the core.
 
 Invariants:
 
 1. Brokers that do not offer the two APIs are asked nothing, and no connection is opened for a question: only for
    a push that a broker has asked for.
-2. The state moves only along `_TRANSITIONS`. In TERMINATED nothing is sent any more; who waits for the client's id
-   has been told.
+2. The state moves only along `TELEMETRY_STATES`. In TERMINATED nothing is sent any more; who waits for the
+   client's id has been told.
 3. Nothing that a broker answers, and no failure of the source, reaches the records: at worst the pushing ends.
 4. The last push, on close, goes when every record is settled. It holds the close up for a second at most, and never
    beyond `delivery.timeout.ms` from the close on.
@@ -19,15 +18,16 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from math import inf
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, final
 
+from aioproduce.core.exchanges.exchange import Exchange
+from aioproduce.core.state_table import StateTable
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
+from aioproduce.wire.messages import PushTelemetryResponse
 from aioproduce.wire.requests import encode_get_telemetry_subscriptions, encode_push_telemetry
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.core.bounded_log import BoundedLog
     from aioproduce.core.cluster.broker_connection import BrokerConnection
-    from aioproduce.core.cluster.broker_connections import BrokerConnections
+    from aioproduce.core.cluster.broker_connections import BrokerConnections, Lost
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
-    from aioproduce.wire.messages import GetTelemetrySubscriptionsResponse, PushTelemetryResponse
+    from aioproduce.wire.messages import GetTelemetrySubscriptionsResponse
 
 _log = logging.getLogger("aioproduce.telemetry")
 
@@ -69,29 +69,40 @@ class TelemetryState(Enum):
     TERMINATED = "terminated"
 
 
+_Event: TypeAlias = Literal[
+    "asked", "ask again", "subscribed", "push sent", "push taken", "push put off", "closing", "ended"
+]
 _State = TelemetryState
 
-_AFTER_AN_ANSWER: Final = frozenset(
-    {_State.PUSH_NEEDED, _State.SUBSCRIPTION_NEEDED, _State.TERMINATING_PUSH_NEEDED, _State.TERMINATED}
-)
-
-_TRANSITIONS: Final[Mapping[TelemetryState, frozenset[TelemetryState]]] = MappingProxyType(
+TELEMETRY_STATES: Final[StateTable[TelemetryState, _Event]] = StateTable(
+    "telemetry",
     {
-        _State.SUBSCRIPTION_NEEDED: frozenset({_State.SUBSCRIPTION_IN_PROGRESS, _State.TERMINATED}),
-        _State.SUBSCRIPTION_IN_PROGRESS: _AFTER_AN_ANSWER,
-        _State.PUSH_NEEDED: frozenset(
-            {
-                _State.PUSH_NEEDED,
-                _State.PUSH_IN_PROGRESS,
-                _State.TERMINATING_PUSH_NEEDED,
-                _State.TERMINATED,
-            }
-        ),
-        _State.PUSH_IN_PROGRESS: _AFTER_AN_ANSWER,
-        _State.TERMINATING_PUSH_NEEDED: frozenset({_State.TERMINATING_PUSH_IN_PROGRESS, _State.TERMINATED}),
-        _State.TERMINATING_PUSH_IN_PROGRESS: frozenset({_State.TERMINATED}),
-        _State.TERMINATED: frozenset(),
-    }
+        _State.SUBSCRIPTION_NEEDED: {"asked": _State.SUBSCRIPTION_IN_PROGRESS, "ended": _State.TERMINATED},
+        _State.SUBSCRIPTION_IN_PROGRESS: {
+            "subscribed": _State.PUSH_NEEDED,
+            "ask again": _State.SUBSCRIPTION_NEEDED,
+            "closing": _State.TERMINATING_PUSH_NEEDED,
+            "ended": _State.TERMINATED,
+        },
+        _State.PUSH_NEEDED: {
+            "push sent": _State.PUSH_IN_PROGRESS,
+            "push put off": _State.PUSH_NEEDED,
+            "closing": _State.TERMINATING_PUSH_NEEDED,
+            "ended": _State.TERMINATED,
+        },
+        _State.PUSH_IN_PROGRESS: {
+            "push taken": _State.PUSH_NEEDED,
+            "ask again": _State.SUBSCRIPTION_NEEDED,
+            "closing": _State.TERMINATING_PUSH_NEEDED,
+            "ended": _State.TERMINATED,
+        },
+        _State.TERMINATING_PUSH_NEEDED: {
+            "push sent": _State.TERMINATING_PUSH_IN_PROGRESS,
+            "ended": _State.TERMINATED,
+        },
+        _State.TERMINATING_PUSH_IN_PROGRESS: {"ended": _State.TERMINATED},
+        _State.TERMINATED: {},
+    },
 )
 
 _ASK_AT_ONCE: Final = frozenset({codes.UNKNOWN_SUBSCRIPTION_ID, codes.UNSUPPORTED_COMPRESSION_TYPE})
@@ -151,7 +162,7 @@ class PayloadSource(Protocol):
 
 
 @final
-class Telemetry:
+class Telemetry(Exchange):
     """Asks for subscriptions, and pushes what they want.
 
     Args:
@@ -165,17 +176,15 @@ class Telemetry:
     Attributes:
         state: See `TelemetryState`.
         client_instance_id: The id that a broker gave this client; kept for its life.
-        timer_at: When to look again, if nothing happens before.
-        awaits_connection: Whether something is due, and the connections that offer telemetry are busy.
-        due_at: When something is to be asked or pushed; at infinity while an answer is awaited, and after the end.
-        unoffered_at: How many negotiations there had been when no connection offered telemetry; -1: one did.
     """
 
     __slots__ = (
+        "_awaits_connection",
         "_bounded_log",
         "_codec",
         "_config",
         "_connections",
+        "_due_at",
         "_ends_at",
         "_metadata",
         "_node_id",
@@ -184,13 +193,10 @@ class Telemetry:
         "_refused_codecs",
         "_source",
         "_subscription",
+        "_unoffered_at",
         "_waiters",
-        "awaits_connection",
         "client_instance_id",
-        "due_at",
         "state",
-        "timer_at",
-        "unoffered_at",
     )
 
     def __init__(
@@ -202,6 +208,7 @@ class Telemetry:
         random: Callable[[], float],
         bounded_log: BoundedLog,
     ) -> None:
+        super().__init__()
         self._config = config
         self._source = source
         self._metadata = metadata
@@ -210,16 +217,17 @@ class Telemetry:
         self._bounded_log = bounded_log
         self.state = TelemetryState.SUBSCRIPTION_NEEDED
         self.client_instance_id: UUID | None = None
-        self.timer_at: float | None = None
-        self.awaits_connection = False
-        self.due_at = -inf
+        self._awaits_connection = False
+        # When something is to be asked or pushed; at infinity while an answer is awaited, and after the end.
+        self._due_at = -inf
         self._ends_at = inf
         self._node_id: int | None = None
         self._outstanding = 0
         self._codec = 0
         self._refused_codecs: set[int] = set()
         self._subscription: Subscription | None = None
-        self.unoffered_at = -1
+        # How many negotiations there had been when no connection offered telemetry; -1: one did.
+        self._unoffered_at = -1
         self._waiters: dict[Callable[[], None], None] = {}
 
     # -- who waits for the id ---
@@ -240,43 +248,47 @@ class Telemetry:
 
     # -- asking and pushing ---
 
-    def advance(self, now: float, context: object) -> None:
-        """Ask or push, if a broker can take it; `context` comes back with the request's end.
+    @property
+    def awaits_connection(self) -> bool:
+        """Whether something is due, and the connections that offer telemetry are busy."""
+        return self._awaits_connection
 
-        To be called when `due_at` has come and `unoffered_at` says that it is worth a look.
-        """
-        self.timer_at = None
+    def advance(self, now: float) -> None:
+        """Ask or push, if something is due and a broker can take it."""
+        if self._due_at > now or self._unoffered_at == self._connections.negotiations:
+            return
+        self.timer_at = inf
         connection = self._choose(now, may_connect=self._wants_metrics)
         if connection is None:
             return
         if self.state is TelemetryState.SUBSCRIPTION_NEEDED:
-            self._ask(connection, context, now)
+            self._ask(connection, now)
         else:
-            self._push(connection, TelemetryState.PUSH_IN_PROGRESS, context, now)
+            self._push(connection, now)
 
     def _choose(self, now: float, *, may_connect: bool) -> BrokerConnection | None:
         """A connection that can send now: to the broker that answered last, else the one with the least to do."""
-        self.awaits_connection = False
+        self._awaits_connection = False
         best: BrokerConnection | None = None
         for connection in self._connections.ready():
             if not _offers_telemetry(connection):
                 continue
-            self.awaits_connection = True
+            self._awaits_connection = True
             if not connection.can_send(now):
                 continue
             if connection.node_id == self._node_id:
                 return connection
             if best is None or len(connection.in_flight) < len(best.in_flight):
                 best = connection
-        if best is not None or self.awaits_connection:
+        if best is not None or self._awaits_connection:
             return best
         if not may_connect:
-            self.unoffered_at = self._connections.negotiations
+            self._unoffered_at = self._connections.negotiations
             return None
         opened = self._connections.least_loaded(self._metadata.brokers, now)
         return opened if opened is not None and _offers_telemetry(opened) else None
 
-    def _ask(self, connection: BrokerConnection, context: object, now: float) -> None:
+    def _ask(self, connection: BrokerConnection, now: float) -> None:
         connection.send(
             ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
             lambda version, correlation_id: [
@@ -284,14 +296,14 @@ class Telemetry:
                     version, correlation_id, self._config.client_id, self.client_instance_id
                 )
             ],
-            context,
+            self,
             now,
-            timeout=self._config.request_timeout,
         )
-        self._sent(connection, TelemetryState.SUBSCRIPTION_IN_PROGRESS)
+        self._sent(connection, "asked")
 
-    def _push(self, connection: BrokerConnection, state: TelemetryState, context: object, now: float) -> None:
+    def _push(self, connection: BrokerConnection, now: float) -> None:
         subscription = self._subscription
+        is_last = self.state is TelemetryState.TERMINATING_PUSH_NEEDED
         assert subscription is not None, "nothing is pushed that nobody wants"
         try:
             payload = self._source.make(subscription)
@@ -310,10 +322,10 @@ class Telemetry:
                 size,
                 subscription.max_bytes,
             )
-            if state is TelemetryState.PUSH_IN_PROGRESS:
-                self._schedule(TelemetryState.PUSH_NEEDED, now + subscription.push_interval, now)
-            else:
+            if is_last:
                 self._end()
+            else:
+                self._schedule("push put off", now + subscription.push_interval, now)
             return
         connection.send(
             ApiKey.PUSH_TELEMETRY,
@@ -324,30 +336,27 @@ class Telemetry:
                     self._config.client_id,
                     client_instance_id=subscription.client_instance_id,
                     subscription_id=subscription.subscription_id,
-                    terminating=state is TelemetryState.TERMINATING_PUSH_IN_PROGRESS,
+                    terminating=is_last,
                     compression_type=payload.compression_type,
                     metrics=payload.data,
                 )
             ],
-            context,
+            self,
             now,
-            timeout=self._config.request_timeout,
         )
         self._codec = payload.compression_type
-        self._sent(connection, state)
+        self._sent(connection, "push sent")
 
-    def _sent(self, connection: BrokerConnection, state: TelemetryState) -> None:
-        self._move_to(state)
-        self.due_at = inf
-        self.awaits_connection = False
+    def _sent(self, connection: BrokerConnection, event: _Event) -> None:
+        self._move(event)
+        self._due_at = inf
+        self._awaits_connection = False
         self._node_id = connection.node_id
         self._outstanding += 1
 
     # -- answers ---
 
-    def subscribed(self, response: GetTelemetrySubscriptionsResponse, now: float) -> None:
-        """Take the answer to a question in."""
-        self._outstanding -= 1
+    def _subscribed(self, response: GetTelemetrySubscriptionsResponse, now: float) -> None:
         if self.state is not TelemetryState.SUBSCRIPTION_IN_PROGRESS:
             self._end_if_last()
             return
@@ -374,7 +383,7 @@ class Telemetry:
         if before is not None and before.is_delta != subscription.is_delta:
             self._source.reset()
         if not subscription.prefixes:
-            self._schedule(TelemetryState.SUBSCRIPTION_NEEDED, now + subscription.push_interval, now)
+            self._schedule("ask again", now + subscription.push_interval, now)
             return
         problem = self._source.unavailable()
         if problem is not None:
@@ -382,11 +391,9 @@ class Telemetry:
             self._end()
             return
         wait = subscription.push_interval * (_FIRST_PUSH + self._random())
-        self._schedule(TelemetryState.PUSH_NEEDED, now + wait, now)
+        self._schedule("subscribed", now + wait, now)
 
-    def pushed(self, response: PushTelemetryResponse, now: float) -> None:
-        """Take the answer to a push in."""
-        self._outstanding -= 1
+    def _pushed(self, response: PushTelemetryResponse, now: float) -> None:
         if response.error_code == codes.NONE:
             self._source.pushed()
         if self.state is not TelemetryState.PUSH_IN_PROGRESS:
@@ -394,9 +401,20 @@ class Telemetry:
         elif response.error_code != codes.NONE:
             self._refused(ApiKey.PUSH_TELEMETRY, response.error_code, now)
         else:
-            self._schedule(TelemetryState.PUSH_NEEDED, now + self._interval, now)
+            self._schedule("push taken", now + self._interval, now)
 
-    def failed(self, now: float) -> None:
+    def answered(
+        self, response: GetTelemetrySubscriptionsResponse | PushTelemetryResponse, now: float
+    ) -> bool:
+        """Take an answer in, to a question or to a push."""
+        self._outstanding -= 1
+        if isinstance(response, PushTelemetryResponse):
+            self._pushed(response, now)
+        else:
+            self._subscribed(response, now)
+        return False
+
+    def lost(self, loss: Lost, now: float) -> None:
         """The connection was lost before the answer came.
 
         Asked again is after an interval, as in Java: a broker that the request is too much for is left alone.
@@ -407,7 +425,7 @@ class Telemetry:
             if self.state is TelemetryState.PUSH_IN_PROGRESS:
                 # It may have arrived: rather counted not at all than twice.
                 self._source.pushed()
-            self._schedule(TelemetryState.SUBSCRIPTION_NEEDED, now + self._interval, now)
+            self._schedule("ask again", now + self._interval, now)
 
     def _refused(self, api: ApiKey, code: int, now: float) -> None:
         name, text = codes.name_of(code), codes.message_of(code)
@@ -417,7 +435,7 @@ class Telemetry:
             is_push = api is ApiKey.PUSH_TELEMETRY
             wait = 0.0 if is_push and code in _ASK_AT_ONCE else self._interval
             _log.debug("%s: %s: %s; asked again in %g s", api.display_name, name, text, wait)
-            self._schedule(TelemetryState.SUBSCRIPTION_NEEDED, now + wait, now)
+            self._schedule("ask again", now + wait, now)
             return
         _log.warning("no more metrics are pushed to the cluster: %s: %s: %s", api.display_name, name, text)
         self._end()
@@ -440,19 +458,19 @@ class Telemetry:
         if not self._wants_metrics or self.state is TelemetryState.SUBSCRIPTION_NEEDED:
             self._end()
             return
-        self._move_to(TelemetryState.TERMINATING_PUSH_NEEDED)
-        self.due_at, self.timer_at = inf, None
+        self._move("closing")
+        self._due_at = self.timer_at = inf
         self._ends_at = now + self._config.delivery_timeout
         self.wake_all()
 
-    def finish(self, now: float, context: object) -> bool:
+    def finish(self, now: float) -> bool:
         """All records are settled: push for the last time; says whether nothing is left to wait for."""
         if self.state is TelemetryState.TERMINATING_PUSH_NEEDED:
             self._ends_at = min(self._ends_at, now + _LAST_PUSH_BOUND)
             connection = self._choose(now, may_connect=False) if now < self._ends_at else None
             if connection is not None:
-                self._push(connection, TelemetryState.TERMINATING_PUSH_IN_PROGRESS, context, now)
-            elif not self.awaits_connection:
+                self._push(connection, now)
+            elif not self._awaits_connection:
                 self._end()
         if self.state is not TelemetryState.TERMINATED and now >= self._ends_at:
             self._end()
@@ -467,21 +485,19 @@ class Telemetry:
             self._end()
 
     def _end(self) -> None:
-        self._move_to(TelemetryState.TERMINATED)
-        self.due_at, self.timer_at, self.awaits_connection = inf, None, False
+        self._move("ended")
+        self._due_at, self.timer_at, self._awaits_connection = inf, inf, False
         self.wake_all()
 
     # -- states ---
 
-    def _schedule(self, state: TelemetryState, at: float, now: float) -> None:
-        self._move_to(state)
-        self.due_at = at
-        self.timer_at = at if at > now else None
+    def _schedule(self, event: _Event, at: float, now: float) -> None:
+        self._move(event)
+        self._due_at = at
+        self.timer_at = at if at > now else inf
 
-    def _move_to(self, state: TelemetryState) -> None:
-        if state not in _TRANSITIONS[self.state]:
-            raise RuntimeError(f"telemetry: {self.state.value} cannot become {state.value}")
-        self.state = state
+    def _move(self, event: _Event) -> None:
+        self.state = TELEMETRY_STATES.after(self.state, event)
 
 
 def _offers_telemetry(connection: BrokerConnection) -> bool:

@@ -30,6 +30,7 @@ from aioproduce.errors import UnsupportedVersionError
 from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproduce.wire.messages import BrokerAddress
+from tests.askers import name, named, names
 from tests.fuzz import peer
 from tests.fuzz.target import Source, Target
 
@@ -79,7 +80,7 @@ class Transport:
 
     def answered(self, completed: list[Completed]) -> None:
         for done in completed:
-            assert done.request.context == self.pending.pop(0), "out of order"
+            assert name(done.request) == self.pending.pop(0), "out of order"
 
     def step(self, source: Source) -> None:
         connection = self.connection
@@ -98,7 +99,7 @@ class Transport:
             case 5 if self.is_unwritten:
                 self.is_unwritten = False
                 for request in connection.writable(self.now):
-                    self.pending.remove(request.context)  # type: ignore[arg-type]
+                    self.pending.remove(name(request))
             case 6:
                 self.now += source.byte() / 50
                 connection.handle_timer(self.now)
@@ -139,7 +140,7 @@ class Transport:
             connection.send(
                 api,
                 lambda version, number: [b"request"],
-                self.sent,
+                named(self.sent),
                 self.now,
                 timeout=timeout,
                 expects_response=expects_response,
@@ -163,7 +164,7 @@ class Transport:
             assert len(self.pending) <= connection.pending_count <= len(self.pending) + own
 
     def lose(self) -> None:
-        lost = [request.context for request in self.connection.lost(None)]
+        lost = names(self.connection.lost(None))
         assert lost == self.pending
         assert self.connection.state is ConnectionState.CLOSED
         assert self.connection.pending_count == 0

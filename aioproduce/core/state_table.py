@@ -1,0 +1,93 @@
+"""State machines as tables: what happens leads from state to state, and nothing else does.
+
+Used by whatever has a state: a connection, a batch, the producer, telemetry. The table is the machine: a caller
+says what happened, and the table says what that makes of the state. `diagram()` draws the same table, for the page
+[docs/states.md](../../docs/states.md).
+
+Invariants:
+
+1. An event that a state does not expect changes nothing and raises: whoever calls has a bug, and goes no further.
+2. The first state of a table is where every machine begins. A state without events is an end.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Generic, TypeVar, final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from enum import Enum
+
+StateT = TypeVar("StateT", bound="Enum")
+EventT = TypeVar("EventT", bound=str)
+
+
+@final
+class StateTable(Generic[StateT, EventT]):
+    """The states of one kind of machine, and the events that lead from one to another.
+
+    Args:
+        subject: What has these states, for errors and for the diagram.
+        moves: By state, by event: the state that follows.
+
+    Example:
+        >>> from enum import Enum
+        >>> Door = Enum("Door", "OPEN SHUT")
+        >>> doors = StateTable("a door", {Door.OPEN: {"push": Door.SHUT}, Door.SHUT: {"pull": Door.OPEN}})
+        >>> doors.after(Door.OPEN, "push").name
+        'SHUT'
+    """
+
+    __slots__ = ("_moves", "subject")
+
+    def __init__(self, subject: str, moves: Mapping[StateT, Mapping[EventT, StateT]]) -> None:
+        self.subject = subject
+        self._moves = {state: dict(events) for state, events in moves.items()}
+
+    @property
+    def moves(self) -> Mapping[StateT, Mapping[EventT, StateT]]:
+        """The table itself."""
+        return MappingProxyType(self._moves)
+
+    @property
+    def start(self) -> StateT:
+        """Where every machine begins."""
+        return next(iter(self._moves))
+
+    def after(self, state: StateT, event: EventT, who: object = None) -> StateT:
+        """The state that follows.
+
+        Args:
+            state: Where the machine is.
+            event: What happened to it.
+            who: Which machine it is, for the error.
+
+        Raises:
+            RuntimeError: The state does not expect the event. It is a bug of the caller's.
+        """
+        try:
+            return self._moves[state][event]
+        except KeyError:
+            subject = self.subject if who is None else f"{self.subject} ({who})"
+            raise RuntimeError(f"{subject} is {name_of(state)}: {event!r} cannot happen to it now") from None
+
+    def diagram(self) -> str:
+        """The table as a state diagram in Mermaid's language, which GitHub and many editors draw."""
+        lines = ["stateDiagram-v2", f"    [*] --> {self.start.name}"]
+        for state, events in self._moves.items():
+            by_target: dict[StateT, list[str]] = {}
+            for event, target in events.items():
+                by_target.setdefault(target, []).append(event)
+            lines += [
+                f"    {state.name} --> {target.name}: {', '.join(labels)}"
+                for target, labels in by_target.items()
+            ]
+            if not events:
+                lines.append(f"    {state.name} --> [*]")
+        return "\n".join(lines)
+
+
+def name_of(state: Enum) -> str:
+    """A state in words: `TERMINATING_PUSH_NEEDED` is "terminating push needed"."""
+    return state.name.lower().replace("_", " ")
