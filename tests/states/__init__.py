@@ -1,0 +1,1 @@
+"""The state tables of the core and of the producer, and the page that draws them."""

@@ -1,0 +1,8 @@
+"""Write the page of states anew."""
+
+from __future__ import annotations
+
+from tests.states.page import PAGE, render
+
+PAGE.write_text(render())
+print(f"{PAGE.name} is written")

@@ -1,0 +1,64 @@
+"""docs/states.md, made of the tables themselves: `python -m tests.states` writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproduce.core.batching.buffer_pool import WAITER_STATES
+from aioproduce.core.batching.producer_batch import BATCH_STATES
+from aioproduce.core.batching.sequences import PRODUCER_ID_STATES
+from aioproduce.core.cluster.broker_connection import CONNECTION_STATES
+from aioproduce.core.exchanges.audit_marks import MARKS_STATES
+from aioproduce.core.exchanges.telemetry import TELEMETRY_STATES
+from aioproduce.core.sender import SENDER_STATES
+from aioproduce.producer.life import PRODUCER_STATES
+
+if TYPE_CHECKING:
+    from aioproduce.core.state_table import StateTable
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "states.md"
+
+TABLES: Final[list[tuple[str, str, StateTable[Any, Any]]]] = [
+    ("The producer", "`start()` begins its life, `close()` ends it.", PRODUCER_STATES),
+    (
+        "A batch",
+        "Its memory is free in DONE and not before. ABANDONED: its futures have failed, and its bytes may still be "
+        "on the wire.",
+        BATCH_STATES,
+    ),
+    (
+        "A connection",
+        "In CLOSING its requests wait for `connection_lost`: until then the transport may hold their bytes.",
+        CONNECTION_STATES,
+    ),
+    (
+        "Client telemetry",
+        "KIP-714: a client asks what is wanted, and pushes it. [More](client_telemetry.md)",
+        TELEMETRY_STATES,
+    ),
+    (
+        "The producer id",
+        "`enable.idempotence=true` needs one before the first batch goes.",
+        PRODUCER_ID_STATES,
+    ),
+    ("A send() that waits for memory", "First come, first served.", WAITER_STATES),
+    ("The audit marks of a producer", "Heartbeats, and one mark at the end. [More](audit.md)", MARKS_STATES),
+    ("The core", "CLOSED: every future is settled.", SENDER_STATES),
+]
+"""Title, a line on it, the table."""
+
+HEAD: Final = """\
+# States
+
+What the producer is made of moves along these tables. An event that a state does not expect is a bug of ours: it
+raises and changes nothing. `python -m tests.states` writes this page from the tables that run.
+"""
+
+
+def render() -> str:
+    """The page."""
+    parts = [HEAD]
+    for title, line, table in TABLES:
+        parts.append(f"\n## {title}\n\n{line}\n\n```mermaid\n{table.diagram()}\n```\n")
+    return "".join(parts)
