@@ -57,6 +57,8 @@ def _forked() -> None:
     _running.clear()
 
 
+# Not `threading._register_atexit()`: it comes before the user's own threads have ended. When `atexit` comes,
+# `concurrent.futures` has ended its threads, so `CompressionWorkers` compresses in the loop thread.
 atexit.register(_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)

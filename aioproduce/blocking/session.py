@@ -285,6 +285,8 @@ class Session:
     def _submit(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> _Call:
         """Begin a call. Unlike the portal's, this does not wait for the loop's next turn: it may be stuck.
 
+        A loop that is stuck in a callback would keep the interpreter from exiting.
+
         Raises:
             RuntimeError: the loop is closed.
         """

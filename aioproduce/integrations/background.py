@@ -104,6 +104,8 @@ class BackgroundSends:
                 "service is busy, look at the brokers, or raise background_limit",
                 limit=self._limit,
             )
+        # A task for each record, also where `try_send()` would do: that counts what it refuses as failed, and a
+        # record that had to wait would be overtaken.
         sending = self._producer.send(
             topic,
             value,

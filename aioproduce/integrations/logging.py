@@ -136,7 +136,10 @@ class KafkaLogHandler(logging.Handler):
     # -- logging's side ---
 
     def handle(self, record: logging.LogRecord) -> bool:
-        """As any handler's, but records of the shipping itself are passed over, before any lock is taken."""
+        """As any handler's, but records of the shipping itself are passed over, before any lock is taken.
+
+        `logging.shutdown()` holds the handler's lock while it waits for the shipping thread.
+        """
         if self._is_own(record):
             return False
         return bool(super().handle(record))

@@ -423,7 +423,7 @@ class ProducerService:
             async with asyncio.timeout_at(deadline.at):
                 return await delivery
         except DeliveryError:
-            raise
+            raise  # `DeliveryTimeoutError` is a TimeoutError, too, and is an outcome
         except TimeoutError:
             if delivery.done() and not delivery.cancelled():
                 return delivery.result()

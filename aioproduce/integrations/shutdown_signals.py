@@ -11,7 +11,7 @@ Invariants:
 2. Where nobody handles a signal (it ends the process, or is ignored) it stays so: nothing is installed for it.
 3. The last watcher that leaves puts the handlers back, unless somebody else has replaced ours meanwhile; one of
    ours that somebody kept and calls later does nothing but pass the call on. No installation calls itself in a
-   circle.
+   circle: one that is used again could stand behind a handler that was chained to it meanwhile.
 4. A watcher runs within a signal handler: between any two bytecodes of the main thread. It may set attributes
    and use `loop.call_soon_threadsafe()`, and must not log, lock or raise.
 """

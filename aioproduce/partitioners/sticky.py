@@ -4,7 +4,8 @@ One such rule per topic, made by whoever owns the topic's queues. For each such 
 appends the record to that partition's queue, and reports the bytes to `on_appended()`.
 
 1. The choice changes only in `on_appended()`, and after `leave()`.
-2. A partition without leader is chosen only where no partition has one.
+2. A partition without leader is chosen only where no partition has one. A choice whose leader went is left. Java
+   keeps to it for `batch.size` bytes, which are many records where few are sent.
 3. Randomness is given: `random(n)` answers a number from 0 to n - 1.
 """
 

@@ -282,6 +282,7 @@ class Admission:
         ticket = pool.enqueue(size, waiter.notify)
         waits_since = driver.now()
         try:
+            # The first waiter makes the lingering batches go. Those that join it change nothing more.
             if pool.waiting == 1:
                 self._sender.memory_exhausted(driver.now())
                 driver.wake()

@@ -8,7 +8,8 @@ Invariants:
 
 1. Records are accepted in their order; where one cannot be, those before it are accepted and none behind it.
 2. An iterable is asked for at most `_MOST_ROWS` items ahead of what is accepted, and for fewer where it is slow.
-3. The loop gets its turn about every millisecond, as with `send()`.
+3. The loop gets its turn about every millisecond, as with `send()`: before rows are accepted, never after the
+   last. What the turn raises must not deny rows that are queued.
 4. The timestamp of records that have none of their own is read after the iterable was asked for them.
 """
 

@@ -21,6 +21,8 @@ Invariants:
 5. One compact at a time works on a table (`CompactLock`).
 6. What is not understood is left alone and told: other people's files in a batch's directory, names that are no
    batch's, batches of queries that no checkpoint knows, files that cannot be read.
+7. A source that is not as it was recorded stops the compaction, on either side of the commit point: somebody wrote
+   a batch that Spark had committed.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ Invariants:
    the rows are acknowledged already.
 4. Each way of delivery is a pair of writer classes of its own, chosen by `_WRITERS`; none asks which one it is.
 5. `commit()` and `abort()` fail nothing: the records are in the topic, and Spark would send all of them again.
+6. A batch write within `foreachBatch` is numbered by its query and micro-batch, which its tasks see and the driver
+   does not; elsewhere by `write.id`, or by an id that the driver makes and the writer carries to all tasks.
 """
 
 from __future__ import annotations

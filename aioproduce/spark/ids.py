@@ -8,7 +8,8 @@ Invariants:
    that a replay writes the ids of the first time. What it hashes is written down here and never changes.
 2. Two different (run, batch, partition) never give the same text to hash.
 3. Writes of one micro-batch, as `foreachBatch` has them, are told apart by `write.id` or by their topic: with the
-   same ids, a reader that drops duplicates would drop what was written to the second topic.
+   same ids, a reader that drops duplicates would drop what was written to the second topic, and an audit would take
+   the one for the other. Two writes to one topic there need `write.id`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ numbers of the rows alone cannot show.
 Invariants:
 
 1. A mark is acknowledged before its task ends, so a batch that Spark has committed has all of its marks.
-2. A replay writes a mark with the same `producer_id`, `next` and `failed`; the audit takes either.
+2. A replay writes a mark with the same `producer_id`, `next` and `failed`; the audit takes either. Refused rows are
+   in `failed`, so they are no loss.
 3. A topic that is not there, or denied, is an error where the user named it. Of the default one it is a warning,
    once a minute and producer, and the rows count all the same.
 4. A producer waits once for a topic that is not there. It goes on asking beside its records, so a task after that

@@ -8,7 +8,8 @@ Invariants:
 1. A runtime is of one process. After a fork the child makes its own; what it inherited it keeps and never touches,
    since closing a copied selector or socket would reach into the parent's.
 2. A producer is of one configuration. One with which a write failed is dropped: the next task starts afresh. So is
-   the one that was not used for longest, where there are more than `_MOST_PRODUCERS`.
+   the one that was not used for longest, where there are more than `_MOST_PRODUCERS`. (Spark keys its own cache by
+   configuration, too: a bad cached producer there served the retry, SPARK-27042.)
 3. When the loop thread ends, whoever waits for it is told: nobody waits for a loop that is no more.
 4. `Runtime.here()` is called by one thread, as Spark does: a worker runs one task at a time.
 """
@@ -158,7 +159,7 @@ class Runtime:
         if Runtime._here is self:
             Runtime._here = None
         if not self.is_alive:
-            # Who would close the connections that the loop ended under? Closing it waits for that.
+            # Who would close the connections that the loop ended under? uvloop's close waits for that, for ever.
             Runtime._left.append(self)
             return
         for key in list(self._producers):

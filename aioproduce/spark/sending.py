@@ -7,9 +7,11 @@ Invariants:
 1. Rows are accepted in their order, over all Arrow batches of the task: so Kafka has them in that order in each
    partition, but for rows that the broker made the producer send once more on their own (2).
 2. A row is acknowledged, or it is refused by the user's policy, or the write fails. A row that shared a Kafka batch
-   with one that the broker refused is sent again.
+   with one that the broker refused is sent again. A Kafka batch holds rows of several Arrow batches: whether a row
+   is to blame is read from its own error, never from its neighbours'.
 3. Only what no retry can mend is a matter of `on.error`: a time-out, a lost connection, a missing permission or a
-   row that may be in the log in spite of its error always fails the write.
+   row that may be in the log in spite of its error always fails the write. `drop` must not turn a broker that is
+   down into an empty topic.
 4. `send()` ends within `delivery.timeout.ms` of its call.
 """
 

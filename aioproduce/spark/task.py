@@ -1,7 +1,12 @@
 """One task of the sink: the rows of one partition of a DataFrame, from Spark's iterator to their acknowledgements.
 
 Called by `datasource` in a Python worker process, on its main thread. That thread reads Spark's iterator and
-prepares Arrow batches; the loop thread of `runtime` sends them.
+prepares Arrow batches; the loop thread of `runtime` sends them. The iterator is never read in the loop thread: it
+blocks on the JVM, and heartbeats, lingers and time-outs would stand.
+
+    Spark's iterator ──▶ order ──▶ stamping ──▶ pacing ──▶ │ loop thread: sending ──▶ Producer.send_arrow()
+      Arrow batches      main thread                       │    ├─▶ dead_letters
+                                                           │    └─▶ marks, when all is acknowledged
 
 Invariants:
 
@@ -11,7 +16,8 @@ Invariants:
 3. No wait here is without a bound, except for Spark's iterator.
 4. At most `inflight.batches` Arrow batches are under way, or pieces of them where a rate is limited; while they
    are, nothing is taken from Spark.
-5. Row numbers count what Spark's iterator gave, refused rows too.
+5. Row numbers count what Spark's iterator gave, refused rows too: a replay under another `on.error` writes the same
+   ids.
 """
 
 from __future__ import annotations
@@ -198,6 +204,8 @@ class _Task:
             self._runtime.run(self._sending.flush(), self._bound + _GRACE)
         while self._under_way:
             self._take_outcome()
+        # Ids of a column are of one record each, with number 0: the user's own numbers have gaps, and an audit
+        # would call each a loss. So there is no mark for them, nor for a task without rows.
         if self._producer_id and self._next_row:
             mark = closing_mark(
                 self._producer_id,

@@ -1,7 +1,8 @@
 """Bugs on purpose: each changes one thing in the producer that a simulation must notice.
 
 A mutant is a context manager that patches the producer while cases run. `python -m tests.simulation
---mutants` tells in how many seeds which letter of the oracle (`ledger`) objected.
+--mutants` tells in how many seeds which letter of the oracle (`ledger`) objected. An oracle that accepts too much
+shows only with a bug in front of it: whoever changes the oracle looks at that table before and after.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.topic_queues import PartitionQueue
 
 HAND_OVER: Final = 50e-6
-"""Seconds that a hand-over and its report cost a busy loop; the figures are in DESIGN.md."""
+"""Seconds that a hand-over and its report cost a busy loop; docs/measurements.md has the figures."""
 STEP_SHARE: Final = 500e-6
 WINDOW: Final = 10e-3
 """Several turns of a loop that a busy sender yields to each millisecond, for two threads."""
@@ -98,6 +98,8 @@ class BatchCompression:
             is_ready: Whether its first batch would be sent now, if it were compressed.
         """
         head = queue.batches[0]
+        # Only the first of a queue is closed by its age. To close those behind it, too, would leave leased buffers
+        # half empty while a broker is slow.
         if is_ready and head.is_open and self._is_long(head):
             queue.close_open()
         if not self._is_stopped and self._next_of(queue, is_head_wanted=False) is not None:
@@ -123,6 +125,7 @@ class BatchCompression:
             try:
                 batch.compress(self.codec)
             except Exception as error:
+                # It fails alone, and leaves no gap: sequences are given when a batch is sent.
                 self.failures.append((batch, error))
                 return False
             return True

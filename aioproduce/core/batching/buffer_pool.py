@@ -149,7 +149,10 @@ class BufferWaiter:
 
 @final
 class OwnMemory:
-    """A lease of memory that is nobody else's."""
+    """A lease of memory that is nobody else's.
+
+    Marks of an audited producer lie in it: at close the pool is shut already, and a full pool must not delay them.
+    """
 
     __slots__ = ("buffer",)
 

@@ -280,7 +280,11 @@ class ProducerBatch:
         self.is_open = False
 
     def set_sequence(self, producer: ProducerIdAndEpoch, base_sequence: int) -> None:
-        """Give it its place in the idempotent protocol; what is on the wire is not touched."""
+        """Give it its place in the idempotent protocol.
+
+        A batch on the wire keeps its bytes; the next attempt seals it anew. If the broker acknowledges the old
+        bytes, the new sequence stays unused (`Sequences.batch_succeeded()`).
+        """
         self.sequence_has_been_reset = self.has_sequence
         self.producer = producer
         self.base_sequence = base_sequence
@@ -379,7 +383,7 @@ class ProducerBatch:
 
         Java splits by `batch.size`, which makes no headway where the broker's limit lies below that; halves
         always converge. The parts live in copies; their charge is the lease of the original, which goes back
-        when the last of them is done.
+        when the last of them is done. A wait for pool memory would deadlock here: the original holds it.
 
         Returns:
             The parts in order, without sequences.

@@ -155,7 +155,9 @@ class RecordAccumulator:
         headers: Sequence[Header] | None,
         now: float,
     ) -> DeliveryFuture | None:
-        """Append to a batch that is open already, which takes no memory.
+        """Append to a batch that is open already, which takes no memory and does not queue.
+
+        So a full pool still takes records that fit into an open batch.
 
         Args:
             topic: The topic, as metadata knows it.

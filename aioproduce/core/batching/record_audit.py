@@ -180,7 +180,10 @@ class RecordAudit:
 
     @property
     def settled_below(self) -> int:
-        """The lowest number that is not settled; the next one where all are."""
+        """The lowest number that is not settled; the next one where all are.
+
+        A heartbeat reports this one. Of a producer that is killed, records under way would otherwise count as lost.
+        """
         lowest = self.numbers.next
         for batch in self._incomplete():
             if batch.audit is not None and not batch.is_settled:

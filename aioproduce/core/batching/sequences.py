@@ -117,6 +117,9 @@ class _PartitionSequences:
             self.next = next_sequence(self.next, batch.record_count)
 
     def has_acked_beyond(self, batch: ProducerBatch) -> bool:
+        # A leader that lost the producer's state (an unclean election) takes any first sequence, so a later batch
+        # may be in its log. A new epoch would put this batch behind that one. So this batch is retried until its
+        # delivery time-out, as in Java.
         return self.last_acked != NO_SEQUENCE and is_later(self.last_acked, batch.base_sequence)
 
     def follows_acked(self, sequence: int) -> bool:
@@ -236,7 +239,7 @@ class Sequences:
     # -- answers ---
 
     def batch_succeeded(self, batch: ProducerBatch) -> None:
-        """The broker has the batch."""
+        """The broker has the batch, which may be abandoned: a late acknowledgement counts in its own epoch."""
         if not batch.has_sequence:
             return
         partition = self._partition(batch.topic_partition)

@@ -9,6 +9,11 @@ a verdict (`audit_judge`, `audit_report`).
 1. Marks are read before the list of data files is made: what lands meanwhile can only be more than a mark promised.
 2. Both passes see the same files: where a compaction takes some of them away, both start anew (`store`).
 3. A clean lake costs one Spark job, without a shuffle.
+4. What was not looked at is never clean: a lake or a topic that is not there, marks that cannot be read, and a bug
+   end with exit code 2.
+
+    marks ─────────────────────────▶ expectations ─┐
+    files ──▶ workers: partials of blocks ─────▶ judge ──▶ suspects ──▶ workers, by block ──▶ findings ──▶ report
 """
 
 from __future__ import annotations

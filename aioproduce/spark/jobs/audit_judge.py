@@ -3,6 +3,7 @@
 Called by the `audit` job and its tests; no Spark, no I/O.
 
 1. A producer whose blocks all are as they must be costs no Python object: the work is vectorised over its blocks.
+   There are many producers: a streaming query makes an id for each batch and partition.
 2. A block of which the lake has no row at all needs no exact pass: all its numbers are missing.
 3. Numbers are looked for from 0 (or the lowest one, `Scope.is_from_first_seen`) up to the mark's `next`, and
    beyond that up to the highest one in the lake.

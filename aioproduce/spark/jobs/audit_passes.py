@@ -9,7 +9,8 @@ what a complete block must give.
 
 1. The fingerprint is a sum over a multiset: unlike count, minimum, maximum and sum of the numbers
    themselves, a duplicate cannot cancel a hole, nor several of one several of the other, but by a chance of
-   2**-64. (An exclusive or would not see a number that is there three times.)
+   2**-64. (An exclusive or would not see a number that is there three times. Sum and sum of squares do not tell
+   0 3 5 6 from 1 2 4 7.)
 2. What a block must give is the same for every producer: it is computed once for each block number.
 3. Sequence numbers are unsigned, of 64 bits; Arrow and Spark have them signed, with the same bits.
 4. The exact pass sees only blocks that the first found wrong, and reads only row groups that can have them.

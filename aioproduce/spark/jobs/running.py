@@ -231,6 +231,8 @@ class Ending:
         is_first, self.number = self.number is None, number
         if self.session is None or not is_first:
             raise JobInterrupted(signal.Signals(number).name)
+        # Nothing is raised in the midst of a py4j call: the next call would read its answer. The call fails when
+        # the session stops.
         threading.Thread(target=_end, args=(self.session,), name="job-ending", daemon=True).start()
 
 

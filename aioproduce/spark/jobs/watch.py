@@ -12,7 +12,8 @@ argument, in milliseconds.
    want of room. Of what was told the oldest is forgotten (a number of it that comes then counts as a duplicate).
 4. What is told once is not told again, unless the state was lost.
 5. Numbers run over all topics of a producer. Of one whose mark tells of topics that are not watched no gap is told,
-   for its numbers may be there; duplicates are.
+   for its numbers may be there; duplicates are. The audit topic is everybody's: a mark of a producer of topics that
+   are not watched begins no state.
 6. A watch that begins in the midst of a producer's numbers cannot know which of them came before it: gaps that are
    seen within its first grace are dropped, unless number 0 was seen.
 """

@@ -5,9 +5,12 @@ Made by `network`; whoever connects or accepts is given an `Endpoint`, and tells
 Invariants:
 1. Bytes of a connection arrive whole and in order, or the connection is lost; nothing is duplicated.
 2. The way to a host, and the way back, are first in, first out over all connections: what a client sent on a
-   connection that it gave up arrives before what it sends on the next one, or never.
+   connection that it gave up arrives before what it sends on the next one, or never. No client could help it
+   otherwise: KIP-360 has no fence against a straggler of an older epoch that comes between the answer that reports
+   a gap and the first batch of the new epoch.
 3. A connection takes `Link.capacity` bytes on the way, as the buffers of two kernels do; what is beyond that stays
-   with the sender, as views of the sender's own memory.
+   with the sender, as views of the sender's own memory. So a buffer that is reused too early shows as a broken
+   checksum at the broker.
 4. After `on_lost` an endpoint is silent. Whoever aborts is told as well, at a later instant.
 """
 
