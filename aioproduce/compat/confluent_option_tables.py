@@ -5,11 +5,12 @@ Read by `confluent_options`; printed in docs/migrating.md. Names, ranges and def
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from aioproduce.config import Key
-from aioproduce.config.config_def import ConfigDef
-from aioproduce.config.kinds import INT_MAX, Choice, Float, Function, Ignored, Int, Kind, Text, Unused
+from aioproduce.config.config_def import ConfigDef, Conflict
+from aioproduce.config.kinds import IGNORED, INT_MAX, TEXT, Choice, Float, Function, Int, Kind, Unused
 from aioproduce.config.table import ACKS, CODECS
 
 _ACKS: Final = Choice(ACKS, is_any_case=True)
@@ -53,9 +54,9 @@ _SECURITY: Final = (
 # fmt: off
 # `becomes` is Kafka's own key, where the value is the same in both; the others are read in `confluent_options`.
 _TAKEN: Final = (
-    Key("metadata.broker.list", Text(), "", aliases=("bootstrap.servers",)),
-    _same("client.id", Text(), "rdkafka"),
-    _same("client.rack", Text(), ""),
+    Key("metadata.broker.list", TEXT, "", aliases=("bootstrap.servers",)),
+    _same("client.id", TEXT, "rdkafka"),
+    _same("client.rack", TEXT, ""),
     _same("client.dns.lookup", _DNS_LOOKUPS, "use_all_dns_ips"),
     Key("request.required.acks", _ACKS, -1, becomes="acks", aliases=("acks",)),
     _same("enable.idempotence", _BOOL, False),
@@ -198,6 +199,20 @@ _CONSUMER_ONLY: Final = (
     "partition.assignment.strategy queued.max.messages.kbytes queued.min.messages rebalance_cb "
     "session.timeout.ms share.acknowledgement.mode"
 )
+
+_CONFLICTS: Final = (
+    # Without an interval librdkafka never calls it either.
+    Conflict("stats_cb", lambda v, _: v["stats_cb"] is not None and v["statistics.interval.ms"] > 0,
+        "stats_cb is refused: librdkafka's statistics are of its own threads and queues. Ask producer.metrics() "
+        "when you like, or use an exporter of aioproduce.reporters."),
+    Conflict("batch.num.messages", lambda v, _: v["batch.num.messages"] < 10_000,
+        "batch.num.messages={v[batch.num.messages]} is refused: batches are bounded by bytes here; set batch.size."),
+    Conflict("message.timeout.ms", lambda v, _: 0 < v["message.timeout.ms"] <= math.ceil(v["linger.ms"]),
+        "message.timeout.ms={v[message.timeout.ms]} must be greater than linger.ms={v[linger.ms]}: raise the one, or "
+        "lower the other."),
+    Conflict("bootstrap.servers", lambda v, _: not v["metadata.broker.list"].strip(" ,"),
+        "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'."),
+)
 # fmt: on
 
 OPTIONS: Final = ConfigDef(
@@ -207,12 +222,13 @@ OPTIONS: Final = ConfigDef(
         *(_refused(name, _FROM_C, "") for name in _C_ONLY.split()),
         *(_refused(name, _SECURITY, default, "") for name, default in _SECURITY_OPTIONS),
         *(_refused(name, _SECURITY, "") for name in _SECURITY_EMPTY.split()),
-        *(Key(name, Ignored(), None) for name in _WITHOUT_OBJECT.split()),
+        *(Key(name, IGNORED, None) for name in _WITHOUT_OBJECT.split()),
         *(
-            Key(name, Ignored(), None, "is a consumer's: this producer ignores it")
+            Key(name, IGNORED, None, "is a consumer's: this producer ignores it")
             for name in _CONSUMER_ONLY.split()
         ),
     ),
+    _CONFLICTS,
     unknown='No such configuration property: "{}"',
     otherwise="librdkafka 2.16 knows none of that name",
 )

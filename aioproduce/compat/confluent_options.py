@@ -12,14 +12,13 @@ Invariants:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 from aioproduce.compat.confluent_errors import ConfluentConfigError
 from aioproduce.compat.confluent_option_tables import OPTIONS
 from aioproduce.config import ProducerConfig
-from aioproduce.config.config_def import check_together
 from aioproduce.config.kinds import INT_MAX, LONG_MAX, Choice, Float, Int
 from aioproduce.errors import ConfigError
 
@@ -73,8 +72,7 @@ class ConfluentOptions:
         if not isinstance(conf, Mapping):
             raise TypeError(f"expected configuration dict, not {type(conf).__name__}")
         try:
-            given = OPTIONS.parse(dict(_written(conf)))
-            values = {**OPTIONS.defaults, **given}
+            values, given = OPTIONS.parse(dict(_written(conf)))
             config = ProducerConfig.from_mapping(_settings(values, given))
         except ConfigError as error:
             raise ConfluentConfigError(str(error), key=error.key, suggestion=error.suggestion) from error
@@ -108,45 +106,19 @@ def _written(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, ""
 
 
-def _settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, object]:
+def _settings(values: Mapping[str, Any], given: Collection[str]) -> dict[str, object]:
     """Librdkafka's options as Kafka's keys."""
-    servers = list(_servers(values["metadata.broker.list"]))
     linger = math.ceil(values["linger.ms"])
     timeout = values["message.timeout.ms"] or INT_MAX
-    batch_messages = values["batch.num.messages"]
-    check_together(
-        (
-            # Without an interval librdkafka never calls it either.
-            values["stats_cb"] is not None and values["statistics.interval.ms"] > 0,
-            "stats_cb",
-            "stats_cb is refused: librdkafka's statistics are of its own threads and queues. Ask "
-            "producer.metrics() when you like, or use an exporter of aioproduce.reporters.",
-        ),
-        (
-            batch_messages < OPTIONS.defaults["batch.num.messages"],
-            "batch.num.messages",
-            f"batch.num.messages={batch_messages} is refused: batches are bounded by bytes here; set batch.size.",
-        ),
-        (
-            timeout <= linger,
-            "message.timeout.ms",
-            f"message.timeout.ms={timeout} must be greater than linger.ms={linger}: raise the one, or lower the "
-            "other.",
-        ),
-        (
-            not servers,
-            "bootstrap.servers",
-            "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'.",
-        ),
-    )
     # The broker's time and the connection's are one here: the lesser of those that are set.
-    timeouts = [given[name] for name in ("request.timeout.ms", "socket.timeout.ms") if name in given]
+    timeouts = [values[name] for name in ("request.timeout.ms", "socket.timeout.ms") if name in given]
     request_timeout = min(timeouts, default=values["request.timeout.ms"])
-    batch_size = given.get("batch.size", _BATCH_SIZE)
+    batch_size = values["batch.size"] if "batch.size" in given else _BATCH_SIZE
+    in_flight = values["max.in.flight"] if "max.in.flight" in given else _MAX_IN_FLIGHT
     age = values["topic.metadata.refresh.interval.ms"]
     return {
         **{key.becomes: values[name] for name, key in OPTIONS.items() if key.becomes is not None},
-        "bootstrap.servers": servers,
+        "bootstrap.servers": list(_servers(values["metadata.broker.list"])),
         "linger.ms": linger,
         "delivery.timeout.ms": timeout,
         # Ours has to fit into the time that the message has.
@@ -163,7 +135,7 @@ def _settings(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, 
         "socket.connection.setup.timeout.max.ms": values["socket.connection.setup.timeout.ms"],
         "send.buffer.bytes": values["socket.send.buffer.bytes"] or -1,
         "receive.buffer.bytes": values["socket.receive.buffer.bytes"] or -1,
-        "max.in.flight.requests.per.connection": given.get("max.in.flight", _MAX_IN_FLIGHT),
+        "max.in.flight.requests.per.connection": in_flight,
         **_compression_level(values),
     }
 

@@ -1,12 +1,12 @@
 """A table of keys, and the one way to read a mapping by it: Kafka's `ConfigDef` and its `ConfigKey`.
 
 Called by whoever has a table: Kafka's own keys (`table`), the options of the Spark sink, librdkafka's
-properties. A key is one row; what is refused or ignored is a row too, with a kind that says so. The rules
-between keys are their owners' (`check_together`), and so are error classes: each catches `ConfigError` once.
+properties. A key is one row; what is refused or ignored is a row too, with a kind that says so; and so is a
+conflict of keys. Whoever has error classes of its own catches `ConfigError` once.
 
 Invariants:
 1. `ConfigDef.parse` returns checked values or raises `ConfigError` that names the key, the value and what is
-   allowed. No key is skipped in silence, but those of the kind `Ignored` without a text.
+   allowed. No key is skipped in silence, but those of the kind `IGNORED` without a text.
 2. The value of a key that may hold a secret is in no message, nor is the value of a key that nobody knows: it
    may be a secret under a misspelled name.
 """
@@ -16,13 +16,13 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
-from aioproduce.config.kinds import Ignored, Kind, Milliseconds, Unused, WrongValueError
+from aioproduce.config.kinds import IGNORED, Kind, Milliseconds, Unused, WrongValueError
 from aioproduce.errors import ConfigError
 
 _log = logging.getLogger("aioproduce")
@@ -69,7 +69,7 @@ class Key:
 
     Attributes:
         name: The key, with dots.
-        kind: The values it takes; `Unused` for a refused key, `Ignored` for one that asks nothing here.
+        kind: The values it takes; `Unused` for a refused key, `IGNORED` for one that asks nothing here.
         default: As a user would write it, or `REQUIRED`.
         text: What it does, with units; for a refused key why it is, and what to do instead.
         becomes: What the value is called behind the table, where the name does not say it (`attribute`); of a
@@ -98,7 +98,7 @@ class Key:
     @property
     def attribute(self) -> str | None:
         """The attribute that holds the value; `None` where there is nothing to hold."""
-        if isinstance(self.kind, (Unused, Ignored)):
+        if self.is_refused or self.kind is IGNORED:
             return None
         return self.becomes or (
             self.keyword.removesuffix("_ms") if isinstance(self.kind, Milliseconds) else self.keyword
@@ -140,11 +140,27 @@ class Key:
 
 
 @final
+class Conflict(NamedTuple):
+    """Settings that contradict each other.
+
+    Attributes:
+        key: The one to blame, or `None`.
+        is_there: Whether they do, by the values of all keys and the names of those that were given.
+        text: What is said, with the remedy; `{v[linger.ms]}` is a value.
+    """
+
+    key: str | None
+    is_there: Callable[[Mapping[str, Any], Collection[str]], object]
+    text: str
+
+
+@final
 class ConfigDef(Mapping[str, Key]):
     """A table of keys, by their names.
 
     Args:
         keys: The rows.
+        conflicts: What keys may not be set to together; the first that is there is told.
         unknown: What is said of a name that no row has; `{}` is the name.
         otherwise: What is said where no other name is near.
         elsewhere: What others call a key -> its name here: for suggestions only.
@@ -153,6 +169,7 @@ class ConfigDef(Mapping[str, Key]):
     def __init__(
         self,
         keys: Iterable[Key],
+        conflicts: Iterable[Conflict] = (),
         *,
         unknown: str,
         otherwise: str,
@@ -160,6 +177,7 @@ class ConfigDef(Mapping[str, Key]):
     ) -> None:
         self._rows: dict[str, Key] = {}
         self._named: dict[str, Key] = {}
+        self._conflicts = tuple(conflicts)
         self._unknown, self._otherwise, self._elsewhere = unknown, otherwise, elsewhere
         for key in keys:
             self._rows[key.name] = key
@@ -206,27 +224,31 @@ class ConfigDef(Mapping[str, Key]):
                 return key
         raise self.unknown(name)
 
-    def parse(self, settings: Mapping[Any, object]) -> dict[str, Any]:
-        """The values of a mapping, checked one by one, under the names of their rows.
+    def parse(self, settings: Mapping[Any, object]) -> tuple[dict[str, Any], frozenset[str]]:
+        """The values of a mapping, checked one by one and together, under the names of their rows.
 
         Args:
             settings: Name or alias -> value.
 
         Returns:
-            What was given, parsed; nothing for what is ignored.
+            The values of all keys, and the names of those that were given; nothing of what is ignored.
 
         Raises:
-            ConfigError: A key is unknown or refused, or its value is wrong.
+            ConfigError: A key is unknown or refused, its value is wrong, or it contradicts another.
         """
         # Unknown keys first: the value of another key is easier to judge without a typing error beside it.
         keys = {name: self.find(name) for name in settings}
-        values = {}
+        given = {}
         for name, key in keys.items():
-            if not isinstance(key.kind, Ignored):
-                values[key.name] = key.parse(settings[name], name)
+            if key.kind is not IGNORED:
+                given[key.name] = key.parse(settings[name], name)
             elif key.text:
                 _log.warning("%s %s", name, key.text)
-        return values
+        values = {**self.defaults, **given}
+        for blamed, is_there, text in self._conflicts:
+            if is_there(values, given):
+                raise ConfigError(text.format(v=values), key=blamed)
+        return values, frozenset(given)
 
     def unknown(self, name: str, separator: str = ".") -> ConfigError:
         """The error for a name that no row has; never with its value.
@@ -241,17 +263,3 @@ class ConfigDef(Mapping[str, Key]):
         suggestion = near[0].replace(".", separator) if near else None
         remedy = self._otherwise if suggestion is None else f"did you mean {suggestion!r}?"
         return ConfigError(f"{self._unknown.format(name[:200])}: {remedy}", key=name, suggestion=suggestion)
-
-
-def check_together(*rules: tuple[bool, str | None, str]) -> None:
-    """Refuse settings that contradict each other.
-
-    Args:
-        *rules: Whether some are at odds; the key to blame, or `None`; what to say, with the remedy.
-
-    Raises:
-        ConfigError: Some are; the first that are told.
-    """
-    for is_at_odds, key, message in rules:
-        if is_at_odds:
-            raise ConfigError(message, key=key)

@@ -17,7 +17,6 @@ import inspect
 import ipaddress
 import math
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, cast, final
@@ -49,20 +48,19 @@ class WrongValueError(ValueError):
         self.parts = parts
 
 
-class Kind(ABC):
+class Kind:
     """The values that a key takes.
 
-    Attributes:
+    Args:
         label: Name of the type, for the table.
         allowed: The values in words, to complete "it takes ...".
+        parse: Makes the checked value of what the user gave; raises `WrongValueError`.
     """
 
-    label: str = "str"
-    allowed: str = "anything"
-
-    @abstractmethod
-    def parse(self, value: object) -> Any:
-        """The value, checked; `WrongValueError` if it is not one of `allowed`."""
+    def __init__(self, label: str, allowed: str, parse: Callable[[object], Any]) -> None:
+        self.label = label
+        self.allowed = allowed
+        self.parse = parse
 
     def to_attribute(self, parsed: Any) -> Any:
         """The parsed value as the settings hold it."""
@@ -72,15 +70,12 @@ class Kind(ABC):
 class Int(Kind):
     """A whole number in a range, or one of a few outside of it; an int, or its decimal digits."""
 
-    label = "int"
-
     def __init__(self, minimum: int, maximum: int = INT_MAX, *extra: int, unit: str = "") -> None:
-        self.minimum, self.maximum, self.extra = minimum, maximum, extra
+        self.minimum, self.maximum, self._extra = minimum, maximum, extra
         also = "".join(f" or {number}" for number in extra)
-        self.allowed = f"{minimum} to {maximum}{also}{' ' + unit if unit else ''}"
+        super().__init__("int", f"{minimum} to {maximum}{also}{' ' + unit if unit else ''}", self._parse)
 
-    def parse(self, value: object) -> int:
-        """The number."""
+    def _parse(self, value: object) -> int:
         if isinstance(value, str):
             if _INTEGER.fullmatch(value.strip()) is None:
                 raise WrongValueError("is not a whole number")
@@ -89,7 +84,7 @@ class Int(Kind):
             number = value
         else:
             raise WrongValueError(f"({type(value).__name__}) is not a whole number")
-        if not self.minimum <= number <= self.maximum and number not in self.extra:
+        if not self.minimum <= number <= self.maximum and number not in self._extra:
             raise WrongValueError("is out of range")
         return number
 
@@ -98,11 +93,10 @@ class Int(Kind):
 class Milliseconds(Int):
     """A duration, given in whole milliseconds and held in seconds; -1 is no limit where it is allowed."""
 
-    label = "int, ms"
-
     def __init__(self, minimum: int = 0, maximum: int = LONG_MAX) -> None:
-        super().__init__(minimum, maximum, unit="whole milliseconds")
-        self.allowed += " (-1: no limit)" if minimum < 0 else ""
+        unlimited = " (-1: no limit)" if minimum < 0 else ""
+        super().__init__(minimum, maximum, unit=f"whole milliseconds{unlimited}")
+        self.label = "int, ms"
 
     def to_attribute(self, parsed: int) -> float:
         """Seconds; negative for "no limit"."""
@@ -111,16 +105,13 @@ class Milliseconds(Int):
 
 @final
 class Float(Kind):
-    """A number in a range."""
-
-    label = "float"
+    """A number in a range, or its digits."""
 
     def __init__(self, minimum: float = -math.inf, maximum: float = math.inf) -> None:
         self.minimum, self.maximum = minimum, maximum
-        self.allowed = f"{minimum} to {maximum}"
+        super().__init__("float", f"{minimum} to {maximum}", self._parse)
 
-    def parse(self, value: object) -> float:
-        """A number, or its digits."""
+    def _parse(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise WrongValueError(f"({type(value).__name__}) is not a number")
         try:
@@ -140,7 +131,7 @@ class Choice(Kind):
         values: Words that mean themselves, or spelling -> parsed value. A number is taken for its digits.
         refused: Spelling that Kafka knows -> why it is refused here.
         is_any_case: Whether case does not matter.
-        label: Name of the type, if not `str`.
+        label: Name of the type.
         allowed: The values in words, where the spellings themselves do not say it.
     """
 
@@ -154,14 +145,13 @@ class Choice(Kind):
         allowed: str = "",
     ) -> None:
         self.values = dict(values) if isinstance(values, Mapping) else {word: word for word in values}
-        self.label = label
-        self.allowed = allowed or ("one of " if len(self.values) > 1 else "only ") + ", ".join(self.values)
+        words = ("one of " if len(self.values) > 1 else "only ") + ", ".join(self.values)
+        super().__init__(label, allowed or words, self._parse)
         self._spell: Callable[[str], str] = str.lower if is_any_case else str
         self._parsed = {self._spell(word): parsed for word, parsed in self.values.items()}
         self._refused = {self._spell(word): why for word, why in refused.items()}
 
-    def parse(self, value: object) -> object:
-        """What the word means."""
+    def _parse(self, value: object) -> object:
         if not isinstance(value, (str, int)):
             raise WrongValueError(f"({type(value).__name__}) is not allowed")
         if not isinstance(value, str) and value.bit_length() > 64:
@@ -174,74 +164,63 @@ class Choice(Kind):
         raise WrongValueError(f"is not allowed{_hint(spelling, self.values)}")
 
 
-BOOL: Final = Choice({"true": True, "false": False}, is_any_case=True, label="bool", allowed="true or false")
-"""True or false; a bool, or its name in either case, as Java reads it."""
+def _hint(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word[:200].lower(), list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-@final
-class Text(Kind):
-    """A string that goes over the wire, without surrounding white space.
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise WrongValueError(f"({type(value).__name__}) is not a str")
+    text = value.strip()
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise WrongValueError("cannot be written in UTF-8") from None
+    if size > _STRING_LENGTH_MAX:
+        raise WrongValueError("is too long")
+    return text
 
-    Args:
-        allowed: What it says, in words.
-        is_optional: Whether None is taken, and then an empty one is not.
-    """
 
-    def __init__(self, allowed: str = "", *, is_optional: bool = False) -> None:
-        self.allowed = allowed or f"a str of at most {_STRING_LENGTH_MAX} bytes in UTF-8"
-        self._is_optional = is_optional
+def optional_text(allowed: str) -> Kind:
+    """A string that is not empty, or None; `allowed` is what it says."""
 
-    def parse(self, value: object) -> str | None:
-        """The str."""
-        if value is None and self._is_optional:
-            return None
-        if not isinstance(value, str):
-            raise WrongValueError(f"({type(value).__name__}) is not a str")
-        text = value.strip()
-        try:
-            size = len(text.encode())
-        except UnicodeEncodeError:
-            raise WrongValueError("cannot be written in UTF-8") from None
-        if size > _STRING_LENGTH_MAX:
-            raise WrongValueError("is too long")
-        if not text and self._is_optional:
+    def parse(value: object) -> str | None:
+        text = None if value is None else _text(value)
+        if text == "":
             raise WrongValueError("is empty")
         return text
 
-
-@final
-class Items(Kind):
-    """Strings: a list, or one string with commas."""
-
-    label = "list"
-    allowed = "a list of str, or one str with commas"
-
-    def parse(self, value: object) -> tuple[str, ...]:
-        """The items in order, without surrounding white space."""
-        items = value.split(",") if isinstance(value, str) else value
-        if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
-            raise WrongValueError(f"({type(value).__name__}) is not a list of str")
-        stripped = tuple(item.strip() for item in items)
-        return () if stripped == ("",) else stripped
+    return Kind("str", allowed, parse)
 
 
-@final
-class _Word(Kind):
-    """How librdkafka's own values are compared: as text, in any case."""
+def _items(value: object) -> tuple[str, ...]:
+    items = value.split(",") if isinstance(value, str) else value
+    if not isinstance(items, (list, tuple)) or not all(isinstance(item, str) for item in items):
+        raise WrongValueError(f"({type(value).__name__}) is not a list of str")
+    stripped = tuple(item.strip() for item in items)
+    return () if stripped == ("",) else stripped
 
-    def parse(self, value: object) -> str:
-        """The text in lower case."""
-        return str(value).lower()
 
+BOOL: Final = Choice({"true": True, "false": False}, is_any_case=True, label="bool", allowed="true or false")
+"""A bool, or its name in either case, as Java reads it."""
 
-_WHOLE: Final = Int(-LONG_MAX - 1, LONG_MAX)
+TEXT: Final = Kind("str", f"a str of at most {_STRING_LENGTH_MAX} bytes in UTF-8", _text)
+"""A string that goes over the wire, without surrounding white space."""
+
+ITEMS: Final = Kind("list", "a list of str, or one str with commas", _items)
+"""Strings in order, without surrounding white space."""
+
+IGNORED: Final = Kind("ignored", "anything", lambda value: value)
+"""The kind of a key that asks nothing here. Where the key has a text, it is logged as a warning."""
+
 _TYPES: Final[Mapping[str, Kind]] = {
     "BOOLEAN": BOOL,
-    **dict.fromkeys(("SHORT", "INT", "LONG"), _WHOLE),
+    **dict.fromkeys(("SHORT", "INT", "LONG"), Int(-LONG_MAX - 1, LONG_MAX)),
     "DOUBLE": Float(),
-    "LIST": Items(),
-    **dict.fromkeys(("STRING", "CLASS", "PASSWORD"), Text()),
-    "WORD": _Word(),
+    "LIST": ITEMS,
+    **dict.fromkeys(("STRING", "CLASS", "PASSWORD"), TEXT),
+    "WORD": Kind("str", "any text", lambda value: str(value).lower()),
 }
 
 
@@ -250,16 +229,14 @@ class Unused(Kind):
     """A value of a refused key: read only to see whether it is one that changes nothing.
 
     Args:
-        type_name: Java's name of its type, or `WORD` (librdkafka's values).
+        type_name: Java's name of its type, or `WORD` for librdkafka's values, which are text in any case.
         accepted: Values that change nothing here; none if the key is refused whatever its value.
     """
 
-    label = "refused"
-
     def __init__(self, type_name: str, *accepted: object) -> None:
         self.type_name = type_name
-        self.accepted = tuple(self.parse(value) for value in accepted)
-        self.allowed = "only " + " or ".join(map(self._spell, self.accepted))
+        self.accepted = tuple(self._parse(value) for value in accepted)
+        super().__init__("refused", "only " + " or ".join(map(self._spell, self.accepted)), self._parse)
 
     @staticmethod
     def _spell(value: object) -> str:
@@ -269,82 +246,23 @@ class Unused(Kind):
             return str(value).lower()
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
-    def parse(self, value: object) -> object:
-        """The value in the form of its type."""
+    def _parse(self, value: object) -> object:
         return None if value is None else _TYPES[self.type_name].parse(value)
-
-
-@final
-class Ignored(Kind):
-    """A key that asks nothing here, whatever its value. Where it has a text, that is logged as a warning."""
-
-    label = "ignored"
-
-    def parse(self, value: object) -> object:
-        """The value as it is."""
-        return value
-
-
-# -- kinds of a producer's own keys ---
-
-
-@final
-class Servers(Kind):
-    """`host:port` addresses."""
-
-    label = "list"
-    allowed = '"host:port,host:port" or a list of "host:port", ports 1 to 65535, IPv6 as "[::1]:9092"'
-
-    def parse(self, value: object) -> tuple[tuple[str, int], ...]:
-        """Addresses in order, each once."""
-        if not isinstance(value, (str, list, tuple)):
-            raise WrongValueError(f"({type(value).__name__}) is not a list of addresses")
-        items: list[object] = list(value.split(",") if isinstance(value, str) else value)
-        if not items or (len(items) == 1 and isinstance(items[0], str) and not items[0].strip()):
-            raise WrongValueError("names no server")
-        return tuple(dict.fromkeys(self._address(item) for item in items))
-
-    def _address(self, item: object) -> tuple[str, int]:
-        if not isinstance(item, str):
-            raise WrongValueError(f"({type(item).__name__}) is not an address", item)
-        text = item.strip()
-        named = text.rpartition("@")[2]  # what stands before an @ is somebody's password
-        match = _SERVER.fullmatch(text)
-        if match is None:
-            raise WrongValueError("is not an address with a port", named)
-        scheme, bracketed, plain, port_text = match.groups()
-        if scheme is not None and scheme.upper() != "PLAINTEXT":
-            raise WrongValueError(f"asks for {scheme}; this version speaks PLAINTEXT only", named)
-        if plain is not None and (not plain or ":" in plain):
-            why = "has no host" if not plain else "is ambiguous; an IPv6 address goes in brackets"
-            raise WrongValueError(why, named)
-        if bracketed is not None:
-            try:
-                ipaddress.IPv6Address(bracketed)
-            except ValueError:
-                raise WrongValueError("is not an IPv6 address", named) from None
-        port = int(port_text) if len(port_text) <= 5 else 0
-        if not 1 <= port <= 65535:
-            raise WrongValueError("has a port out of range", named)
-        return (str(bracketed or plain), port)
 
 
 @final
 class Function(Kind):
     """A callable, or None; in a properties file the Java names that `java_names` understands."""
 
-    label = "callable"
-
     def __init__(
         self, takes: str, java_names: Mapping[str, Any] = MappingProxyType({}), *, can_be_async: bool = False
     ) -> None:
-        self._java_names = java_names
-        self._can_be_async = can_be_async
+        self._java_names, self._can_be_async = java_names, can_be_async
         names = "".join(f", or the name {name}" for name in java_names)
-        self.allowed = f"{takes}{'' if can_be_async else ' (not async)'}, or None{names}"
+        allowed = f"{takes}{'' if can_be_async else ' (not async)'}, or None{names}"
+        super().__init__("callable", allowed, self._parse)
 
-    def parse(self, value: object) -> Callable[..., Any] | None:
-        """The callable."""
+    def _parse(self, value: object) -> Callable[..., Any] | None:
         if value is None:
             return None
         if isinstance(value, str):
@@ -359,6 +277,51 @@ class Function(Kind):
         if is_async and not self._can_be_async:
             raise WrongValueError("is async, and it is called in the middle of send()")
         return value
+
+
+# -- kinds of a producer's own keys ---
+
+
+def _servers(value: object) -> tuple[tuple[str, int], ...]:
+    if not isinstance(value, (str, list, tuple)):
+        raise WrongValueError(f"({type(value).__name__}) is not a list of addresses")
+    items: list[object] = list(value.split(",") if isinstance(value, str) else value)
+    if not items or (len(items) == 1 and isinstance(items[0], str) and not items[0].strip()):
+        raise WrongValueError("names no server")
+    return tuple(dict.fromkeys(map(_address, items)))
+
+
+def _address(item: object) -> tuple[str, int]:
+    if not isinstance(item, str):
+        raise WrongValueError(f"({type(item).__name__}) is not an address", item)
+    text = item.strip()
+    named = text.rpartition("@")[2]  # what stands before an @ is somebody's password
+    match = _SERVER.fullmatch(text)
+    if match is None:
+        raise WrongValueError("is not an address with a port", named)
+    scheme, bracketed, plain, port_text = match.groups()
+    if scheme is not None and scheme.upper() != "PLAINTEXT":
+        raise WrongValueError(f"asks for {scheme}; this version speaks PLAINTEXT only", named)
+    if plain is not None and (not plain or ":" in plain):
+        why = "has no host" if not plain else "is ambiguous; an IPv6 address goes in brackets"
+        raise WrongValueError(why, named)
+    if bracketed is not None:
+        try:
+            ipaddress.IPv6Address(bracketed)
+        except ValueError:
+            raise WrongValueError("is not an IPv6 address", named) from None
+    port = int(port_text) if len(port_text) <= 5 else 0
+    if not 1 <= port <= 65535:
+        raise WrongValueError("has a port out of range", named)
+    return (str(bracketed or plain), port)
+
+
+SERVERS: Final = Kind(
+    "list",
+    '"host:port,host:port" or a list of "host:port", ports 1 to 65535, IPv6 as "[::1]:9092"',
+    _servers,
+)
+"""`host:port` addresses in order, each once."""
 
 
 def serialize_string(value: object) -> bytes | None:
@@ -385,42 +348,12 @@ SERIALIZER: Final = Function(
 """The kind of `key.serializer` and `value.serializer`."""
 
 
-@final
-class Interceptors(Kind):
-    """Objects that see each record go and each acknowledgement come."""
-
-    label = "list"
-    allowed = (
-        "a list of objects that have on_send(record), on_acknowledgement(metadata, error) or both, or "
-        "intercept(record), or an Auditor"
-    )
-
-    def parse(self, value: object) -> tuple[object, ...]:
-        """The objects in order."""
-        if not isinstance(value, (list, tuple)):
-            raise WrongValueError(f"({type(value).__name__}) is not a list")
-        for item in value:
-            if isinstance(item, type):
-                raise WrongValueError(f"holds the class {item.__name__} where an instance belongs")
-            methods = ("on_send", "on_acknowledgement", "intercept", "begin_audit")
-            if not any(callable(getattr(item, method, None)) for method in methods):
-                raise WrongValueError(f"holds a {type(item).__name__} without any of these methods")
-        return tuple(value)
-
-
+# fmt: off
 PARTITIONERS: Final = (
-    "uniform_sticky",
-    "sticky",
-    "sticky_ignoring_keys",
-    "round_robin",
-    "random",
-    "murmur2",
-    "murmur2_random",
-    "consistent",
-    "consistent_random",
-    "fnv1a",
-    "fnv1a_random",
+    "uniform_sticky", "sticky", "sticky_ignoring_keys", "round_robin", "random",
+    "murmur2", "murmur2_random", "consistent", "consistent_random", "fnv1a", "fnv1a_random",
 )
+# fmt: on
 """What can be named; `aioproduce.partitioners.NAMED` has what each does."""
 
 _JAVA_PARTITIONERS: Final[Mapping[str, str]] = {
@@ -430,35 +363,50 @@ _JAVA_PARTITIONERS: Final[Mapping[str, str]] = {
 }
 
 
-@final
-class PartitionerClass(Kind):
-    """The name of a partitioner, or one of the user's own."""
-
-    allowed = (
-        f"one of {', '.join(PARTITIONERS)}, the name of a partitioner class of Kafka's, or an object with "
-        "partition(topic, key, value, view)"
-    )
-
-    def parse(self, value: object) -> object:
-        """The name, one of `PARTITIONERS`, or the object; Kafka's null is the first."""
-        if value is None:
-            return PARTITIONERS[0]
-        if isinstance(value, str):
-            text = value.strip()
-            known = _JAVA_PARTITIONERS.get(text, text)
-            if known in PARTITIONERS:
-                return known
-            raise WrongValueError(f"is not the name of a partitioner{_hint(text, PARTITIONERS)}")
-        if isinstance(value, type):
-            raise WrongValueError(f"is the class {value.__name__} where an instance belongs")
-        method = getattr(value, "partition", None)
-        if not callable(method):
-            raise WrongValueError(f"({type(value).__name__}) has no method partition()")
-        if inspect.iscoroutinefunction(method):
-            raise WrongValueError("has an async partition(), and it is called in the middle of send()")
-        return value
+def _partitioner(value: object) -> object:
+    if value is None:  # Kafka's null is the first
+        return PARTITIONERS[0]
+    if isinstance(value, str):
+        text = value.strip()
+        known = _JAVA_PARTITIONERS.get(text, text)
+        if known in PARTITIONERS:
+            return known
+        raise WrongValueError(f"is not the name of a partitioner{_hint(text, PARTITIONERS)}")
+    if isinstance(value, type):
+        raise WrongValueError(f"is the class {value.__name__} where an instance belongs")
+    method = getattr(value, "partition", None)
+    if not callable(method):
+        raise WrongValueError(f"({type(value).__name__}) has no method partition()")
+    if inspect.iscoroutinefunction(method):
+        raise WrongValueError("has an async partition(), and it is called in the middle of send()")
+    return value
 
 
-def _hint(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word[:200].lower(), list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
+PARTITIONER: Final = Kind(
+    "str",
+    f"one of {', '.join(PARTITIONERS)}, the name of a partitioner class of Kafka's, or an object with "
+    "partition(topic, key, value, view)",
+    _partitioner,
+)
+"""One of `PARTITIONERS`, or the user's own object."""
+
+
+def _interceptors(value: object) -> tuple[object, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise WrongValueError(f"({type(value).__name__}) is not a list")
+    for item in value:
+        if isinstance(item, type):
+            raise WrongValueError(f"holds the class {item.__name__} where an instance belongs")
+        methods = ("on_send", "on_acknowledgement", "intercept", "begin_audit")
+        if not any(callable(getattr(item, method, None)) for method in methods):
+            raise WrongValueError(f"holds a {type(item).__name__} without any of these methods")
+    return tuple(value)
+
+
+INTERCEPTORS: Final = Kind(
+    "list",
+    "a list of objects that have on_send(record), on_acknowledgement(metadata, error) or both, or "
+    "intercept(record), or an Auditor",
+    _interceptors,
+)
+"""Objects that see each record go and each acknowledgement come, in order."""

@@ -17,14 +17,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeAlias, final
 
-from aioproduce.config.config_def import check_together
 from aioproduce.config.kinds import INT_MAX
 from aioproduce.config.table import KEYS
+from aioproduce.errors import ConfigError
 
 Serializer: TypeAlias = Callable[[Any], "bytes | None"]
 """Makes bytes of a key or a value; a null stays a null."""
 
-_IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # how many batches per producer a broker remembers
 _client_numbers: Final = itertools.count(1)  # for the whole process, as in Java
 _KEYWORDS: Final = {key.keyword: name for name, key in KEYS.items()}
 _HELD: Final = {key.attribute: name for name, key in KEYS.items() if key.attribute is not None}
@@ -118,16 +117,7 @@ class ProducerConfig:
             >>> ProducerConfig.from_mapping({"bootstrap.servers": "a:9092,b:9092", "linger.ms": "20"}).linger
             0.02
         """
-        values = KEYS.parse(settings)
-        given = frozenset(values)
-        check_together(
-            (
-                "bootstrap.servers" not in given,
-                "bootstrap.servers",
-                "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'.",
-            )
-        )
-        values = {**KEYS.defaults, **values}
+        values, given = KEYS.parse(settings)
         _settle(values, given)
         if "client.id" not in given:
             values["client.id"] = f"producer-{next(_client_numbers)}"
@@ -183,78 +173,26 @@ def dotted_keys(keywords: Mapping[str, object]) -> dict[str, object]:
 
 def _settle(values: dict[str, Any], given: Collection[str]) -> None:
     """Kafka's rules for settings that depend on each other; `values` are parsed and not yet in seconds."""
-    _settle_idempotence(values, "enable.idempotence" in given)
-    _settle_delivery_timeout(values, "delivery.timeout.ms" in given)
+    # Where it is asked for, acks or retries at odds with it are an error of the table.
+    values["enable.idempotence"] &= values["acks"] == -1 and values["retries"] > 0
+    # Java counts in int; a longer linger is as good as no limit.
+    linger = values["linger.ms"] = min(values["linger.ms"], INT_MAX)
+    timeout, request_timeout = values["delivery.timeout.ms"], values["request.timeout.ms"]
+    least = min(linger + request_timeout, INT_MAX)
+    if timeout < least and "delivery.timeout.ms" in given:
+        raise ConfigError(
+            f"delivery.timeout.ms={timeout} is less than linger.ms={linger} + request.timeout.ms="
+            f"{request_timeout}: raise it to at least {least}, or lower one of those."
+        )
+    values["delivery.timeout.ms"] = max(timeout, least)
     if "reconnect.backoff.ms" in given and "reconnect.backoff.max.ms" not in given:
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
     for initial, maximum in _BACKOFFS:
         values[initial] = min(values[initial], values[maximum])
     values["batch.size"] = max(1, values["batch.size"])
-    partitioner = values["partitioner.class"]
-    check_together(
-        (
-            values["partitioner.ignore.keys"] and partitioner in ("murmur2", "consistent", "fnv1a"),
-            None,
-            f"partitioner.ignore.keys=true contradicts partitioner.class={partitioner}: without its key every "
-            "record goes to one partition. Leave one of them out.",
-        ),
-        (
-            values["partitioner.rack.aware"] and not values["client.rack"],
-            None,
-            "partitioner.rack.aware=true needs client.rack: say which rack this producer is in, as broker.rack "
-            "does of the brokers.",
-        ),
-        (
-            # Java starts and then fails every record: each takes a buffer of batch.size first.
-            values["buffer.memory"] < values["batch.size"],
-            None,
+    if values["buffer.memory"] < values["batch.size"]:
+        # Java starts and then fails every record: each takes a buffer of batch.size first.
+        raise ConfigError(
             f"buffer.memory={values['buffer.memory']} is less than batch.size={values['batch.size']}: no "
-            "record could ever be sent. Raise buffer.memory or lower batch.size.",
-        ),
-    )
-
-
-def _settle_idempotence(values: dict[str, Any], is_given: bool) -> None:
-    if not values["enable.idempotence"]:
-        return
-    acks, retries = values["acks"], values["retries"]
-    in_flight = values["max.in.flight.requests.per.connection"]
-    contradicts = "enable.idempotence=true contradicts"
-    check_together(
-        (
-            # First, because since Kafka 4.0 it is an error even where acks or retries turn a default
-            # idempotence off.
-            in_flight > _IDEMPOTENT_IN_FLIGHT_MAX,
-            None,
-            f"max.in.flight.requests.per.connection={in_flight} contradicts enable.idempotence=true, which "
-            f"keeps order for at most {_IDEMPOTENT_IN_FLIGHT_MAX}: lower it, or set enable.idempotence=false "
-            "(a retry may then duplicate and reorder records).",
-        ),
-        (
-            retries == 0 and is_given,
-            None,
-            f"{contradicts} retries=0: leave retries out, or set enable.idempotence=false.",
-        ),
-        (
-            acks != -1 and is_given,
-            None,
-            f"{contradicts} acks={acks}: set acks=all, or set enable.idempotence=false.",
-        ),
-    )
-    values["enable.idempotence"] = retries > 0 and acks == -1
-
-
-def _settle_delivery_timeout(values: dict[str, Any], is_given: bool) -> None:
-    # Java counts in int; a longer linger is as good as no limit.
-    linger = values["linger.ms"] = min(values["linger.ms"], INT_MAX)
-    timeout, request_timeout = values["delivery.timeout.ms"], values["request.timeout.ms"]
-    least = min(linger + request_timeout, INT_MAX)
-    check_together(
-        (
-            timeout < least and is_given,
-            None,
-            f"delivery.timeout.ms={timeout} is less than linger.ms={linger} + request.timeout.ms="
-            f"{request_timeout}: raise it to at least {least}, or lower one of those.",
+            "record could ever be sent. Raise buffer.memory or lower batch.size."
         )
-    )
-    values["delivery.timeout.ms"] = max(timeout, least)

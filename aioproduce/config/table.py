@@ -11,24 +11,24 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from aioproduce.config.config_def import REQUIRED, ConfigDef, Key
+from aioproduce.config.config_def import REQUIRED, ConfigDef, Conflict, Key
 from aioproduce.config.kinds import (
     BOOL,
     INT_MAX,
+    INTERCEPTORS,
     LONG_MAX,
+    PARTITIONER,
     SERIALIZER,
+    SERVERS,
+    TEXT,
     Choice,
     Function,
     Int,
-    Interceptors,
     Milliseconds,
-    PartitionerClass,
-    Servers,
-    Text,
     Unused,
 )
 
@@ -43,6 +43,9 @@ _KERBEROS_LATER: Final = {
     "resolve_canonical_bootstrap_servers_only": "canonical names serve Kerberos, which comes with the "
     "security release"
 }
+_IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
+_IN_FLIGHT_MAX: Final = 5  # how many batches per producer a broker remembers
+_BY_KEY_ONLY: Final = ("murmur2", "consistent", "fnv1a")
 _TRANSACTIONS_LATER: Final = "transactions come with a later version; leave it out."
 
 
@@ -54,9 +57,9 @@ def _refused(name: str, java_type: str, default: object, text: str, *accepted: o
 
 # fmt: off
 _CLUSTER: Final = (
-    Key("bootstrap.servers", Servers(), REQUIRED,
+    Key("bootstrap.servers", SERVERS, REQUIRED,
         "Brokers to ask first for the rest of the cluster; name more than one, in case one is down."),
-    Key("client.id", Text(), "",
+    Key("client.id", TEXT, "",
         "Name of this producer in the broker's logs and quotas.",
         default_text="`producer-N`, N counted in the process"),
     Key("client.dns.lookup", Choice(("use_all_dns_ips",), _KERBEROS_LATER), "use_all_dns_ips",
@@ -80,7 +83,7 @@ _RECORDS: Final = (
     Key("value.serializer", SERIALIZER, REQUIRED,
         "Makes bytes of a record's value; without one a value must be bytes or None.",
         default_text="none: bytes as they are"),
-    Key("partitioner.class", PartitionerClass(), None,
+    Key("partitioner.class", PARTITIONER, None,
         "Who chooses the partition of a record that names none: a name of [partitioners](partitioners.md), "
         "or an object of one's own.", becomes="partitioner", default_text="`uniform_sticky`"),
     Key("partitioner.ignore.keys", BOOL, False,
@@ -112,7 +115,7 @@ _DELIVERY: Final = (
     Key("enable.idempotence", BOOL, True,
         "Retries neither duplicate nor reorder. Needs acks=all, retries > 0 and at most 5 in flight; where "
         "it is not set, acks or retries at odds with it turn it off."),
-    Key("max.in.flight.requests.per.connection", Int(1), 5,
+    Key(_IN_FLIGHT, Int(1), 5,
         "Unanswered requests per broker. Above 5 set enable.idempotence=false, and above 1 a retry may then "
         "reorder records.", becomes="max_in_flight"),
     Key("retries", Int(0), INT_MAX,
@@ -154,9 +157,9 @@ _OWN: Final = (
     Key("partitioner.rack.aware", BOOL, False,
         "Keyless records go to leaders in the producer's own rack, `client.rack`, while there are any "
         "(KIP-1123).", is_own=True),
-    Key("client.rack", Text(), "",
+    Key("client.rack", TEXT, "",
         "The rack, or zone, that this producer is in, as in the brokers' `broker.rack`.", is_own=True),
-    Key("interceptors", Interceptors(), (),
+    Key("interceptors", INTERCEPTORS, (),
         "Objects called for each record and acknowledgement, in order; instead of interceptor.classes.",
         default_text="none", is_own=True),
     Key("on.delivery.error", Function("a callable that is given the error"), None,
@@ -255,7 +258,32 @@ _SECURITY_KEYS: Final[tuple[tuple[str, str, object], ...]] = (
     ("sasl.oauthbearer.sub.claim.name", "STRING", "sub"),
     ("sasl.oauthbearer.token.endpoint.url", "STRING", None),
 )
+
+_CONFLICTS: Final = (
+    Conflict("bootstrap.servers", lambda _, given: "bootstrap.servers" not in given,
+        "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'."),
+    # First of idempotence, because since Kafka 4.0 it is an error even where acks or retries turn a default one off.
+    Conflict(None, lambda v, _: v["enable.idempotence"] and v[_IN_FLIGHT] > _IN_FLIGHT_MAX,
+        f"{_IN_FLIGHT}={{v[{_IN_FLIGHT}]}} contradicts enable.idempotence=true, which keeps order for at most "
+        f"{_IN_FLIGHT_MAX}: lower it, or set enable.idempotence=false "
+        "(a retry may then duplicate and reorder records)."),
+    Conflict(None, lambda v, given: _is_idempotence_asked_for(v, given) and v["retries"] == 0,
+        "enable.idempotence=true contradicts retries=0: leave retries out, or set enable.idempotence=false."),
+    Conflict(None, lambda v, given: _is_idempotence_asked_for(v, given) and v["acks"] != -1,
+        "enable.idempotence=true contradicts acks={v[acks]}: set acks=all, or set enable.idempotence=false."),
+    Conflict(None, lambda v, _: v["partitioner.ignore.keys"] and v["partitioner.class"] in _BY_KEY_ONLY,
+        "partitioner.ignore.keys=true contradicts partitioner.class={v[partitioner.class]}: without its key "
+        "every record goes to one partition. Leave one of them out."),
+    Conflict(None, lambda v, _: v["partitioner.rack.aware"] and not v["client.rack"],
+        "partitioner.rack.aware=true needs client.rack: say which rack this producer is in, as broker.rack does "
+        "of the brokers."),
+)
 # fmt: on
+
+
+def _is_idempotence_asked_for(values: Mapping[str, Any], given: Collection[str]) -> bool:
+    return "enable.idempotence" in given and bool(values["enable.idempotence"])
+
 
 SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
     {
@@ -296,6 +324,7 @@ OTHER_CLIENTS: Final = {
 
 KEYS: Final = ConfigDef(
     (key for section in SECTIONS.values() for key in section),
+    _CONFLICTS,
     unknown="Unknown configuration key {!r}",
     otherwise="`python -m aioproduce.config` lists every key.",
     elsewhere=OTHER_CLIENTS,

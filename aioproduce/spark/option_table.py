@@ -9,20 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, final
+from typing import Final
 
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC, STAMP_HEADER
 from aioproduce.config import KEYS, Key
-from aioproduce.config.config_def import ConfigDef
+from aioproduce.config.config_def import ConfigDef, Conflict
 from aioproduce.config.kinds import (
+    IGNORED,
     LONG_MAX,
     Choice,
-    Ignored,
     Int,
     Kind,
-    Text,
     Unused,
     WrongValueError,
+    optional_text,
 )
 from aioproduce.config.markdown import default_cell, markdown_row
 
@@ -38,21 +38,14 @@ KAFKA_DEFAULTS: Final[Mapping[str, str]] = {
 KAFKA: Final = "kafka."
 
 
-@final
-class _Headers(Kind):
-    """Headers as a JSON object of strings."""
-
-    allowed = '{"name": "value"}, in JSON'
-
-    def parse(self, value: object) -> tuple[tuple[str, bytes], ...]:
-        """Names and values in order."""
-        try:
-            found = json.loads(str(value))
-        except ValueError as error:
-            raise WrongValueError(f"is not JSON ({error})") from None
-        if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-            raise WrongValueError("is not an object of strings")
-        return tuple((name, text.encode()) for name, text in found.items())
+def _headers(value: object) -> tuple[tuple[str, bytes], ...]:
+    try:
+        found = json.loads(str(value))
+    except ValueError as error:
+        raise WrongValueError(f"is not JSON ({error})") from None
+    if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+        raise WrongValueError("is not an object of strings")
+    return tuple((name, text.encode()) for name, text in found.items())
 
 
 _EXACTLY_ONCE_LATER: Final = (
@@ -68,7 +61,7 @@ _DELIVERY: Final = Choice(
 _SWITCH: Final = Choice(
     {"on": True, "true": True, "off": False, "false": False}, is_any_case=True, allowed="on or off"
 )
-_TOPIC: Final = Text("a topic's name", is_optional=True)
+_TOPIC: Final = optional_text("a topic's name")
 
 # fmt: off
 SINK_OPTIONS: Final = (
@@ -77,10 +70,10 @@ SINK_OPTIONS: Final = (
         "What is promised when a task or the whole query is run again. Exactly once comes in a later version."),
     Key("stamp", _SWITCH, "on",
         f"Stamp each record with its id, in the header `{STAMP_HEADER}` of 24 bytes."),
-    Key("write.id", Text("a text", is_optional=True), None,
+    Key("write.id", optional_text("a text"), None,
         "Of a batch write: names it, so that the same write run again writes the same ids. A streaming query "
         "has its own id.", default_text="a fresh one each time"),
-    Key("id.column", Text("a column's name", is_optional=True), None,
+    Key("id.column", optional_text("a column's name"), None,
         "Takes each row's id from this column (`string`, `binary`, `bigint` or `int`; no nulls; no value twice "
         "in what is written) instead of counting rows. Binary of 24 bytes is an id already, and is kept as it is."),
     Key("row.order", Choice(("plan", "sort"), is_any_case=True), "plan",
@@ -96,12 +89,13 @@ SINK_OPTIONS: Final = (
     Key("inflight.batches", Int(1, 1000), 6,
         "How many Arrow batches of a task (of 10,000 rows unless Spark is told otherwise) may be under way "
         "before no more are taken from Spark."),
-    Key("metrics.path", Text("a file on the driver", is_optional=True), None,
+    Key("metrics.path", optional_text("a file on the driver"), None,
         "One line of JSON is appended to it for every write and micro-batch."),
     Key("audit.topic", _TOPIC, None,
         "Where each task's closing record goes. A topic that is missing or denied is a warning if it is the "
         "default one, and an error if it is named here.", default_text=f"`{DEFAULT_AUDIT_TOPIC}`"),
-    Key("headers", _Headers(), "{}", "Headers that every record gets, besides those of the column `headers`.",
+    Key("headers", Kind("json", '{"name": "value"}, in JSON', _headers), "{}",
+        "Headers that every record gets, besides those of the column `headers`.",
         default_text="none", has_secret=True),  # one may carry a token
     Key("topic.timeout.ms", Int(1, 3_600_000, unit="milliseconds"), 60_000,
         "How long the driver asks the cluster whether the topics are there, before any row of a write or a "
@@ -128,6 +122,27 @@ _SOURCE_ONLY: Final = (
     "fetchoffset.numretries fetchoffset.retryintervalms minpartitions maxoffsetspertrigger "
     "minoffsetspertrigger maxtriggerdelay groupidprefix maxrecordsperpartition"
 )
+
+_CONFLICTS: Final = (
+    Conflict("kafka.bootstrap.servers", lambda _, given: "kafka.bootstrap.servers" not in given,
+        "kafka.bootstrap.servers is missing: say where the cluster is, e.g. .option('kafka.bootstrap.servers', "
+        "'host:9092'), or in SQL INSERT INTO ... WITH ('kafka.bootstrap.servers' = 'host:9092', ...): what CREATE "
+        "TABLE says, Spark tells no sink in Python"),
+    Conflict("kafka.acks", lambda v, _: v["kafka.acks"] == 0,
+        "kafka.acks=0 contradicts delivery=at_least_once: no broker says whether a record arrived. Leave "
+        "kafka.acks out, or set it to all"),
+    Conflict("dead.letter.topic", lambda v, _: v["on.error"] == "dead_letter" and v["dead.letter.topic"] is None,
+        "on.error=dead_letter needs dead.letter.topic: name the topic that such rows go to"),
+    Conflict("dead.letter.topic", lambda v, _: v["on.error"] != "dead_letter" and v["dead.letter.topic"] is not None,
+        "dead.letter.topic={v[dead.letter.topic]!r} is of no use with on.error={v[on.error]}: set "
+        "on.error=dead_letter as well, or leave it out"),
+    Conflict("id.column", lambda v, _: v["id.column"] is not None and not v["stamp"],
+        "id.column={v[id.column]!r} contradicts stamp=off, which writes no ids: leave one of them out"),
+    Conflict("write.id", lambda v, _: v["write.id"] is not None and not v["stamp"],
+        "write.id={v[write.id]!r} contradicts stamp=off, which writes no ids: leave one of them out"),
+    Conflict("row.order", lambda v, _: v["id.column"] is not None and v["row.order"] == "sort",
+        "row.order=sort is of no use with id.column, which tells each row's id: leave one of them out"),
+)
 # fmt: on
 
 
@@ -151,10 +166,11 @@ OPTIONS: Final = ConfigDef(
     (
         *SINK_OPTIONS,
         *map(_kafka, KEYS.values()),
-        *(Key(name, Ignored(), None) for name in _FROM_SPARK.split()),
+        *(Key(name, IGNORED, None) for name in _FROM_SPARK.split()),
         *(_refused(name, _NO_SOURCE) for name in _SOURCE_ONLY.split()),
         *(_refused(name, _NO_PATH, "topic") for name in ("path", "paths")),
     ),
+    _CONFLICTS,
     unknown="unknown option {!r}",
     otherwise=f"the options are {', '.join(key.name for key in SINK_OPTIONS)}, header.<name>, and "
     "kafka.<a producer's key>",

@@ -6,7 +6,7 @@ Invariants:
 
 1. Spark hands option names over in lower case, whatever case the user wrote; names are compared so, values are not.
 2. An option that is not in the table is refused with the nearest name: none is ever ignored, but those that Spark
-   itself adds (`Ignored`).
+   itself adds (`IGNORED`).
 3. The value of an option that may be a secret is in no message and in no repr.
 4. `SinkOptions.kafka` has been through `ProducerConfig.from_mapping()`: a task cannot fail on it.
 """
@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self, final
+from typing import Final, Self, final
 
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC, STAMP_HEADER
 from aioproduce.config import ProducerConfig
-from aioproduce.config.config_def import check_together
 from aioproduce.errors import ConfigError
 from aioproduce.spark.errors import OptionError
 from aioproduce.spark.option_table import KAFKA, KAFKA_DEFAULTS, OPTIONS, SINK_OPTIONS
@@ -92,12 +91,17 @@ class SinkOptions:
         ]
         kafka = {name.removeprefix(KAFKA): text for name, text in given.items() if name.startswith(KAFKA)}
         try:
-            values = {**OPTIONS.defaults, **OPTIONS.parse(given)}
-            values["headers"] += tuple(headers)
-            _check_together(values, "kafka.bootstrap.servers" in given)
+            values, _ = OPTIONS.parse(given)
         except ConfigError as error:
             what = "option " if error.key in OPTIONS else ""
             raise OptionError(f"{what}{error}", option=error.key, suggestion=error.suggestion) from error
+        values["headers"] += tuple(headers)
+        if values["stamp"] and any(name == STAMP_HEADER for name, _ in values["headers"]):
+            raise OptionError(
+                f"a static header {STAMP_HEADER!r} contradicts stamp=on, which writes that header: name it "
+                "otherwise, or set stamp=off",
+                option="headers",
+            )
         settings = {**KAFKA_DEFAULTS, **kafka}
         try:
             ProducerConfig.from_mapping(settings)
@@ -126,53 +130,3 @@ class SinkOptions:
             elif value != OPTIONS.defaults[key.name]:
                 parts.append(key.shown(value))
         return f"SinkOptions({', '.join(parts)})"
-
-
-def _check_together(values: Mapping[str, Any], has_servers: bool) -> None:
-    on_error, dead_letter_topic = values["on.error"], values["dead.letter.topic"]
-    has_id = values["id.column"] is not None
-    check_together(
-        (
-            not has_servers,
-            "kafka.bootstrap.servers",
-            "kafka.bootstrap.servers is missing: say where the cluster is, e.g. .option('kafka.bootstrap.servers', "
-            "'host:9092'), or in SQL INSERT INTO ... WITH ('kafka.bootstrap.servers' = 'host:9092', ...): what "
-            "CREATE TABLE says, Spark tells no sink in Python",
-        ),
-        (
-            values["kafka.acks"] == 0,
-            "kafka.acks",
-            "kafka.acks=0 contradicts delivery=at_least_once: no broker says whether a record arrived. Leave "
-            "kafka.acks out, or set it to all",
-        ),
-        (
-            on_error == "dead_letter" and dead_letter_topic is None,
-            "dead.letter.topic",
-            "on.error=dead_letter needs dead.letter.topic: name the topic that such rows go to",
-        ),
-        (
-            on_error != "dead_letter" and dead_letter_topic is not None,
-            "dead.letter.topic",
-            f"dead.letter.topic={dead_letter_topic!r} is of no use with on.error={on_error}: set "
-            "on.error=dead_letter as well, or leave it out",
-        ),
-        *(
-            (
-                values[name] is not None and not values["stamp"],
-                name,
-                f"{name}={values[name]!r} contradicts stamp=off, which writes no ids: leave one of them out",
-            )
-            for name in ("id.column", "write.id")
-        ),
-        (
-            has_id and values["row.order"] == "sort",
-            "row.order",
-            "row.order=sort is of no use with id.column, which tells each row's id: leave one of them out",
-        ),
-        (
-            values["stamp"] and any(name == STAMP_HEADER for name, _ in values["headers"]),
-            "headers",
-            f"headers: a static header {STAMP_HEADER!r} contradicts stamp=on, which writes that header: name it "
-            "otherwise, or set stamp=off",
-        ),
-    )

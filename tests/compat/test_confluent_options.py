@@ -15,7 +15,7 @@ from aioproduce.compat.confluent_errors import ConfluentConfigError
 from aioproduce.compat.confluent_option_tables import OPTIONS
 from aioproduce.compat.confluent_options import ConfluentOptions
 from aioproduce.config import Key
-from aioproduce.config.kinds import Choice, Float, Function, Ignored, Int, Text, Unused
+from aioproduce.config.kinds import IGNORED, TEXT, Choice, Float, Function, Int, Unused
 from aioproduce.errors import ConfigError
 from tests.mock_cluster import rdkafka_library
 
@@ -68,7 +68,7 @@ def test_each_option_of_librdkafka_is_in_the_table(properties: dict[str, tuple[s
 
 
 def test_only_a_consumers_options_pass_with_a_warning(properties: dict[str, tuple[str, str, str]]) -> None:
-    consumers = {key.name for key in OPTIONS.values() if isinstance(key.kind, Ignored) and key.text}
+    consumers = {key.name for key in OPTIONS.values() if key.kind is IGNORED and key.text}
     assert {name for name, (user, _, _) in properties.items() if user == "C"} == consumers
 
 
@@ -81,14 +81,17 @@ def test_security_is_refused_and_nothing_of_it_is_ignored(
 
 def test_ranges_and_defaults_are_librdkafkas(properties: dict[str, tuple[str, str, str]]) -> None:
     at_odds = {}
-    kinds = (Int, Float, Choice, Text)
     for name, key in OPTIONS.items():
-        if isinstance(key.kind, kinds):
+        if _has_value(key):
             _, span, default = properties[name]
             if not _agrees(key, span, default):
                 at_odds[name] = (span, default)
     assert at_odds == {}
-    assert sum(isinstance(key.kind, kinds) for key in OPTIONS.values()) == 36
+    assert sum(map(_has_value, OPTIONS.values())) == 36
+
+
+def _has_value(key: Key) -> bool:
+    return isinstance(key.kind, (Int, Float, Choice)) or key.kind is TEXT
 
 
 def _agrees(key: Key, span: str, default: str) -> bool:
@@ -115,7 +118,7 @@ def test_aliases_are_the_same_option() -> None:
     aliases = {alias: key for key in OPTIONS.values() for alias in key.aliases}
     assert len(aliases) == 7
     for alias, key in aliases.items():
-        value = "localhost:7" if isinstance(key.kind, Text) else 7
+        value = "localhost:7" if key.kind is TEXT else 7
         if isinstance(key.kind, Choice):
             value = next(iter(key.kind.values))
         # As only one of both may be set, the other stays at its default.
@@ -280,9 +283,7 @@ def test_each_option_is_in_the_guide() -> None:
     guide = (Path(__file__).parents[2] / "docs/migrating.md").read_text()
     guide = guide[guide.index("## From confluent-kafka") :]
     shown = [
-        key
-        for key in OPTIONS.values()
-        if key.name not in SECURITY and not (isinstance(key.kind, Ignored) and key.text)
+        key for key in OPTIONS.values() if key.name not in SECURITY and not (key.kind is IGNORED and key.text)
     ]
     names = [name for key in shown for name in (key.name, *key.aliases)]
     assert [name for name in names if f"`{name}`" not in guide] == []
