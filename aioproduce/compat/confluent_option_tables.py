@@ -204,14 +204,14 @@ _CONFLICTS: Final = (
     # Without an interval librdkafka never calls it either.
     Conflict("stats_cb", lambda v, _: v["stats_cb"] is not None and v["statistics.interval.ms"] > 0,
         "stats_cb is refused: librdkafka's statistics are of its own threads and queues. Ask producer.metrics() "
-        "when you like, or use an exporter of aioproduce.reporters."),
+        "when you like, or use an exporter of aioproduce.reporters"),
     Conflict("batch.num.messages", lambda v, _: v["batch.num.messages"] < 10_000,
-        "batch.num.messages={v[batch.num.messages]} is refused: batches are bounded by bytes here; set batch.size."),
+        "batch.num.messages={v[batch.num.messages]} is refused: batches are bounded by bytes here: set batch.size"),
     Conflict("message.timeout.ms", lambda v, _: 0 < v["message.timeout.ms"] <= math.ceil(v["linger.ms"]),
-        "message.timeout.ms={v[message.timeout.ms]} must be greater than linger.ms={v[linger.ms]}: raise the one, or "
-        "lower the other."),
+        "message.timeout.ms={v[message.timeout.ms]} must be greater than linger.ms={v[linger.ms]}: raise the one, "
+        "or lower the other"),
     Conflict("bootstrap.servers", lambda v, _: not v["metadata.broker.list"].strip(" ,"),
-        "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'."),
+        "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'"),
 )
 # fmt: on
 

@@ -33,14 +33,8 @@ _SECRET: Final = re.compile(
 _SHOWN_LENGTH: Final = 80
 
 
-class _Required:
-    """The default of a key that has none."""
-
-    def __repr__(self) -> str:
-        return "required"
-
-
-REQUIRED: Final = _Required()
+REQUIRED: Final = object()
+"""The default of a key that has none."""
 
 
 def is_secret(name: str) -> bool:
@@ -112,7 +106,7 @@ class Key:
     def shown(self, value: object, name: str = "") -> str:
         """`name=value`, as `shown()` does it, under one of the key's names."""
         name = name or self.name
-        return f"{name}=<hidden>" if self.has_secret else shown(name, value)
+        return f"{name}=<hidden>" if self.has_secret or is_secret(self.name) else shown(name, value)
 
     def parse(self, value: object, name: str = "") -> Any:
         """The value, checked.
@@ -126,17 +120,17 @@ class Key:
         """
         name = name or self.name
         try:
-            parsed = self.kind.parse(value)
+            return self.kind.parse(value)
         except WrongValueError as error:
-            if not self.is_refused:  # of another type altogether: refused below, with the reason that matters
+            allowed = self.kind.allowed
+            if not self.is_refused:
                 what = self.shown((*error.parts, value)[0], name)
-                raise ConfigError(f"{what} {error.why}: it takes {self.kind.allowed}.", key=name) from None
-        else:
-            if not isinstance(self.kind, Unused) or parsed in self.kind.accepted:
-                return parsed
-        takes = f" It takes {self.kind.allowed}." if getattr(self.kind, "accepted", ()) else ""
-        why = f"{self.text.removesuffix('.')}."
-        raise ConfigError(f"{name} is refused: {why}{takes}", key=name, suggestion=self.becomes)
+                raise ConfigError(f"{what} {error.why}: it takes {allowed}.", key=name) from None
+        # Whatever is wrong with the value, the reason that matters is that nothing is done with any.
+        message = (
+            f"{name} is refused: {self.text.removesuffix('.')}.{f' It takes {allowed}.' if allowed else ''}"
+        )
+        raise ConfigError(message, key=name, suggestion=self.becomes)
 
 
 @final

@@ -24,9 +24,7 @@ from typing import Any, Final, cast, final
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
-_INTEGER: Final = re.compile(
-    r"[+-]?[0-9]{1,40}"
-)  # beyond every range; int() is slow with thousands of digits
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")  # beyond every range; int() is slow with thousands
 _SERVER: Final = re.compile(
     r"(?:([A-Za-z][A-Za-z0-9_+.-]*)://)?(?:\[([^\]]*)\]|([A-Za-z0-9._%:-]*)):([0-9]+)"
 )
@@ -235,8 +233,9 @@ class Unused(Kind):
 
     def __init__(self, type_name: str, *accepted: object) -> None:
         self.type_name = type_name
-        self.accepted = tuple(self._parse(value) for value in accepted)
-        super().__init__("refused", "only " + " or ".join(map(self._spell, self.accepted)), self._parse)
+        self.accepted = tuple(self.read(value) for value in accepted)
+        words = " or ".join(map(self._spell, self.accepted))
+        super().__init__("refused", f"only {words}" if accepted else "", self._parse)
 
     @staticmethod
     def _spell(value: object) -> str:
@@ -246,8 +245,14 @@ class Unused(Kind):
             return str(value).lower()
         return ",".join(value) if isinstance(value, tuple) else str(value)
 
-    def _parse(self, value: object) -> object:
+    def read(self, value: object) -> object:
+        """The value in the form of its type, whether it is accepted or not."""
         return None if value is None else _TYPES[self.type_name].parse(value)
+
+    def _parse(self, value: object) -> object:
+        if (found := self.read(value)) not in self.accepted:
+            raise WrongValueError("is refused")
+        return found
 
 
 @final

@@ -27,6 +27,8 @@ A refused key is one that this version has no use for. It takes the values that 
 from real life load, and raises `ConfigError` with the reason for any other. The values of passwords, tokens
 and the like are never shown.
 """
+_TAKEN: Final = "| key | type | default | values | what it does |\n|---|---|---|---|---|"
+_REFUSED: Final = "| refused key | Kafka's default | taken here | why, and what instead |\n|---|---|---|---|"
 
 
 def markdown_page() -> str:
@@ -37,25 +39,16 @@ def markdown_page() -> str:
 def _sections() -> Iterator[str]:
     for title, keys in SECTIONS.items():
         yield f"## {title}\n"
-        taken = [
-            markdown_row(f"`{key.name}`", key.kind.label, default_cell(key), key.kind.allowed, key.text)
-            for key in keys
-            if not key.is_refused
-        ]
-        refused = [
-            markdown_row(
-                f"`{key.name}`", default_cell(key), key.kind.allowed, key.text[0].upper() + key.text[1:]
-            )
-            for key in keys
-            if key.is_refused
-        ]
-        if taken:
-            yield "\n".join(
-                ["| key | type | default | values | what it does |\n|---|---|---|---|---|", *taken, ""]
-            )
-        if refused:
-            head = "| refused key | Kafka's default | taken here | why, and what instead |\n|---|---|---|---|"
-            yield "\n".join([head, *refused, ""])
+        for is_refused, head in ((False, _TAKEN), (True, _REFUSED)):
+            if rows := [_row(key) for key in keys if key.is_refused is is_refused]:
+                yield "\n".join([head, *rows, ""])
+
+
+def _row(key: Key) -> str:
+    name, default, allowed = f"`{key.name}`", default_cell(key), key.kind.allowed
+    if key.is_refused:
+        return markdown_row(name, default, allowed, key.text[0].upper() + key.text[1:])
+    return markdown_row(name, key.kind.label, default, allowed, key.text)
 
 
 def default_cell(key: Key) -> str:

@@ -28,13 +28,6 @@ _client_numbers: Final = itertools.count(1)  # for the whole process, as in Java
 _KEYWORDS: Final = {key.keyword: name for name, key in KEYS.items()}
 _HELD: Final = {key.attribute: name for name, key in KEYS.items() if key.attribute is not None}
 
-# Where the first is set above the second, the wait is the second from the start, as in Java.
-_BACKOFFS: Final = (
-    ("retry.backoff.ms", "retry.backoff.max.ms"),
-    ("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
-    ("socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms"),
-)
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -139,16 +132,11 @@ class ProducerConfig:
         return cls.from_mapping(dotted_keys(settings))
 
     def __repr__(self) -> str:
-        # An address has no secret any more (`Servers`); the parts of any other tuple may have one in their repr.
-        return (
-            f"ProducerConfig(bootstrap_servers={self.bootstrap_servers}, "
-            + ", ".join(
-                KEYS[name].shown(getattr(self, held), held)
-                for held, name in _HELD.items()
-                if held != "bootstrap_servers"
-            )
-            + ")"
+        shown = {held: KEYS[name].shown(getattr(self, held), held) for held, name in _HELD.items()}
+        shown["bootstrap_servers"] = (
+            f"bootstrap_servers={self.bootstrap_servers}"  # parsed: no password is left
         )
+        return f"ProducerConfig({', '.join(shown.values())})"
 
 
 def dotted_keys(keywords: Mapping[str, object]) -> dict[str, object]:
@@ -187,8 +175,9 @@ def _settle(values: dict[str, Any], given: Collection[str]) -> None:
     values["delivery.timeout.ms"] = max(timeout, least)
     if "reconnect.backoff.ms" in given and "reconnect.backoff.max.ms" not in given:
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
-    for initial, maximum in _BACKOFFS:
-        values[initial] = min(values[initial], values[maximum])
+    for wait in ("retry.backoff", "reconnect.backoff", "socket.connection.setup.timeout"):
+        # Where it is set above its bound, it is the bound from the start, as in Java.
+        values[f"{wait}.ms"] = min(values[f"{wait}.ms"], values[f"{wait}.max.ms"])
     values["batch.size"] = max(1, values["batch.size"])
     if values["buffer.memory"] < values["batch.size"]:
         # Java starts and then fails every record: each takes a buffer of batch.size first.

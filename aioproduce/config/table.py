@@ -56,139 +56,6 @@ def _refused(name: str, java_type: str, default: object, text: str, *accepted: o
 
 
 # fmt: off
-_CLUSTER: Final = (
-    Key("bootstrap.servers", SERVERS, REQUIRED,
-        "Brokers to ask first for the rest of the cluster; name more than one, in case one is down."),
-    Key("client.id", TEXT, "",
-        "Name of this producer in the broker's logs and quotas.",
-        default_text="`producer-N`, N counted in the process"),
-    Key("client.dns.lookup", Choice(("use_all_dns_ips",), _KERBEROS_LATER), "use_all_dns_ips",
-        "Every address that a broker's name resolves to is tried, one after the other."),
-    Key("security.protocol", Choice(("PLAINTEXT",), _PROTOCOLS_LATER, is_any_case=True), "PLAINTEXT",
-        f"How to talk to brokers. {_SECURITY}."),
-    Key("metadata.max.age.ms", Milliseconds(), 300_000, "Metadata older than this is asked for again."),
-    Key("metadata.max.idle.ms", Milliseconds(5_000), 300_000,
-        "A topic not sent to for this long is forgotten."),
-    Key("metadata.recovery.strategy", Choice(("rebootstrap", "none"), is_any_case=True), "rebootstrap",
-        "With no known broker reachable: `rebootstrap` starts again from bootstrap.servers (KIP-899)."),
-    Key("metadata.recovery.rebootstrap.trigger.ms", Milliseconds(), 300_000,
-        "So long without any metadata leads to a re-bootstrap too (KIP-1102).",
-        becomes="metadata_rebootstrap_trigger"),
-)
-
-_RECORDS: Final = (
-    Key("key.serializer", SERIALIZER, REQUIRED,
-        "Makes bytes of a record's key; without one a key must be bytes or None.",
-        default_text="none: bytes as they are"),
-    Key("value.serializer", SERIALIZER, REQUIRED,
-        "Makes bytes of a record's value; without one a value must be bytes or None.",
-        default_text="none: bytes as they are"),
-    Key("partitioner.class", PARTITIONER, None,
-        "Who chooses the partition of a record that names none: a name of [partitioners](partitioners.md), "
-        "or an object of one's own.", becomes="partitioner", default_text="`uniform_sticky`"),
-    Key("partitioner.ignore.keys", BOOL, False,
-        "Choose partitions as if records had no key; of no effect on a partitioner of one's own."),
-    Key("partitioner.adaptive.partitioning.enable", BOOL, True,
-        "Of `uniform_sticky`: fewer keyless records for partitions for which more batches wait (KIP-794)."),
-    Key("partitioner.availability.timeout.ms", Milliseconds(), 0,
-        "Of `uniform_sticky`, if adaptive: none for brokers that kept a batch waiting so long; 0 leaves "
-        "none out.", becomes="partitioner_availability_timeout"),
-    Key("batch.size", Int(0, unit="bytes"), 16_384,
-        "A partition's batch is full at this size; 0 sends records one by one, as 1 does."),
-    Key("linger.ms", Milliseconds(), 5, "How long a batch that is not full waits for more records."),
-    Key("buffer.memory", Int(0, LONG_MAX, unit="bytes"), 33_554_432,
-        "Bound on the bytes of records accepted and not yet acknowledged; at least batch.size."),
-    Key("max.block.ms", Milliseconds(), 60_000,
-        "How long `send()` waits for metadata and memory together; 0 never waits."),
-    Key("max.request.size", Int(0, unit="bytes"), 1_048_576,
-        "Bound on a request, and so on a record before compression."),
-    Key("compression.type", Choice(CODECS), "none", "Codec of the record batches."),
-    Key("compression.gzip.level", Int(1, 9, -1), -1, "Level for gzip, 9 the smallest; -1 is zlib's default."),
-    Key("compression.lz4.level", Int(1, 17), 9, "Level for lz4, 17 the smallest."),
-    Key("compression.zstd.level", Int(-131_072, 22), 3, "Level for zstd, 22 the smallest."),
-)
-
-_DELIVERY: Final = (
-    Key("acks", Choice(ACKS), "all",
-        "Who must have a record before it counts as acknowledged: all in-sync replicas (`all`, -1), the "
-        "leader (1), or nobody (0: no offset, no retries). Anything but `all` turns default idempotence off."),
-    Key("enable.idempotence", BOOL, True,
-        "Retries neither duplicate nor reorder. Needs acks=all, retries > 0 and at most 5 in flight; where "
-        "it is not set, acks or retries at odds with it turn it off."),
-    Key(_IN_FLIGHT, Int(1), 5,
-        "Unanswered requests per broker. Above 5 set enable.idempotence=false, and above 1 a retry may then "
-        "reorder records.", becomes="max_in_flight"),
-    Key("retries", Int(0), INT_MAX,
-        "How often a batch is sent again; better left alone and bounded by delivery.timeout.ms."),
-    Key("delivery.timeout.ms", Milliseconds(0, INT_MAX), 120_000,
-        "An accepted record is acknowledged or failed by then. At least linger.ms + request.timeout.ms; "
-        "raised to that where it is not set."),
-    Key("request.timeout.ms", Milliseconds(0, INT_MAX), 30_000,
-        "How long a broker may take to answer one request."),
-    Key("retry.backoff.ms", Milliseconds(), 100,
-        "Wait before the first retry; doubles each time, 20 % jitter (KIP-580)."),
-    Key("retry.backoff.max.ms", Milliseconds(), 1_000, "Bound on that wait, the first one too."),
-)
-
-_CONNECTIONS: Final = (
-    Key("reconnect.backoff.ms", Milliseconds(), 50,
-        "Wait before connecting again; doubles with each failure, 20 % jitter."),
-    Key("reconnect.backoff.max.ms", Milliseconds(), 1_000,
-        "Bound on that wait, the first one too. Where only reconnect.backoff.ms is set, this is equal to it."),
-    Key("socket.connection.setup.timeout.ms", Milliseconds(1), 10_000,
-        "How long a connection may take to be made; doubles with each failure, 20 % jitter."),
-    Key("socket.connection.setup.timeout.max.ms", Milliseconds(1), 30_000,
-        "Bound on that time, the first one too."),
-    Key("connections.max.idle.ms", Milliseconds(-1), 540_000, "A connection unused for this long is closed."),
-    Key("send.buffer.bytes", Int(-1, unit="bytes"), 131_072,
-        "SO_SNDBUF of the sockets; -1 leaves it to the OS."),
-    Key("receive.buffer.bytes", Int(-1, unit="bytes"), 32_768,
-        "SO_RCVBUF of the sockets; -1 leaves it to the OS."),
-)
-
-_TRANSACTIONS: Final = (
-    Key("transaction.timeout.ms", Milliseconds(1, INT_MAX), 60_000,
-        "Read and checked; of no effect without transactional.id, as in Java."),
-    _refused("transactional.id", "STRING", None, _TRANSACTIONS_LATER),
-    _refused("transaction.two.phase.commit.enable", "BOOLEAN", False, _TRANSACTIONS_LATER),
-)
-
-_OWN: Final = (
-    Key("partitioner.rack.aware", BOOL, False,
-        "Keyless records go to leaders in the producer's own rack, `client.rack`, while there are any "
-        "(KIP-1123).", is_own=True),
-    Key("client.rack", TEXT, "",
-        "The rack, or zone, that this producer is in, as in the brokers' `broker.rack`.", is_own=True),
-    Key("interceptors", INTERCEPTORS, (),
-        "Objects called for each record and acknowledgement, in order; instead of interceptor.classes.",
-        default_text="none", is_own=True),
-    Key("on.delivery.error", Function("a callable that is given the error"), None,
-        "Called with the error of a failed delivery that nobody awaits.",
-        default_text="none: counted and logged", is_own=True),
-)
-
-_PLUGINS: Final = (
-    _refused("interceptor.classes", "LIST", "",
-        "a Java class cannot run here; pass Python objects as `interceptors`."),
-    _refused("config.providers", "LIST", "",
-        "`${provider:path:key}` is not resolved; read the secret in Python and pass the value.",
-        aliases=("config.providers.*",)),
-    _refused("metric.reporters", "LIST", "org.apache.kafka.common.metrics.JmxReporter",
-        "JMX and Java classes need a JVM; see producer.metrics() and the exporters in "
-        "`aioproduce.reporters`.", ()),
-)
-
-_METRICS: Final = (
-    Key("enable.metrics.push", BOOL, True,
-        "Push metrics to the cluster where it asks for them (KIP-714); needs `aioproduce[telemetry]`."),
-    Key("metrics.num.samples", Int(1), 2, "How many sample windows rates, averages and maxima are over."),
-    Key("metrics.sample.window.ms", Milliseconds(), 30_000,
-        "How long a sample window takes in; 0 is taken for 1."),
-    _refused("metrics.recording.level", "STRING", "INFO",
-        "everything is recorded at any level, and there is no other than Kafka's three.",
-        "INFO", "DEBUG", "TRACE"),
-)
-
 _SECURITY_KEYS: Final[tuple[tuple[str, str, object], ...]] = (
     ("security.providers", "STRING", None),
     ("ssl.cipher.suites", "LIST", ""),
@@ -259,10 +126,140 @@ _SECURITY_KEYS: Final[tuple[tuple[str, str, object], ...]] = (
     ("sasl.oauthbearer.token.endpoint.url", "STRING", None),
 )
 
+SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType({
+"The cluster": (
+    Key("bootstrap.servers", SERVERS, REQUIRED,
+        "Brokers to ask first for the rest of the cluster; name more than one, in case one is down."),
+    Key("client.id", TEXT, "",
+        "Name of this producer in the broker's logs and quotas.",
+        default_text="`producer-N`, N counted in the process"),
+    Key("client.dns.lookup", Choice(("use_all_dns_ips",), _KERBEROS_LATER), "use_all_dns_ips",
+        "Every address that a broker's name resolves to is tried, one after the other."),
+    Key("security.protocol", Choice(("PLAINTEXT",), _PROTOCOLS_LATER, is_any_case=True), "PLAINTEXT",
+        f"How to talk to brokers. {_SECURITY}."),
+    Key("metadata.max.age.ms", Milliseconds(), 300_000, "Metadata older than this is asked for again."),
+    Key("metadata.max.idle.ms", Milliseconds(5_000), 300_000,
+        "A topic not sent to for this long is forgotten."),
+    Key("metadata.recovery.strategy", Choice(("rebootstrap", "none"), is_any_case=True), "rebootstrap",
+        "With no known broker reachable: `rebootstrap` starts again from bootstrap.servers (KIP-899)."),
+    Key("metadata.recovery.rebootstrap.trigger.ms", Milliseconds(), 300_000,
+        "So long without any metadata leads to a re-bootstrap too (KIP-1102).",
+        becomes="metadata_rebootstrap_trigger"),
+),
+"Records and batches": (
+    Key("key.serializer", SERIALIZER, REQUIRED,
+        "Makes bytes of a record's key; without one a key must be bytes or None.",
+        default_text="none: bytes as they are"),
+    Key("value.serializer", SERIALIZER, REQUIRED,
+        "Makes bytes of a record's value; without one a value must be bytes or None.",
+        default_text="none: bytes as they are"),
+    Key("partitioner.class", PARTITIONER, None,
+        "Who chooses the partition of a record that names none: a name of [partitioners](partitioners.md), "
+        "or an object of one's own.", becomes="partitioner", default_text="`uniform_sticky`"),
+    Key("partitioner.ignore.keys", BOOL, False,
+        "Choose partitions as if records had no key; of no effect on a partitioner of one's own."),
+    Key("partitioner.adaptive.partitioning.enable", BOOL, True,
+        "Of `uniform_sticky`: fewer keyless records for partitions for which more batches wait (KIP-794)."),
+    Key("partitioner.availability.timeout.ms", Milliseconds(), 0,
+        "Of `uniform_sticky`, if adaptive: none for brokers that kept a batch waiting so long; 0 leaves "
+        "none out.", becomes="partitioner_availability_timeout"),
+    Key("batch.size", Int(0, unit="bytes"), 16_384,
+        "A partition's batch is full at this size; 0 sends records one by one, as 1 does."),
+    Key("linger.ms", Milliseconds(), 5, "How long a batch that is not full waits for more records."),
+    Key("buffer.memory", Int(0, LONG_MAX, unit="bytes"), 33_554_432,
+        "Bound on the bytes of records accepted and not yet acknowledged; at least batch.size."),
+    Key("max.block.ms", Milliseconds(), 60_000,
+        "How long `send()` waits for metadata and memory together; 0 never waits."),
+    Key("max.request.size", Int(0, unit="bytes"), 1_048_576,
+        "Bound on a request, and so on a record before compression."),
+    Key("compression.type", Choice(CODECS), "none", "Codec of the record batches."),
+    Key("compression.gzip.level", Int(1, 9, -1), -1, "Level for gzip, 9 the smallest; -1 is zlib's default."),
+    Key("compression.lz4.level", Int(1, 17), 9, "Level for lz4, 17 the smallest."),
+    Key("compression.zstd.level", Int(-131_072, 22), 3, "Level for zstd, 22 the smallest."),
+),
+"Delivery": (
+    Key("acks", Choice(ACKS), "all",
+        "Who must have a record before it counts as acknowledged: all in-sync replicas (`all`, -1), the "
+        "leader (1), or nobody (0: no offset, no retries). Anything but `all` turns default idempotence off."),
+    Key("enable.idempotence", BOOL, True,
+        "Retries neither duplicate nor reorder. Needs acks=all, retries > 0 and at most 5 in flight; where "
+        "it is not set, acks or retries at odds with it turn it off."),
+    Key(_IN_FLIGHT, Int(1), 5,
+        "Unanswered requests per broker. Above 5 set enable.idempotence=false, and above 1 a retry may then "
+        "reorder records.", becomes="max_in_flight"),
+    Key("retries", Int(0), INT_MAX,
+        "How often a batch is sent again; better left alone and bounded by delivery.timeout.ms."),
+    Key("delivery.timeout.ms", Milliseconds(0, INT_MAX), 120_000,
+        "An accepted record is acknowledged or failed by then. At least linger.ms + request.timeout.ms; "
+        "raised to that where it is not set."),
+    Key("request.timeout.ms", Milliseconds(0, INT_MAX), 30_000,
+        "How long a broker may take to answer one request."),
+    Key("retry.backoff.ms", Milliseconds(), 100,
+        "Wait before the first retry; doubles each time, 20 % jitter (KIP-580)."),
+    Key("retry.backoff.max.ms", Milliseconds(), 1_000, "Bound on that wait, the first one too."),
+),
+"Connections": (
+    Key("reconnect.backoff.ms", Milliseconds(), 50,
+        "Wait before connecting again; doubles with each failure, 20 % jitter."),
+    Key("reconnect.backoff.max.ms", Milliseconds(), 1_000,
+        "Bound on that wait, the first one too. Where only reconnect.backoff.ms is set, this is equal to it."),
+    Key("socket.connection.setup.timeout.ms", Milliseconds(1), 10_000,
+        "How long a connection may take to be made; doubles with each failure, 20 % jitter."),
+    Key("socket.connection.setup.timeout.max.ms", Milliseconds(1), 30_000,
+        "Bound on that time, the first one too."),
+    Key("connections.max.idle.ms", Milliseconds(-1), 540_000, "A connection unused for this long is closed."),
+    Key("send.buffer.bytes", Int(-1, unit="bytes"), 131_072,
+        "SO_SNDBUF of the sockets; -1 leaves it to the OS."),
+    Key("receive.buffer.bytes", Int(-1, unit="bytes"), 32_768,
+        "SO_RCVBUF of the sockets; -1 leaves it to the OS."),
+),
+"Transactions": (
+    Key("transaction.timeout.ms", Milliseconds(1, INT_MAX), 60_000,
+        "Read and checked; of no effect without transactional.id, as in Java."),
+    _refused("transactional.id", "STRING", None, _TRANSACTIONS_LATER),
+    _refused("transaction.two.phase.commit.enable", "BOOLEAN", False, _TRANSACTIONS_LATER),
+),
+"aioproduce's own (Kafka has no such keys)": (
+    Key("partitioner.rack.aware", BOOL, False,
+        "Keyless records go to leaders in the producer's own rack, `client.rack`, while there are any "
+        "(KIP-1123).", is_own=True),
+    Key("client.rack", TEXT, "",
+        "The rack, or zone, that this producer is in, as in the brokers' `broker.rack`.", is_own=True),
+    Key("interceptors", INTERCEPTORS, (),
+        "Objects called for each record and acknowledgement, in order; instead of interceptor.classes.",
+        default_text="none", is_own=True),
+    Key("on.delivery.error", Function("a callable that is given the error"), None,
+        "Called with the error of a failed delivery that nobody awaits.",
+        default_text="none: counted and logged", is_own=True),
+),
+"Metrics": (
+    Key("enable.metrics.push", BOOL, True,
+        "Push metrics to the cluster where it asks for them (KIP-714); needs `aioproduce[telemetry]`."),
+    Key("metrics.num.samples", Int(1), 2, "How many sample windows rates, averages and maxima are over."),
+    Key("metrics.sample.window.ms", Milliseconds(), 30_000,
+        "How long a sample window takes in; 0 is taken for 1."),
+    _refused("metrics.recording.level", "STRING", "INFO",
+        "everything is recorded at any level, and there is no other than Kafka's three.",
+        "INFO", "DEBUG", "TRACE"),
+),
+"Plug-ins": (
+    _refused("interceptor.classes", "LIST", "",
+        "a Java class cannot run here; pass Python objects as `interceptors`."),
+    _refused("config.providers", "LIST", "",
+        "`${provider:path:key}` is not resolved; read the secret in Python and pass the value.",
+        aliases=("config.providers.*",)),
+    _refused("metric.reporters", "LIST", "org.apache.kafka.common.metrics.JmxReporter",
+        "JMX and Java classes need a JVM; see producer.metrics() and the exporters in "
+        "`aioproduce.reporters`.", ()),
+),
+"Security": tuple(_refused(*row, f"{_SECURITY}; leave it out.") for row in _SECURITY_KEYS),
+})
+"""The table in the order of the printed page."""
+
 _CONFLICTS: Final = (
     Conflict("bootstrap.servers", lambda _, given: "bootstrap.servers" not in given,
         "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'."),
-    # First of idempotence, because since Kafka 4.0 it is an error even where acks or retries turn a default one off.
+    # Before acks and retries: since Kafka 4.0 it is an error even where those turn a default idempotence off.
     Conflict(None, lambda v, _: v["enable.idempotence"] and v[_IN_FLIGHT] > _IN_FLIGHT_MAX,
         f"{_IN_FLIGHT}={{v[{_IN_FLIGHT}]}} contradicts enable.idempotence=true, which keeps order for at most "
         f"{_IN_FLIGHT_MAX}: lower it, or set enable.idempotence=false "
@@ -284,21 +281,6 @@ _CONFLICTS: Final = (
 def _is_idempotence_asked_for(values: Mapping[str, Any], given: Collection[str]) -> bool:
     return "enable.idempotence" in given and bool(values["enable.idempotence"])
 
-
-SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
-    {
-        "The cluster": _CLUSTER,
-        "Records and batches": _RECORDS,
-        "Delivery": _DELIVERY,
-        "Connections": _CONNECTIONS,
-        "Transactions": _TRANSACTIONS,
-        "aioproduce's own (Kafka has no such keys)": _OWN,
-        "Metrics": _METRICS,
-        "Plug-ins": _PLUGINS,
-        "Security": tuple(_refused(*row, f"{_SECURITY}; leave it out.") for row in _SECURITY_KEYS),
-    }
-)
-"""The table in the order of the printed page."""
 
 OTHER_CLIENTS: Final = {
     # librdkafka (confluent-kafka)

@@ -131,16 +131,16 @@ _CONFLICTS: Final = (
     Conflict("kafka.acks", lambda v, _: v["kafka.acks"] == 0,
         "kafka.acks=0 contradicts delivery=at_least_once: no broker says whether a record arrived. Leave "
         "kafka.acks out, or set it to all"),
-    Conflict("dead.letter.topic", lambda v, _: v["on.error"] == "dead_letter" and v["dead.letter.topic"] is None,
+    Conflict("dead.letter.topic", lambda v, _: v["on.error"] == "dead_letter" and not v["dead.letter.topic"],
         "on.error=dead_letter needs dead.letter.topic: name the topic that such rows go to"),
-    Conflict("dead.letter.topic", lambda v, _: v["on.error"] != "dead_letter" and v["dead.letter.topic"] is not None,
+    Conflict("dead.letter.topic", lambda v, _: v["on.error"] != "dead_letter" and v["dead.letter.topic"],
         "dead.letter.topic={v[dead.letter.topic]!r} is of no use with on.error={v[on.error]}: set "
         "on.error=dead_letter as well, or leave it out"),
-    Conflict("id.column", lambda v, _: v["id.column"] is not None and not v["stamp"],
+    Conflict("id.column", lambda v, _: v["id.column"] and not v["stamp"],
         "id.column={v[id.column]!r} contradicts stamp=off, which writes no ids: leave one of them out"),
-    Conflict("write.id", lambda v, _: v["write.id"] is not None and not v["stamp"],
+    Conflict("write.id", lambda v, _: v["write.id"] and not v["stamp"],
         "write.id={v[write.id]!r} contradicts stamp=off, which writes no ids: leave one of them out"),
-    Conflict("row.order", lambda v, _: v["id.column"] is not None and v["row.order"] == "sort",
+    Conflict("row.order", lambda v, _: v["id.column"] and v["row.order"] == "sort",
         "row.order=sort is of no use with id.column, which tells each row's id: leave one of them out"),
 )
 # fmt: on

@@ -35,21 +35,10 @@ class SinkOptions:
 
     Attributes:
         kafka: The producer's settings under Kafka's dotted keys, sorted; `KAFKA_DEFAULTS` included.
-        topic: Where every row goes, or `None`: the column `topic` tells.
-        delivery: `"at_least_once"`.
-        stamp: Whether records are stamped.
-        write_id: Names a batch write; `None` for a fresh one.
-        id_column: Where a row's number is taken from; `None`: rows are counted.
-        row_order: `"plan"` or `"sort"`.
-        on_error: `"fail"`, `"dead_letter"` or `"drop"`.
-        dead_letter_topic: Set where `on_error` is `"dead_letter"`.
-        rate_limit_records: Records a second for each task; 0 is no limit.
-        rate_limit_bytes: Bytes of keys and values a second for each task; 0 is no limit.
-        inflight_batches: Arrow batches under way in a task.
-        metrics_path: A file of the driver, or `None`.
         audit_topic: As named by the option; `None` where the default is meant (`marks_topic`).
-        headers: What every record gets.
-        topic_timeout_ms: How long the driver asks for topics.
+        headers: What every record gets, by `headers` and by `header.*`.
+
+    The others are options as `SINK_OPTIONS` has them, parsed.
     """
 
     kafka: tuple[tuple[str, str], ...]
