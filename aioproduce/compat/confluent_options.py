@@ -19,7 +19,7 @@ from typing import Any, Final, final
 from aioproduce.compat.confluent_errors import ConfluentConfigError
 from aioproduce.compat.confluent_option_tables import OPTIONS
 from aioproduce.config import ProducerConfig
-from aioproduce.config.kinds import INT_MAX, LONG_MAX, Choice, Float, Int
+from aioproduce.config.kinds import INT_MAX, LONG_MAX, Choice, Float, Function, Int
 from aioproduce.errors import ConfigError
 
 _MAX_IN_FLIGHT: Final = 5
@@ -96,13 +96,15 @@ def _errors_only(on_delivery: Callable[[Any, Any], object]) -> Callable[[Any, An
 
 
 def _written(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The options as librdkafka gets them: as text, but callables. None is the default, and refused of a number."""
+    """The options as librdkafka gets them: text, but callbacks. None is the default; of a number it is refused."""
     for name, value in conf.items():
         if name == "default.topic.config" and isinstance(value, Mapping):
             yield from _written(value)
-        elif value is not None:
-            yield name, value if callable(value) else str(value)
-        elif isinstance(OPTIONS.find(name).kind, (Int, Float, Choice)):
+            continue
+        kind = OPTIONS.find(name).kind
+        if value is not None:
+            yield name, value if isinstance(kind, Function) else str(value)
+        elif isinstance(kind, (Int, Float, Choice)):
             yield name, ""
 
 

@@ -128,6 +128,7 @@ REFUSED = [
     ({"kafka.acks": "0"}, "contradicts delivery=at_least_once", None),
     ({"kafka.linger.ms": "soon"}, "option kafka.linger.ms='soon' is not a whole number", None),
     ({"kafka.key.serializer": "x"}, "is refused: the column key is sent as its bytes", None),
+    ({"kafka.config.providers.file.class": "x"}, "read the secret in Python", None),
     ({"kafka.transactional.id": "x"}, "transactions come with a later version", None),
     ({"kafka.sasl.mechanism": "PLAIN"}, "TLS and SASL come with the security release", None),
     ({"kafka.security.protocol": "SASL_SSL"}, "it comes with the security release", None),
