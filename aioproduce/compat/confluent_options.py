@@ -4,7 +4,7 @@ Called by `confluent.AIOProducer`, once. The names, ranges and defaults are libr
 
 Invariants:
 
-1. Every option that librdkafka knows is in one of the tables; a test asks librdkafka itself for its list.
+1. Every option that librdkafka knows is in the table; a test asks librdkafka itself for its list.
 2. Nothing that asks for something is ignored: an option that has no place here takes its default, or raises.
 3. The mapping that the user passed is not changed.
 """

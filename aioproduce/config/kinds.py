@@ -37,7 +37,7 @@ class WrongValueError(ValueError):
 
     Attributes:
         why: What is wrong, in words that follow the value.
-        parts: The wrong part alone, where the message shows that instead of the whole value; else empty.
+        parts: The part that is wrong, where the message shows that instead of the value; else empty.
     """
 
     def __init__(self, why: str, *parts: object) -> None:

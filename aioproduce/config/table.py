@@ -1,5 +1,7 @@
 """The one table of every key: Kafka 4.3's, implemented or refused, and aioproduce's own. A row a key.
 
+A new key is a row here and, unless it is refused, a field of `ProducerConfig`.
+
 Called by `producer_config.py` (which parses by it), `markdown.py` (which prints it), the Spark sink and the CLI.
 
 Invariants:
@@ -11,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -36,13 +38,6 @@ CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final[Mapping[str, int]] = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
 _SECURITY: Final = "TLS and SASL come with the security release; this version speaks PLAINTEXT only"
-_PROTOCOLS_LATER: Final = dict.fromkeys(
-    ("SSL", "SASL_PLAINTEXT", "SASL_SSL"), "it comes with the security release"
-)
-_KERBEROS_LATER: Final = {
-    "resolve_canonical_bootstrap_servers_only": "canonical names serve Kerberos, which comes with the "
-    "security release"
-}
 _IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 _IN_FLIGHT_MAX: Final = 5  # how many batches per producer a broker remembers
 _BY_KEY_ONLY: Final = ("murmur2", "consistent", "fnv1a")
@@ -56,6 +51,10 @@ def _refused(name: str, java_type: str, default: object, text: str, *accepted: o
 
 
 # fmt: off
+_PROTOCOLS_LATER: Final = dict.fromkeys(("SSL", "SASL_PLAINTEXT", "SASL_SSL"), "it comes with the security release")
+_KERBEROS_LATER: Final = {"resolve_canonical_bootstrap_servers_only":
+    "canonical names serve Kerberos, which comes with the security release"}
+
 _SECURITY_KEYS: Final[tuple[tuple[str, str, object], ...]] = (
     ("security.providers", "STRING", None),
     ("ssl.cipher.suites", "LIST", ""),
@@ -130,8 +129,7 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType({
 "The cluster": (
     Key("bootstrap.servers", SERVERS, REQUIRED,
         "Brokers to ask first for the rest of the cluster; name more than one, in case one is down."),
-    Key("client.id", TEXT, "",
-        "Name of this producer in the broker's logs and quotas.",
+    Key("client.id", TEXT, "", "Name of this producer in the broker's logs and quotas.",
         default_text="`producer-N`, N counted in the process"),
     Key("client.dns.lookup", Choice(("use_all_dns_ips",), _KERBEROS_LATER), "use_all_dns_ips",
         "Every address that a broker's name resolves to is tried, one after the other."),
@@ -264,9 +262,9 @@ _CONFLICTS: Final = (
         f"{_IN_FLIGHT}={{v[{_IN_FLIGHT}]}} contradicts enable.idempotence=true, which keeps order for at most "
         f"{_IN_FLIGHT_MAX}: lower it, or set enable.idempotence=false "
         "(a retry may then duplicate and reorder records)."),
-    Conflict(None, lambda v, given: _is_idempotence_asked_for(v, given) and v["retries"] == 0,
+    Conflict(None, lambda v, given: "enable.idempotence" in given and v["enable.idempotence"] and v["retries"] == 0,
         "enable.idempotence=true contradicts retries=0: leave retries out, or set enable.idempotence=false."),
-    Conflict(None, lambda v, given: _is_idempotence_asked_for(v, given) and v["acks"] != -1,
+    Conflict(None, lambda v, given: "enable.idempotence" in given and v["enable.idempotence"] and v["acks"] != -1,
         "enable.idempotence=true contradicts acks={v[acks]}: set acks=all, or set enable.idempotence=false."),
     Conflict(None, lambda v, _: v["partitioner.ignore.keys"] and v["partitioner.class"] in _BY_KEY_ONLY,
         "partitioner.ignore.keys=true contradicts partitioner.class={v[partitioner.class]}: without its key "
@@ -276,11 +274,6 @@ _CONFLICTS: Final = (
         "of the brokers."),
 )
 # fmt: on
-
-
-def _is_idempotence_asked_for(values: Mapping[str, Any], given: Collection[str]) -> bool:
-    return "enable.idempotence" in given and bool(values["enable.idempotence"])
-
 
 OTHER_CLIENTS: Final = {
     # librdkafka (confluent-kafka)

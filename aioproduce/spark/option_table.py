@@ -58,9 +58,8 @@ _DELIVERY: Final = Choice(
     is_any_case=True,
     allowed="only at_least_once",
 )
-_SWITCH: Final = Choice(
-    {"on": True, "true": True, "off": False, "false": False}, is_any_case=True, allowed="on or off"
-)
+_ON_OR_OFF: Final = {"on": True, "true": True, "off": False, "false": False}
+_SWITCH: Final = Choice(_ON_OR_OFF, is_any_case=True, allowed="on or off")
 _TOPIC: Final = optional_text("a topic's name")
 
 # fmt: off
@@ -68,8 +67,7 @@ SINK_OPTIONS: Final = (
     Key("topic", _TOPIC, None, "Where every row goes; the column `topic` is then not read."),
     Key("delivery", _DELIVERY, "at_least_once",
         "What is promised when a task or the whole query is run again. Exactly once comes in a later version."),
-    Key("stamp", _SWITCH, "on",
-        f"Stamp each record with its id, in the header `{STAMP_HEADER}` of 24 bytes."),
+    Key("stamp", _SWITCH, "on", f"Stamp each record with its id, in the header `{STAMP_HEADER}` of 24 bytes."),
     Key("write.id", optional_text("a text"), None,
         "Of a batch write: names it, so that the same write run again writes the same ids. A streaming query "
         "has its own id.", default_text="a fresh one each time"),
@@ -110,6 +108,11 @@ _REFUSED_KAFKA: Final = {
     "interceptors": "an option is text, and these are Python objects; transform the rows in the query",
     "on.delivery.error": "an option is text, and this is a function; see the option on.error",
 }
+
+_NO_PATH: Final = (
+    "there is no path to save to: name the topic by .option('topic', ...), and call save() or start() without "
+    "arguments")
+_NO_SOURCE: Final = "it is one of Spark's Kafka source, and this is a sink: leave it out"
 
 # Spark puts these among the options of a sink; they are its own business.
 _FROM_SPARK: Final = (
@@ -155,12 +158,6 @@ def _kafka(key: Key) -> Key:
         return _refused(KAFKA + key.name, _REFUSED_KAFKA[key.name])
     return replace(key, name=KAFKA + key.name, aliases=tuple(KAFKA + alias for alias in key.aliases))
 
-
-_NO_PATH: Final = (
-    "there is no path to save to: name the topic by .option('topic', ...), and call save() or start() without "
-    "arguments"
-)
-_NO_SOURCE: Final = "it is one of Spark's Kafka source, and this is a sink: leave it out"
 
 OPTIONS: Final = ConfigDef(
     (
