@@ -108,11 +108,6 @@ class AiokafkaPath(SendPath):
         if self._is_closing:
             await self._ended.wait()
 
-    @property
-    def is_started(self) -> bool:
-        """Whether it runs, or ran."""
-        return self._is_started
-
     def producer(self) -> Producer:
         """The one that runs.
 

@@ -51,8 +51,9 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
             feature="transactions",
             argument="transactional_id",
         )
-    timeout = _whole(given["request_timeout_ms"])
-    linger = _whole(given["linger_ms"])
+    # aiokafka takes fractions of milliseconds.
+    timeout = ceil(given["request_timeout_ms"])
+    linger = ceil(given["linger_ms"])
     batch_size = given["max_batch_size"]
     idle = given["connections_max_idle_ms"]
     settings: dict[str, object] = {
@@ -64,7 +65,7 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
         "batch.size": batch_size,
         "linger.ms": linger,
         "max.request.size": given["max_request_size"],
-        "metadata.max.age.ms": _whole(given["metadata_max_age_ms"]),
+        "metadata.max.age.ms": ceil(given["metadata_max_age_ms"]),
         "request.timeout.ms": timeout,
         # `send()` waits as long for the topic or for room.
         "max.block.ms": timeout,
@@ -72,9 +73,9 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
         # A batch fails with the error of the first attempt that ends after request_timeout_ms; that may begin
         # just before it, and take as long.
         "delivery.timeout.ms": max(linger + 2 * timeout, _IDEMPOTENT_DELIVERY_MS if is_idempotent else 0),
-        "retry.backoff.ms": _whole(given["retry_backoff_ms"]),
-        "retry.backoff.max.ms": max(_whole(given["retry_backoff_ms"]), 1_000),
-        "connections.max.idle.ms": -1 if idle is None else _whole(idle),
+        "retry.backoff.ms": ceil(given["retry_backoff_ms"]),
+        "retry.backoff.max.ms": max(ceil(given["retry_backoff_ms"]), 1_000),
+        "connections.max.idle.ms": -1 if idle is None else ceil(idle),
         "buffer.memory": max(_BUFFER, 2 * batch_size, 2 * given["max_request_size"]),
     }
     if not is_idempotent:
@@ -131,11 +132,6 @@ def hosts(servers: str | Sequence[str]) -> list[tuple[str, int]]:
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _whole(milliseconds: float) -> int:
-    """Milliseconds; aiokafka takes fractions of them."""
-    return ceil(milliseconds)
 
 
 @final

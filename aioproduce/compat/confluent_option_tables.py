@@ -1,363 +1,235 @@
-"""Every option of librdkafka 2.16, in tables: what is mapped, what is refused and why, what has no object here.
+"""Every option of librdkafka 2.16, in one table: what is taken, what is refused and why, what has no object here.
 
-Read by `confluent_options`; printed in docs/migrating.md.
+Read by `confluent_options`; printed in docs/migrating.md. Names, ranges and defaults are librdkafka's.
 """
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+import math
+from typing import Final
 
-_INT_MAX: Final = 2**31 - 1
+from aioproduce.config import Key
+from aioproduce.config.config_def import ConfigDef, Conflict
+from aioproduce.config.kinds import IGNORED, INT_MAX, TEXT, Choice, Float, Function, Int, Kind, Unused
+from aioproduce.config.table import ACKS, CODECS
 
-
-class Kind(enum.Enum):
-    """How the value of an option is written."""
-
-    INT = enum.auto()
-    FLOAT = enum.auto()
-    BOOL = enum.auto()
-    TEXT = enum.auto()
-    CHOICE = enum.auto()
-
-
-class Option(NamedTuple):
-    """An option that is honoured.
-
-    Attributes:
-        kind: How its value is written.
-        default: librdkafka's default.
-        kafka_key: Kafka's own key, where the value is the same in both; empty where more is to be said.
-        low: The least value (INT, FLOAT).
-        high: The greatest.
-        choices: What is written -> what is meant (CHOICE).
-    """
-
-    kind: Kind
-    default: Any
-    kafka_key: str = ""
-    low: float = 0
-    high: float = _INT_MAX
-    choices: Mapping[str, Any] = MappingProxyType({})
-
-
-class Refusal(NamedTuple):
-    """An option that is not.
-
-    Attributes:
-        accepted: The values that ask for nothing, in lower case.
-        remedy: Why, and what to do instead.
-    """
-
-    accepted: tuple[str, ...]
-    remedy: str
-
-
-def _choices(*names: str) -> Mapping[str, Any]:
-    return MappingProxyType({name: name for name in names})
-
-
-def _int(default: int, kafka_key: str = "", low: int = 0, high: int = _INT_MAX) -> Option:
-    return Option(Kind.INT, default, kafka_key, low, high)
-
-
-MAPPED: Final[Mapping[str, Option]] = MappingProxyType(
-    {
-        "metadata.broker.list": Option(Kind.TEXT, None),
-        "client.id": Option(Kind.TEXT, "rdkafka", "client.id"),
-        "client.rack": Option(Kind.TEXT, "", "client.rack"),
-        "client.dns.lookup": Option(
-            Kind.CHOICE,
-            "use_all_dns_ips",
-            "client.dns.lookup",
-            choices=_choices("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"),
-        ),
-        "request.required.acks": Option(
-            Kind.CHOICE,
-            -1,
-            "acks",
-            choices=MappingProxyType({"all": -1, "-1": -1, "0": 0, "1": 1}),
-        ),
-        "enable.idempotence": Option(Kind.BOOL, False, "enable.idempotence"),
-        "max.in.flight": _int(1_000_000, low=1, high=1_000_000),
-        "retries": _int(_INT_MAX, "retries"),
-        "retry.backoff.ms": _int(100, "retry.backoff.ms", 1, 300_000),
-        "retry.backoff.max.ms": _int(1_000, "retry.backoff.max.ms", 1, 300_000),
-        "request.timeout.ms": _int(30_000, low=1, high=900_000),
-        "socket.timeout.ms": _int(60_000, low=10, high=300_000),
-        "message.timeout.ms": _int(300_000),
-        "linger.ms": Option(Kind.FLOAT, 5.0, low=0, high=900_000),
-        "batch.size": _int(1_000_000, low=1),
-        "batch.num.messages": _int(10_000, low=1, high=1_000_000),
-        "message.max.bytes": _int(1_000_000, "max.request.size", 1_000, 1_000_000_000),
-        "queue.buffering.max.messages": _int(100_000),
-        "queue.buffering.max.kbytes": _int(1_048_576, low=1),
-        "compression.codec": Option(
-            Kind.CHOICE,
-            "none",
-            "compression.type",
-            choices=_choices("none", "gzip", "snappy", "lz4", "zstd"),
-        ),
-        "compression.level": _int(-1, low=-1, high=12),
-        "partitioner": Option(
-            Kind.CHOICE,
-            "consistent_random",
-            "partitioner.class",
-            choices=_choices(
-                "random",
-                "consistent",
-                "consistent_random",
-                "murmur2",
-                "murmur2_random",
-                "fnv1a",
-                "fnv1a_random",
-            ),
-        ),
-        "delivery.report.only.error": Option(Kind.BOOL, False),
-        "topic.metadata.refresh.interval.ms": _int(300_000, low=-1, high=3_600_000),
-        "topic.metadata.propagation.max.ms": _int(30_000, high=3_600_000),
-        "metadata.recovery.strategy": Option(
-            Kind.CHOICE,
-            "rebootstrap",
-            "metadata.recovery.strategy",
-            choices=_choices("none", "rebootstrap"),
-        ),
-        "metadata.recovery.rebootstrap.trigger.ms": _int(300_000, "metadata.recovery.rebootstrap.trigger.ms"),
-        "reconnect.backoff.ms": _int(100, "reconnect.backoff.ms", high=3_600_000),
-        "reconnect.backoff.max.ms": _int(10_000, "reconnect.backoff.max.ms", high=3_600_000),
-        "socket.connection.setup.timeout.ms": _int(
-            30_000, "socket.connection.setup.timeout.ms", 1_000, _INT_MAX
-        ),
-        "socket.send.buffer.bytes": _int(0, high=100_000_000),
-        "socket.receive.buffer.bytes": _int(0, high=100_000_000),
-        "connections.max.idle.ms": _int(0),
-        "statistics.interval.ms": _int(0, high=86_400_000),
-        "enable.metrics.push": Option(Kind.BOOL, True, "enable.metrics.push"),
-        "transaction.timeout.ms": _int(60_000, "transaction.timeout.ms", 1_000),
-    }
+_ACKS: Final = Choice(ACKS, is_any_case=True)
+_BOOL: Final = Choice(
+    {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False},
+    is_any_case=True,
+    allowed="true or false",
 )
-
-ALIASES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "bootstrap.servers": "metadata.broker.list",
-        "acks": "request.required.acks",
-        "max.in.flight.requests.per.connection": "max.in.flight",
-        "message.send.max.retries": "retries",
-        "delivery.timeout.ms": "message.timeout.ms",
-        "queue.buffering.max.ms": "linger.ms",
-        "compression.type": "compression.codec",
-    }
+_CODECS: Final = Choice(CODECS, is_any_case=True)
+_DNS_LOOKUPS: Final = Choice(
+    ("use_all_dns_ips", "resolve_canonical_bootstrap_servers_only"), is_any_case=True
 )
-
-# Callables, read one by one; for those that are refused, the remedy.
-CALLBACKS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "error_cb": "",
-        "on_delivery": "",
-        "dr_cb": "",
-        "stats_cb": "",
-        "throttle_cb": "the broker's quota shows in producer.metrics() as produce-throttle-time-avg and -max",
-        "logger": "aioproduce logs to logging.getLogger('aioproduce'): add your handlers there",
-        "log_cb": "aioproduce logs to logging.getLogger('aioproduce'): add your handlers there",
-    }
+_PARTITIONERS: Final = Choice(
+    ("random", "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"),
+    is_any_case=True,
 )
+_RECOVERIES: Final = Choice(("none", "rebootstrap"), is_any_case=True)
+_CALLBACK: Final = Function("a callable", can_be_async=True)
 
-_NOT_HERE: Final = "this producer has no such part; leave it out"
-_NO_CALLBACK: Final = "librdkafka takes it from C only; leave it out"
+
+def _same(name: str, kind: Kind, default: object, *aliases: str) -> Key:
+    """An option that Kafka calls the same, with the same values."""
+    return Key(name, kind, default, becomes=name, aliases=aliases)
+
+
+def _refused(name: str, remedy: str, *accepted: str) -> Key:
+    """An option that cannot be honoured, and the values that ask for nothing."""
+    return Key(name, Unused("WORD", *accepted), accepted[0] if accepted else None, remedy)
+
+
+_LOGGER: Final = "aioproduce logs to logging.getLogger('aioproduce'): add your handlers there"
 _LOGGING: Final = "set the level of logging.getLogger('aioproduce')"
+_IN_ORDER: Final = "messages are sent in their order"
+_OLD_BROKERS: Final = "brokers before 0.10 are not supported"
+_FROM_C: Final = "librdkafka takes it from C only; leave it out"
+_SECURITY: Final = (
+    "TLS and SASL come with aioproduce's security release; this version speaks PLAINTEXT only. Until then stay "
+    "with confluent_kafka.aio.AIOProducer for this cluster"
+)
 
-REFUSED: Final[Mapping[str, Refusal]] = MappingProxyType(
-    {
-        "transactional.id": Refusal(
-            ("",), "transactions come with a later version of aioproduce; leave it out"
-        ),
-        "enable.gapless.guarantee": Refusal(
-            ("false",),
-            "a message that fails does not stop the producer: look at its future, or send the next after it",
-        ),
-        "queuing.strategy": Refusal(("fifo",), "messages are sent in their order"),
-        "msg_order_cmp": Refusal(("",), "messages are sent in their order"),
-        "partitioner_cb": Refusal(
-            ("",),
-            "name the partition in produce(), or use aioproduce.Producer with a partitioner of your own",
-        ),
-        "sticky.partitioning.linger.ms": Refusal(
-            ("10", "0"),
-            "keyless messages go to any partition, each by itself; for sticky ones use aioproduce.Producer with "
-            "partitioner_class='uniform_sticky'",
-        ),
-        "topic.blacklist": Refusal(("",), "only topics that are produced to are asked for; leave it out"),
-        "topic.metadata.refresh.fast.interval.ms": Refusal(
-            ("100",), "a topic that lost its leader is asked for at the pace of retry.backoff.ms: set that"
-        ),
-        "topic.metadata.refresh.sparse": Refusal(("true",), "only topics that are produced to are asked for"),
-        "metadata.max.age.ms": Refusal(
-            ("900000",), "set topic.metadata.refresh.interval.ms: nothing is kept longer than that"
-        ),
-        "receive.message.max.bytes": Refusal(
-            ("100000000",), "answers to a producer are small; a frame that is too large drops the connection"
-        ),
-        "socket.keepalive.enable": Refusal(
-            ("false",), "a stalled connection is found by request.timeout.ms: lower that"
-        ),
-        "socket.nagle.disable": Refusal(("true",), "TCP_NODELAY is always set"),
-        "socket.max.fails": Refusal(
-            ("1",), "a connection whose request timed out is dropped, as librdkafka recommends"
-        ),
-        "broker.address.family": Refusal(("any",), "give addresses instead of names in bootstrap.servers"),
-        "allow.auto.create.topics": Refusal(
-            ("true", "false"),
-            "a producer's topics are created where the cluster does that, as librdkafka's are",
-        ),
-        "debug": Refusal(("",), f"{_LOGGING} to DEBUG"),
-        "log_level": Refusal(("6",), _LOGGING),
-        "log.queue": Refusal(("false",), "log lines go to Python's logging at once"),
-        "log.connection.close": Refusal(("true",), _LOGGING),
-        "enabled_events": Refusal(("0",), _NO_CALLBACK),
-        "background_event_cb": Refusal(("",), _NO_CALLBACK),
-        "socket_cb": Refusal(("",), _NO_CALLBACK),
-        "connect_cb": Refusal(("",), _NO_CALLBACK),
-        "closesocket_cb": Refusal(("",), _NO_CALLBACK),
-        "open_cb": Refusal(("",), _NO_CALLBACK),
-        "resolve_cb": Refusal(("",), _NO_CALLBACK),
-        "dr_msg_cb": Refusal(("",), "use on_delivery"),
-        "opaque": Refusal(("",), _NO_CALLBACK),
-        "default_topic_conf": Refusal(("",), "put the topic's options beside the others"),
-        "plugin.library.paths": Refusal(("",), "a plug-in of librdkafka's cannot run here"),
-        "interceptors": Refusal(("",), "use aioproduce.Producer, which takes `interceptors`"),
-        "builtin.features": Refusal(("",), _NOT_HERE),
-        "api.version.request": Refusal(("true",), "brokers before 0.10 are not supported"),
-        "api.version.fallback.ms": Refusal(("0",), "brokers before 0.10 are not supported"),
-        "broker.version.fallback": Refusal(("0.10.0", ""), "brokers before 0.10 are not supported"),
-    }
+# fmt: off
+# `becomes` is Kafka's own key, where the value is the same in both; the others are read in `confluent_options`.
+_TAKEN: Final = (
+    Key("metadata.broker.list", TEXT, "", aliases=("bootstrap.servers",)),
+    _same("client.id", TEXT, "rdkafka"),
+    _same("client.rack", TEXT, ""),
+    _same("client.dns.lookup", _DNS_LOOKUPS, "use_all_dns_ips"),
+    Key("request.required.acks", _ACKS, -1, becomes="acks", aliases=("acks",)),
+    _same("enable.idempotence", _BOOL, False),
+    Key("max.in.flight", Int(1, 1_000_000), 1_000_000, aliases=("max.in.flight.requests.per.connection",)),
+    _same("retries", Int(0), INT_MAX, "message.send.max.retries"),
+    _same("retry.backoff.ms", Int(1, 300_000), 100),
+    _same("retry.backoff.max.ms", Int(1, 300_000), 1_000),
+    Key("request.timeout.ms", Int(1, 900_000), 30_000),
+    Key("socket.timeout.ms", Int(10, 300_000), 60_000),
+    Key("message.timeout.ms", Int(0), 300_000, aliases=("delivery.timeout.ms",)),
+    Key("linger.ms", Float(0, 900_000), 5.0, aliases=("queue.buffering.max.ms",)),
+    Key("batch.size", Int(1), 1_000_000),
+    Key("batch.num.messages", Int(1, 1_000_000), 10_000),
+    Key("message.max.bytes", Int(1_000, 1_000_000_000), 1_000_000, becomes="max.request.size"),
+    Key("queue.buffering.max.messages", Int(0), 100_000),
+    Key("queue.buffering.max.kbytes", Int(1), 1_048_576),
+    Key("compression.codec", _CODECS, "none", becomes="compression.type", aliases=("compression.type",)),
+    Key("compression.level", Int(-1, 12), -1),
+    Key("partitioner", _PARTITIONERS, "consistent_random", becomes="partitioner.class"),
+    Key("delivery.report.only.error", _BOOL, False),
+    Key("topic.metadata.refresh.interval.ms", Int(-1, 3_600_000), 300_000),
+    Key("topic.metadata.propagation.max.ms", Int(0, 3_600_000), 30_000),
+    _same("metadata.recovery.strategy", _RECOVERIES, "rebootstrap"),
+    _same("metadata.recovery.rebootstrap.trigger.ms", Int(0), 300_000),
+    _same("reconnect.backoff.ms", Int(0, 3_600_000), 100),
+    _same("reconnect.backoff.max.ms", Int(0, 3_600_000), 10_000),
+    _same("socket.connection.setup.timeout.ms", Int(1_000), 30_000),
+    Key("socket.send.buffer.bytes", Int(0, 100_000_000), 0),
+    Key("socket.receive.buffer.bytes", Int(0, 100_000_000), 0),
+    Key("connections.max.idle.ms", Int(0), 0),
+    Key("statistics.interval.ms", Int(0, 86_400_000), 0),
+    _same("enable.metrics.push", _BOOL, True),
+    _same("transaction.timeout.ms", Int(1_000), 60_000),
+    Key("error_cb", _CALLBACK, None),
+    Key("on_delivery", _CALLBACK, None),
+    Key("dr_cb", _CALLBACK, None),
+    Key("stats_cb", _CALLBACK, None),
+)
+
+_REFUSED: Final = (
+    _refused("transactional.id", "transactions come with a later version of aioproduce; leave it out", ""),
+    _refused("enable.gapless.guarantee",
+        "a message that fails does not stop the producer: look at its future, or send the next after it", "false"),
+    _refused("queuing.strategy", _IN_ORDER, "fifo"),
+    _refused("msg_order_cmp", _IN_ORDER, ""),
+    _refused("partitioner_cb",
+        "name the partition in produce(), or use aioproduce.Producer with a partitioner of your own", ""),
+    _refused("sticky.partitioning.linger.ms",
+        "keyless messages go to any partition, each by itself; for sticky ones use aioproduce.Producer "
+        "with partitioner_class='uniform_sticky'", "10", "0"),
+    _refused("topic.blacklist", "only topics that are produced to are asked for; leave it out", ""),
+    _refused("topic.metadata.refresh.fast.interval.ms",
+        "a topic that lost its leader is asked for at the pace of retry.backoff.ms: set that", "100"),
+    _refused("topic.metadata.refresh.sparse", "only topics that are produced to are asked for", "true"),
+    _refused("metadata.max.age.ms",
+        "set topic.metadata.refresh.interval.ms: nothing is kept longer than that", "900000"),
+    _refused("receive.message.max.bytes",
+        "answers to a producer are small; a frame that is too large drops the connection", "100000000"),
+    _refused("socket.keepalive.enable",
+        "a stalled connection is found by request.timeout.ms: lower that", "false"),
+    _refused("socket.nagle.disable", "TCP_NODELAY is always set", "true"),
+    _refused("socket.max.fails",
+        "a connection whose request timed out is dropped, as librdkafka recommends", "1"),
+    _refused("broker.address.family", "give addresses instead of names in bootstrap.servers", "any"),
+    _refused("allow.auto.create.topics",
+        "a producer's topics are created where the cluster does that, as librdkafka's are", "true", "false"),
+    _refused("debug", "set the level of logging.getLogger('aioproduce') to DEBUG", ""),
+    _refused("log_level", _LOGGING, "6"),
+    _refused("log.queue", "log lines go to Python's logging at once", "false"),
+    _refused("log.connection.close", _LOGGING, "true"),
+    _refused("enabled_events", _FROM_C, "0"),
+    _refused("dr_msg_cb", "use on_delivery", ""),
+    _refused("default_topic_conf", "put the topic's options beside the others", ""),
+    _refused("plugin.library.paths", "a plug-in of librdkafka's cannot run here", ""),
+    _refused("interceptors", "use aioproduce.Producer, which takes `interceptors`", ""),
+    _refused("builtin.features", "this producer has no such part; leave it out", ""),
+    _refused("api.version.request", _OLD_BROKERS, "true"),
+    _refused("api.version.fallback.ms", _OLD_BROKERS, "0"),
+    _refused("broker.version.fallback", _OLD_BROKERS, "0.10.0", ""),
+    _refused("throttle_cb",
+        "the broker's quota shows in producer.metrics() as produce-throttle-time-avg and -max"),
+    _refused("logger", _LOGGER),
+    _refused("log_cb", _LOGGER),
+)
+
+_C_ONLY: Final = "background_event_cb socket_cb connect_cb closesocket_cb open_cb resolve_cb opaque"
+
+# Option and librdkafka's default, which asks for nothing; then those whose default is empty.
+_SECURITY_OPTIONS: Final = (
+    ("security.protocol", "plaintext"),
+    ("ssl.ca.certificate.stores", "Root"),
+    ("ssl.engine.id", "dynamic"),
+    ("enable.ssl.certificate.verification", "true"),
+    ("ssl.endpoint.identification.algorithm", "https"),
+    ("sasl.mechanisms", "GSSAPI"),
+    ("sasl.mechanism", "GSSAPI"),
+    ("sasl.kerberos.service.name", "kafka"),
+    ("sasl.kerberos.principal", "kafkaclient"),
+    ("sasl.kerberos.kinit.cmd", 'kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}'),
+    ("sasl.kerberos.min.time.before.relogin", "60000"),
+    ("enable.sasl.oauthbearer.unsecure.jwt", "false"),
+    ("sasl.oauthbearer.method", "default"),
+    ("sasl.oauthbearer.sub.claim.name", "sub"),
+    ("sasl.oauthbearer.grant.type", "client_credentials"),
+    ("sasl.oauthbearer.assertion.algorithm", "RS256"),
+    ("sasl.oauthbearer.assertion.claim.exp.seconds", "300"),
+    ("sasl.oauthbearer.assertion.claim.jti.include", "false"),
+    ("sasl.oauthbearer.assertion.claim.nbf.seconds", "60"),
+    ("sasl.oauthbearer.metadata.authentication.type", "none"),
+)
+_SECURITY_EMPTY: Final = (
+    "ssl.cipher.suites ssl.curves.list ssl.sigalgs.list ssl.key.location ssl.key.password ssl.key.pem ssl_key "
+    "ssl.certificate.location ssl.certificate.pem ssl_certificate ssl.ca.location https.ca.location "
+    "https.ca.pem ssl.ca.pem ssl_ca ssl.crl.location ssl.keystore.location ssl.keystore.password ssl.providers "
+    "ssl.engine.location ssl_engine_callback_data ssl.certificate.verify_cb sasl.kerberos.keytab sasl.username "
+    "sasl.password sasl.oauthbearer.config oauthbearer_token_refresh_cb oauth_cb sasl.oauthbearer.client.id "
+    "sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret "
+    "sasl.oauthbearer.client.secret sasl.oauthbearer.scope sasl.oauthbearer.extensions "
+    "sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.assertion.private.key.file "
+    "sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem "
+    "sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.iss "
+    "sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.jwt.template.file"
 )
 
 # Of librdkafka's inside, or no longer used there: whatever the value, it asks nothing of an event loop.
-WITHOUT_OBJECT: Final = frozenset(
-    {
-        "message.copy.max.bytes",
-        "queue.buffering.backpressure.threshold",
-        "topic.metadata.refresh.fast.cnt",
-        "socket.blocking.max.ms",
-        "broker.address.ttl",
-        "reconnect.backoff.jitter.ms",
-        "log.thread.name",
-        "enable.random.seed",
-        "internal.termination.signal",
-        "api.version.request.timeout.ms",
-        "produce.offset.report",
-    }
-)
-
-# Option -> librdkafka's default, which asks for nothing.
-SECURITY: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "security.protocol": "plaintext",
-        "ssl.cipher.suites": "",
-        "ssl.curves.list": "",
-        "ssl.sigalgs.list": "",
-        "ssl.key.location": "",
-        "ssl.key.password": "",
-        "ssl.key.pem": "",
-        "ssl_key": "",
-        "ssl.certificate.location": "",
-        "ssl.certificate.pem": "",
-        "ssl_certificate": "",
-        "ssl.ca.location": "",
-        "https.ca.location": "",
-        "https.ca.pem": "",
-        "ssl.ca.pem": "",
-        "ssl_ca": "",
-        "ssl.ca.certificate.stores": "Root",
-        "ssl.crl.location": "",
-        "ssl.keystore.location": "",
-        "ssl.keystore.password": "",
-        "ssl.providers": "",
-        "ssl.engine.location": "",
-        "ssl.engine.id": "dynamic",
-        "ssl_engine_callback_data": "",
-        "enable.ssl.certificate.verification": "true",
-        "ssl.endpoint.identification.algorithm": "https",
-        "ssl.certificate.verify_cb": "",
-        "sasl.mechanisms": "GSSAPI",
-        "sasl.mechanism": "GSSAPI",
-        "sasl.kerberos.service.name": "kafka",
-        "sasl.kerberos.principal": "kafkaclient",
-        "sasl.kerberos.kinit.cmd": 'kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}',
-        "sasl.kerberos.keytab": "",
-        "sasl.kerberos.min.time.before.relogin": "60000",
-        "sasl.username": "",
-        "sasl.password": "",
-        "sasl.oauthbearer.config": "",
-        "enable.sasl.oauthbearer.unsecure.jwt": "false",
-        "oauthbearer_token_refresh_cb": "",
-        "oauth_cb": "",
-        "sasl.oauthbearer.method": "default",
-        "sasl.oauthbearer.client.id": "",
-        "sasl.oauthbearer.client.credentials.client.id": "",
-        "sasl.oauthbearer.client.credentials.client.secret": "",
-        "sasl.oauthbearer.client.secret": "",
-        "sasl.oauthbearer.scope": "",
-        "sasl.oauthbearer.extensions": "",
-        "sasl.oauthbearer.token.endpoint.url": "",
-        "sasl.oauthbearer.sub.claim.name": "sub",
-        "sasl.oauthbearer.grant.type": "client_credentials",
-        "sasl.oauthbearer.assertion.algorithm": "RS256",
-        "sasl.oauthbearer.assertion.private.key.file": "",
-        "sasl.oauthbearer.assertion.private.key.passphrase": "",
-        "sasl.oauthbearer.assertion.private.key.pem": "",
-        "sasl.oauthbearer.assertion.file": "",
-        "sasl.oauthbearer.assertion.claim.aud": "",
-        "sasl.oauthbearer.assertion.claim.exp.seconds": "300",
-        "sasl.oauthbearer.assertion.claim.iss": "",
-        "sasl.oauthbearer.assertion.claim.jti.include": "false",
-        "sasl.oauthbearer.assertion.claim.nbf.seconds": "60",
-        "sasl.oauthbearer.assertion.claim.sub": "",
-        "sasl.oauthbearer.assertion.jwt.template.file": "",
-        "sasl.oauthbearer.metadata.authentication.type": "none",
-    }
+_WITHOUT_OBJECT: Final = (
+    "api.version.request.timeout.ms broker.address.ttl enable.random.seed internal.termination.signal "
+    "log.thread.name message.copy.max.bytes produce.offset.report queue.buffering.backpressure.threshold "
+    "reconnect.backoff.jitter.ms socket.blocking.max.ms topic.metadata.refresh.fast.cnt"
 )
 
 # librdkafka takes these from a producer with a warning, and so is it here.
-CONSUMER_ONLY: Final = frozenset(
-    {
-        "auto.commit.enable",
-        "auto.commit.interval.ms",
-        "auto.offset.reset",
-        "check.crcs",
-        "consume.callback.max.messages",
-        "consume_cb",
-        "coordinator.query.interval.ms",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.partition.eof",
-        "fetch.error.backoff.ms",
-        "fetch.max.bytes",
-        "fetch.message.max.bytes",
-        "fetch.min.bytes",
-        "fetch.queue.backoff.ms",
-        "fetch.wait.max.ms",
-        "group.id",
-        "group.instance.id",
-        "group.protocol",
-        "group.protocol.type",
-        "group.remote.assignor",
-        "heartbeat.interval.ms",
-        "isolation.level",
-        "max.partition.fetch.bytes",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "offset.store.method",
-        "offset.store.path",
-        "offset.store.sync.interval.ms",
-        "offset_commit_cb",
-        "partition.assignment.strategy",
-        "queued.max.messages.kbytes",
-        "queued.min.messages",
-        "rebalance_cb",
-        "session.timeout.ms",
-        "share.acknowledgement.mode",
-    }
+_CONSUMER_ONLY: Final = (
+    "auto.commit.enable auto.commit.interval.ms auto.offset.reset check.crcs consume.callback.max.messages "
+    "consume_cb coordinator.query.interval.ms enable.auto.commit enable.auto.offset.store enable.partition.eof "
+    "fetch.error.backoff.ms fetch.max.bytes fetch.message.max.bytes fetch.min.bytes fetch.queue.backoff.ms "
+    "fetch.wait.max.ms group.id group.instance.id group.protocol group.protocol.type group.remote.assignor "
+    "heartbeat.interval.ms isolation.level max.partition.fetch.bytes max.poll.interval.ms max.poll.records "
+    "offset.store.method offset.store.path offset.store.sync.interval.ms offset_commit_cb "
+    "partition.assignment.strategy queued.max.messages.kbytes queued.min.messages rebalance_cb "
+    "session.timeout.ms share.acknowledgement.mode"
 )
+
+_CONFLICTS: Final = (
+    # Without an interval librdkafka never calls it either.
+    Conflict("stats_cb", lambda v, _: v["stats_cb"] is not None and v["statistics.interval.ms"] > 0,
+        "stats_cb is refused: librdkafka's statistics are of its own threads and queues. Ask producer.metrics() "
+        "when you like, or use an exporter of aioproduce.reporters"),
+    Conflict("batch.num.messages", lambda v, _: v["batch.num.messages"] < 10_000,
+        "batch.num.messages={v[batch.num.messages]} is refused: batches are bounded by bytes here: set batch.size"),
+    Conflict("message.timeout.ms", lambda v, _: 0 < v["message.timeout.ms"] <= math.ceil(v["linger.ms"]),
+        "message.timeout.ms={v[message.timeout.ms]} must be greater than linger.ms={v[linger.ms]}: raise the one, "
+        "or lower the other"),
+    Conflict("bootstrap.servers", lambda v, _: not v["metadata.broker.list"].strip(" ,"),
+        "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'"),
+)
+# fmt: on
+
+OPTIONS: Final = ConfigDef(
+    (
+        *_TAKEN,
+        *_REFUSED,
+        *(_refused(name, _FROM_C, "") for name in _C_ONLY.split()),
+        *(_refused(name, _SECURITY, default, "") for name, default in _SECURITY_OPTIONS),
+        *(_refused(name, _SECURITY, "") for name in _SECURITY_EMPTY.split()),
+        *(Key(name, IGNORED, None) for name in _WITHOUT_OBJECT.split()),
+        *(
+            Key(name, IGNORED, None, "is a consumer's: this producer ignores it")
+            for name in _CONSUMER_ONLY.split()
+        ),
+    ),
+    _CONFLICTS,
+    unknown='No such configuration property: "{}"',
+    otherwise="librdkafka 2.16 knows none of that name",
+)
+"""Every option by librdkafka's first name of it."""

@@ -4,16 +4,17 @@ Called by `Producer`, the CLI and the docs. Nothing above this package knows `*_
 
 | module | what is there |
 |---|---|
-| `keys` | the kinds of values, `Key` |
-| `table` | `KEYS`, the one table |
+| `config_def` | `Key`, `ConfigDef`: a table of keys, and the one way to read a mapping by it |
+| `kinds` | the kinds of values that keys take |
+| `table` | `KEYS`, the one table of Kafka's keys and of our own |
 | `producer_config` | `ProducerConfig`, and the rules between keys |
 | `properties` | Java's `.properties` files |
-| `markdown` | the table as the page `docs/configuration.md` |
+| `markdown` | a table as a page: `docs/configuration.md` |
 """
 
 from __future__ import annotations
 
-from aioproduce.config.keys import Key
+from aioproduce.config.config_def import Key
 from aioproduce.config.markdown import markdown_page
 from aioproduce.config.producer_config import ProducerConfig, Serializer, dotted_keys
 from aioproduce.config.properties import load_properties

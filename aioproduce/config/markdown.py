@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from aioproduce.config.keys import REQUIRED, Key, Unused
+from aioproduce.config.config_def import REQUIRED, Key
 from aioproduce.config.table import SECTIONS
 
 _HEAD: Final = """\
@@ -27,6 +27,8 @@ A refused key is one that this version has no use for. It takes the values that 
 from real life load, and raises `ConfigError` with the reason for any other. The values of passwords, tokens
 and the like are never shown.
 """
+_TAKEN: Final = "| key | type | default | values | what it does |\n|---|---|---|---|---|"
+_REFUSED: Final = "| refused key | Kafka's default | taken here | why, and what instead |\n|---|---|---|---|"
 
 
 def markdown_page() -> str:
@@ -36,39 +38,30 @@ def markdown_page() -> str:
 
 def _sections() -> Iterator[str]:
     for title, keys in SECTIONS.items():
-        taken = [key for key in keys if not key.is_refused]
-        refused = [key for key in keys if key.is_refused]
         yield f"## {title}\n"
-        if taken:
-            yield "| key | type | default | values | what it does |\n|---|---|---|---|---|"
-            yield from (_taken_row(key) for key in taken)
-            yield ""
-        if refused:
-            yield "| refused key | Kafka's default | taken here | why, and what instead |\n|---|---|---|---|"
-            yield from (_refused_row(key) for key in refused)
-            yield ""
+        for is_refused, head in ((False, _TAKEN), (True, _REFUSED)):
+            if rows := [_row(key) for key in keys if key.is_refused is is_refused]:
+                yield "\n".join([head, *rows, ""])
 
 
-def _taken_row(key: Key) -> str:
-    return _row(f"`{key.name}`", key.kind.label, _default(key), key.kind.allowed, key.text)
+def _row(key: Key) -> str:
+    name, default, allowed = f"`{key.name}`", default_cell(key), key.kind.allowed
+    if key.is_refused:
+        return markdown_row(name, default, allowed, key.text[0].upper() + key.text[1:])
+    return markdown_row(name, key.kind.label, default, allowed, key.text)
 
 
-def _refused_row(key: Key) -> str:
-    assert isinstance(key.kind, Unused)  # that is what is_refused means
-    return _row(f"`{key.name}`", _default(key), key.kind.allowed, key.text[0].upper() + key.text[1:])
-
-
-def _default(key: Key) -> str:
+def default_cell(key: Key) -> str:
+    """A key's default as a cell of a table."""
     if key.default_text is not None:
         return key.default_text
-    if key.default is REQUIRED:
-        return "required"
-    if key.default is None:
-        return "none"
+    if key.default is REQUIRED or key.default is None:
+        return "none" if key.default is None else "required"
     if isinstance(key.default, bool):
         return f"`{str(key.default).lower()}`"
     return f"`{key.default}`" if key.default != "" else "empty"
 
 
-def _row(*cells: str) -> str:
+def markdown_row(*cells: str) -> str:
+    """A row of a table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -12,28 +12,21 @@ Invariants:
 
 from __future__ import annotations
 
-import difflib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, Self, TypeAlias, cast, final
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeAlias, final
 
-from aioproduce.config.keys import INT_MAX, REQUIRED, Key, is_secret
-from aioproduce.config.table import KEYS, KEYS_BY_KEYWORD, OTHER_CLIENTS
+from aioproduce.config.kinds import INT_MAX
+from aioproduce.config.table import KEYS
 from aioproduce.errors import ConfigError
 
 Serializer: TypeAlias = Callable[[Any], "bytes | None"]
 """Makes bytes of a key or a value; a null stays a null."""
 
-_IDEMPOTENT_IN_FLIGHT_MAX: Final = 5  # how many batches per producer a broker remembers
 _client_numbers: Final = itertools.count(1)  # for the whole process, as in Java
-
-# Where the first is set above the second, the wait is the second from the start, as in Java.
-_BACKOFFS: Final = (
-    ("retry.backoff.ms", "retry.backoff.max.ms"),
-    ("reconnect.backoff.ms", "reconnect.backoff.max.ms"),
-    ("socket.connection.setup.timeout.ms", "socket.connection.setup.timeout.max.ms"),
-)
+_KEYWORDS: Final = {key.keyword: name for name, key in KEYS.items()}
+_HELD: Final = {key.attribute: name for name, key in KEYS.items() if key.attribute is not None}
 
 
 @final
@@ -117,22 +110,11 @@ class ProducerConfig:
             >>> ProducerConfig.from_mapping({"bootstrap.servers": "a:9092,b:9092", "linger.ms": "20"}).linger
             0.02
         """
-        # Unknown keys first: the value of another key is easier to judge without a typing error beside it.
-        keys = {name: _known(name) for name in settings}
-        values = {key.name: key.parse(settings[name]) for name, key in keys.items()}
-        given = frozenset(values)
-        for key in KEYS.values():
-            if key.name not in given and key.attribute is not None:
-                values[key.name] = _default(key)
+        values, given = KEYS.parse(settings)
         _settle(values, given)
         if "client.id" not in given:
             values["client.id"] = f"producer-{next(_client_numbers)}"
-        attributes = {
-            key.attribute: key.kind.to_attribute(values[key.name])
-            for key in KEYS.values()
-            if key.attribute is not None
-        }
-        return cls(**cast("dict[str, Any]", attributes))
+        return cls(**{held: KEYS[name].kind.to_attribute(values[name]) for held, name in _HELD.items()})
 
     @classmethod
     def from_keywords(cls, **settings: object) -> Self:
@@ -150,21 +132,11 @@ class ProducerConfig:
         return cls.from_mapping(dotted_keys(settings))
 
     def __repr__(self) -> str:
-        return f"ProducerConfig({', '.join(self._shown_attributes())})"
-
-    def _shown_attributes(self) -> Iterator[str]:
-        for attribute in fields(self):
-            value = getattr(self, attribute.name)
-            if is_secret(attribute.name):
-                yield f"{attribute.name}=<hidden>"
-            elif (
-                value is None or isinstance(value, (str, int, float)) or attribute.name == "bootstrap_servers"
-            ):
-                yield f"{attribute.name}={value!r}"
-            else:
-                # The repr of a functools.partial or of an interceptor may show a secret it was made with.
-                parts = value if isinstance(value, tuple) else (value,)
-                yield f"{attribute.name}=<{', '.join(type(part).__name__ for part in parts)}>"
+        shown = {held: KEYS[name].shown(getattr(self, held), held) for held, name in _HELD.items()}
+        shown["bootstrap_servers"] = (
+            f"bootstrap_servers={self.bootstrap_servers}"  # parsed: no password is left
+        )
+        return f"ProducerConfig({', '.join(shown.values())})"
 
 
 def dotted_keys(keywords: Mapping[str, object]) -> dict[str, object]:
@@ -181,59 +153,31 @@ def dotted_keys(keywords: Mapping[str, object]) -> dict[str, object]:
     """
     settings: dict[str, object] = {}
     for keyword, value in keywords.items():
-        key = KEYS_BY_KEYWORD.get(keyword)
-        if key is None:
-            alias = OTHER_CLIENTS.get(keyword.replace("_", "."), "").replace(".", "_")
-            raise _unknown(keyword, KEYS_BY_KEYWORD, alias or keyword.replace(".", "_"))
-        settings[key.name] = value
+        if keyword not in _KEYWORDS:
+            raise KEYS.unknown(keyword, separator="_")
+        settings[_KEYWORDS[keyword]] = value
     return settings
-
-
-def _known(name: object) -> Key:
-    # A mapping may hold anything, whatever its type says.
-    if not isinstance(name, str):
-        msg = f"A configuration key is a str, not {type(name).__name__}: {str(name)[:80]}."
-        raise ConfigError(msg)
-    if name.startswith("config.providers."):
-        name = "config.providers"
-        raise ConfigError(f"{name} is refused: {KEYS[name].text}", key=name)
-    key = KEYS.get(name)
-    if key is None:
-        raise _unknown(name, KEYS, OTHER_CLIENTS.get(name) or name.replace("_", "."))
-    return key
-
-
-def _unknown(name: str, known: Collection[str], meant: str) -> ConfigError:
-    """The error for an unknown key; never with its value, which may be a secret under a misspelled name."""
-    near = difflib.get_close_matches(meant[:200].lower(), known, n=1, cutoff=0.7)
-    suggestion = near[0] if near else None
-    remedy = (
-        f"did you mean {suggestion!r}?"
-        if suggestion is not None
-        else "`python -m aioproduce.config` lists every key."
-    )
-    return ConfigError(f"Unknown configuration key {name[:200]!r}: {remedy}", key=name, suggestion=suggestion)
-
-
-def _default(key: Key) -> object:
-    if key.name == "bootstrap.servers":
-        raise ConfigError(
-            "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'.", key=key.name
-        )
-    if key.default is REQUIRED:
-        return None  # the serializers: Java wants one, here bytes go as they are
-    return key.parse(key.default)
 
 
 def _settle(values: dict[str, Any], given: Collection[str]) -> None:
     """Kafka's rules for settings that depend on each other; `values` are parsed and not yet in seconds."""
-    _settle_idempotence(values, "enable.idempotence" in given)
-    _settle_delivery_timeout(values, "delivery.timeout.ms" in given)
-    _settle_partitioner(values)
+    # Where it is asked for, acks or retries at odds with it are an error of the table.
+    values["enable.idempotence"] &= values["acks"] == -1 and values["retries"] > 0
+    # Java counts in int; a longer linger is as good as no limit.
+    linger = values["linger.ms"] = min(values["linger.ms"], INT_MAX)
+    timeout, request_timeout = values["delivery.timeout.ms"], values["request.timeout.ms"]
+    least = min(linger + request_timeout, INT_MAX)
+    if timeout < least and "delivery.timeout.ms" in given:
+        raise ConfigError(
+            f"delivery.timeout.ms={timeout} is less than linger.ms={linger} + request.timeout.ms="
+            f"{request_timeout}: raise it to at least {least}, or lower one of those."
+        )
+    values["delivery.timeout.ms"] = max(timeout, least)
     if "reconnect.backoff.ms" in given and "reconnect.backoff.max.ms" not in given:
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
-    for initial, maximum in _BACKOFFS:
-        values[initial] = min(values[initial], values[maximum])
+    for wait in ("retry.backoff", "reconnect.backoff", "socket.connection.setup.timeout"):
+        # Where it is set above its bound, it is the bound from the start, as in Java.
+        values[f"{wait}.ms"] = min(values[f"{wait}.ms"], values[f"{wait}.max.ms"])
     values["batch.size"] = max(1, values["batch.size"])
     if values["buffer.memory"] < values["batch.size"]:
         # Java starts and then fails every record: each takes a buffer of batch.size first.
@@ -241,55 +185,3 @@ def _settle(values: dict[str, Any], given: Collection[str]) -> None:
             f"buffer.memory={values['buffer.memory']} is less than batch.size={values['batch.size']}: no "
             "record could ever be sent. Raise buffer.memory or lower batch.size."
         )
-
-
-def _settle_idempotence(values: dict[str, Any], is_given: bool) -> None:
-    if not values["enable.idempotence"]:
-        return
-    in_flight = values["max.in.flight.requests.per.connection"]
-    # First, because since Kafka 4.0 it is an error even where acks or retries turn a default idempotence off.
-    if in_flight > _IDEMPOTENT_IN_FLIGHT_MAX:
-        raise ConfigError(
-            f"max.in.flight.requests.per.connection={in_flight} contradicts enable.idempotence=true, which "
-            f"keeps order for at most {_IDEMPOTENT_IN_FLIGHT_MAX}: lower it, or set enable.idempotence=false "
-            "(a retry may then duplicate and reorder records)."
-        )
-    for is_at_odds, setting, remedy in (
-        (values["retries"] == 0, "retries=0", "leave retries out"),
-        (values["acks"] != -1, f"acks={values['acks']}", "set acks=all"),
-    ):
-        if is_at_odds and is_given:
-            raise ConfigError(
-                f"enable.idempotence=true contradicts {setting}: {remedy}, or set enable.idempotence=false."
-            )
-        if is_at_odds:
-            values["enable.idempotence"] = False
-
-
-def _settle_partitioner(values: dict[str, Any]) -> None:
-    name = values["partitioner.class"]
-    if values["partitioner.ignore.keys"] and name in ("murmur2", "consistent", "fnv1a"):
-        raise ConfigError(
-            f"partitioner.ignore.keys=true contradicts partitioner.class={name}: without its key every record "
-            "goes to one partition. Leave one of them out."
-        )
-    if values["partitioner.rack.aware"] and not values["client.rack"]:
-        raise ConfigError(
-            "partitioner.rack.aware=true needs client.rack: say which rack this producer is in, as broker.rack "
-            "does of the brokers."
-        )
-
-
-def _settle_delivery_timeout(values: dict[str, Any], is_given: bool) -> None:
-    # Java counts in int; a longer linger is as good as no limit.
-    linger = values["linger.ms"] = min(values["linger.ms"], INT_MAX)
-    request_timeout = values["request.timeout.ms"]
-    least = min(linger + request_timeout, INT_MAX)
-    if values["delivery.timeout.ms"] >= least:
-        return
-    if is_given:
-        raise ConfigError(
-            f"delivery.timeout.ms={values['delivery.timeout.ms']} is less than linger.ms={linger} + "
-            f"request.timeout.ms={request_timeout}: raise it to at least {least}, or lower one of those."
-        )
-    values["delivery.timeout.ms"] = least

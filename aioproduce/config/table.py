@@ -1,6 +1,8 @@
-"""The one table of every key: Kafka 4.3's, implemented or refused, and aioproduce's own.
+"""The one table of every key: Kafka 4.3's, implemented or refused, and aioproduce's own. A row a key.
 
-Called by `producer_config.py` (which parses by it), `markdown.py` (which prints it) and the CLI.
+A new key is a row here and, unless it is refused, a field of `ProducerConfig`.
+
+Called by `producer_config.py` (which parses by it), `markdown.py` (which prints it), the Spark sink and the CLI.
 
 Invariants:
 1. `KEYS` holds every key that Kafka 4.3's `ProducerConfig` defines, with Kafka's default, and besides those
@@ -11,354 +13,47 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
-from aioproduce.config.keys import (
+from aioproduce.config.config_def import REQUIRED, ConfigDef, Conflict, Key
+from aioproduce.config.kinds import (
+    BOOL,
     INT_MAX,
+    INTERCEPTORS,
     LONG_MAX,
-    REQUIRED,
-    Bool,
+    PARTITIONER,
+    SERIALIZER,
+    SERVERS,
+    TEXT,
     Choice,
     Function,
     Int,
-    Interceptors,
-    Key,
-    Kind,
     Milliseconds,
-    PartitionerClass,
-    Servers,
-    Text,
     Unused,
-    serializer,
 )
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+ACKS: Final[Mapping[str, int]] = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
 _SECURITY: Final = "TLS and SASL come with the security release; this version speaks PLAINTEXT only"
-_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
+_IN_FLIGHT_MAX: Final = 5  # how many batches per producer a broker remembers
+_BY_KEY_ONLY: Final = ("murmur2", "consistent", "fnv1a")
+_TRANSACTIONS_LATER: Final = "transactions come with a later version; leave it out."
 
 
-def _key(
-    name: str, kind: Kind, default: object, text: str, *, attribute: str = "", default_text: str | None = None
-) -> Key:
-    return Key(
-        name=name,
-        kind=kind,
-        default=default,
-        text=text,
-        attribute=attribute or name.replace(".", "_"),
-        default_text=default_text,
-    )
-
-
-def _int(name: str, default: int, text: str, low: int, high: int = INT_MAX, **more: object) -> Key:
-    return _key(name, Int(low, high, unit=str(more.get("unit", ""))), default, text)
-
-
-def _ms(
-    name: str, default: int, text: str, *, low: int = 0, high: int = LONG_MAX, attribute: str = ""
-) -> Key:
-    attribute = attribute or name.removesuffix(".ms").replace(".", "_")
-    return _key(name, Milliseconds(low, high), default, text, attribute=attribute)
-
-
-def _bool(name: str, default: bool, text: str) -> Key:
-    return _key(name, Bool(), default, text)
-
-
-def _refused(
-    name: str,
-    java_type: str,
-    default: object,
-    text: str,
-    *,
-    accepted: tuple[object, ...] | None = None,
-    attribute: str | None = None,
-) -> Key:
+def _refused(name: str, java_type: str, default: object, text: str, *accepted: object, **more: Any) -> Key:
     """A refused key; it takes Kafka's default unless `accepted` says what it takes instead."""
-    if accepted is None:
-        accepted = (Unused(java_type, ()).parse(name, default),)
-    return Key(name=name, kind=Unused(java_type, accepted), default=default, text=text, attribute=attribute)
+    kind = Unused(java_type, *accepted or (default,))
+    return Key(name, kind, default, text, has_secret=java_type == "PASSWORD", **more)
 
 
-_CLUSTER: Final = (
-    _key(
-        "bootstrap.servers",
-        Servers(),
-        REQUIRED,
-        "Brokers to ask first for the rest of the cluster; name more than one, in case one is down.",
-    ),
-    _key(
-        "client.id",
-        Text(),
-        "",
-        "Name of this producer in the broker's logs and quotas.",
-        default_text="`producer-N`, N counted in the process",
-    ),
-    _key(
-        "client.dns.lookup",
-        Choice(
-            {"use_all_dns_ips": "use_all_dns_ips"},
-            {
-                "resolve_canonical_bootstrap_servers_only": "canonical names serve Kerberos, which comes "
-                "with the security release"
-            },
-        ),
-        "use_all_dns_ips",
-        "Every address that a broker's name resolves to is tried, one after the other.",
-    ),
-    _key(
-        "security.protocol",
-        Choice(
-            {"PLAINTEXT": "PLAINTEXT"},
-            dict.fromkeys(("SSL", "SASL_PLAINTEXT", "SASL_SSL"), "it comes with the security release"),
-            is_any_case=True,
-        ),
-        "PLAINTEXT",
-        f"How to talk to brokers. {_SECURITY}.",
-    ),
-    _ms("metadata.max.age.ms", 300_000, "Metadata older than this is asked for again."),
-    _ms("metadata.max.idle.ms", 300_000, "A topic not sent to for this long is forgotten.", low=5_000),
-    _key(
-        "metadata.recovery.strategy",
-        Choice({"rebootstrap": "rebootstrap", "none": "none"}, is_any_case=True),
-        "rebootstrap",
-        "With no known broker reachable: `rebootstrap` starts again from bootstrap.servers (KIP-899).",
-    ),
-    _ms(
-        "metadata.recovery.rebootstrap.trigger.ms",
-        300_000,
-        "So long without any metadata leads to a re-bootstrap too (KIP-1102).",
-        attribute="metadata_rebootstrap_trigger",
-    ),
-)
-
-_RECORDS: Final = (
-    _key(
-        "key.serializer",
-        serializer(),
-        REQUIRED,
-        "Makes bytes of a record's key; without one a key must be bytes or None.",
-        default_text="none: bytes as they are",
-    ),
-    _key(
-        "value.serializer",
-        serializer(),
-        REQUIRED,
-        "Makes bytes of a record's value; without one a value must be bytes or None.",
-        default_text="none: bytes as they are",
-    ),
-    _key(
-        "partitioner.class",
-        PartitionerClass(),
-        None,
-        "Who chooses the partition of a record that names none: a name of [partitioners](partitioners.md), or an "
-        "object of one's own.",
-        attribute="partitioner",
-        default_text="`uniform_sticky`",
-    ),
-    _bool(
-        "partitioner.ignore.keys",
-        False,
-        "Choose partitions as if records had no key; of no effect on a partitioner of one's own.",
-    ),
-    _bool(
-        "partitioner.adaptive.partitioning.enable",
-        True,
-        "Of `uniform_sticky`: fewer keyless records for partitions for which more batches wait (KIP-794).",
-    ),
-    _ms(
-        "partitioner.availability.timeout.ms",
-        0,
-        "Of `uniform_sticky`, if adaptive: none for brokers that kept a batch waiting so long; 0 leaves none out.",
-        attribute="partitioner_availability_timeout",
-    ),
-    _int(
-        "batch.size",
-        16_384,
-        "A partition's batch is full at this size; 0 sends records one by one, as 1 does.",
-        0,
-        unit="bytes",
-    ),
-    _ms("linger.ms", 5, "How long a batch that is not full waits for more records."),
-    _int(
-        "buffer.memory",
-        33_554_432,
-        "Bound on the bytes of records accepted and not yet acknowledged; at least batch.size.",
-        0,
-        LONG_MAX,
-        unit="bytes",
-    ),
-    _ms("max.block.ms", 60_000, "How long `send()` waits for metadata and memory together; 0 never waits."),
-    _int(
-        "max.request.size",
-        1_048_576,
-        "Bound on a request, and so on a record before compression.",
-        0,
-        unit="bytes",
-    ),
-    _key("compression.type", Choice({c: c for c in _CODECS}), "none", "Codec of the record batches."),
-    _key(
-        "compression.gzip.level",
-        Int(1, 9, (-1,)),
-        -1,
-        "Level for gzip, 9 the smallest; -1 is zlib's default.",
-    ),
-    _int("compression.lz4.level", 9, "Level for lz4, 17 the smallest.", 1, 17),
-    _int("compression.zstd.level", 3, "Level for zstd, 22 the smallest.", -131_072, 22),
-)
-
-_DELIVERY: Final = (
-    _key(
-        "acks",
-        Choice({"all": -1, "-1": -1, "0": 0, "1": 1, -1: -1, 0: 0, 1: 1}),
-        "all",
-        "Who must have a record before it counts as acknowledged: all in-sync replicas (`all`, -1), the "
-        "leader (1), or nobody (0: no offset, no retries). Anything but `all` turns default idempotence off.",
-    ),
-    _bool(
-        "enable.idempotence",
-        True,
-        "Retries neither duplicate nor reorder. Needs acks=all, retries > 0 and at most 5 in flight; where "
-        "it is not set, acks or retries at odds with it turn it off.",
-    ),
-    _key(
-        "max.in.flight.requests.per.connection",
-        Int(1, INT_MAX),
-        5,
-        "Unanswered requests per broker. Above 5 set enable.idempotence=false, and above 1 a retry may then "
-        "reorder records.",
-        attribute="max_in_flight",
-    ),
-    _int(
-        "retries",
-        INT_MAX,
-        "How often a batch is sent again; better left alone and bounded by delivery.timeout.ms.",
-        0,
-    ),
-    _ms(
-        "delivery.timeout.ms",
-        120_000,
-        "An accepted record is acknowledged or failed by then. At least linger.ms + request.timeout.ms; "
-        "raised to that where it is not set.",
-        high=INT_MAX,
-    ),
-    _ms("request.timeout.ms", 30_000, "How long a broker may take to answer one request.", high=INT_MAX),
-    _ms("retry.backoff.ms", 100, "Wait before the first retry; doubles each time, 20 % jitter (KIP-580)."),
-    _ms("retry.backoff.max.ms", 1_000, "Bound on that wait, the first one too."),
-)
-
-_CONNECTIONS: Final = (
-    _ms("reconnect.backoff.ms", 50, "Wait before connecting again; doubles with each failure, 20 % jitter."),
-    _ms(
-        "reconnect.backoff.max.ms",
-        1_000,
-        "Bound on that wait, the first one too. Where only reconnect.backoff.ms is set, this is equal to it.",
-    ),
-    _ms(
-        "socket.connection.setup.timeout.ms",
-        10_000,
-        "How long a connection may take to be made; doubles with each failure, 20 % jitter.",
-        low=1,
-    ),
-    _ms("socket.connection.setup.timeout.max.ms", 30_000, "Bound on that time, the first one too.", low=1),
-    _ms("connections.max.idle.ms", 540_000, "A connection unused for this long is closed.", low=-1),
-    _int("send.buffer.bytes", 131_072, "SO_SNDBUF of the sockets; -1 leaves it to the OS.", -1, unit="bytes"),
-    _int(
-        "receive.buffer.bytes", 32_768, "SO_RCVBUF of the sockets; -1 leaves it to the OS.", -1, unit="bytes"
-    ),
-)
-
-_TRANSACTIONS_TEXT: Final = "transactions come with a later version; leave it out."
-
-_TRANSACTIONS: Final = (
-    _ms(
-        "transaction.timeout.ms",
-        60_000,
-        "Read and checked; of no effect without transactional.id, as in Java.",
-        low=1,
-        high=INT_MAX,
-    ),
-    _refused("transactional.id", "STRING", None, _TRANSACTIONS_TEXT),
-    _refused("transaction.two.phase.commit.enable", "BOOLEAN", False, _TRANSACTIONS_TEXT),
-)
-
-_OWN: Final = (
-    Key(
-        name="partitioner.rack.aware",
-        kind=Bool(),
-        default=False,
-        text="Keyless records go to leaders in the producer's own rack, `client.rack`, while there are any "
-        "(KIP-1123).",
-        attribute="partitioner_rack_aware",
-        is_own=True,
-    ),
-    Key(
-        name="client.rack",
-        kind=Text(),
-        default="",
-        text="The rack, or zone, that this producer is in, as in the brokers' `broker.rack`.",
-        attribute="client_rack",
-        is_own=True,
-    ),
-    Key(
-        name="interceptors",
-        kind=Interceptors(),
-        default=(),
-        text="Objects called for each record and acknowledgement, in order; instead of interceptor.classes.",
-        attribute="interceptors",
-        is_own=True,
-        default_text="none",
-    ),
-    Key(
-        name="on.delivery.error",
-        kind=Function("a callable that is given the error"),
-        default=None,
-        text="Called with the error of a failed delivery that nobody awaits.",
-        attribute="on_delivery_error",
-        is_own=True,
-        default_text="none: counted and logged",
-    ),
-)
-
-_PLUGINS: Final = (
-    _refused(
-        "interceptor.classes",
-        "LIST",
-        "",
-        "a Java class cannot run here; pass Python objects as `interceptors`.",
-    ),
-    _refused(
-        "config.providers",
-        "LIST",
-        "",
-        "`${provider:path:key}` is not resolved; read the secret in Python and pass the value.",
-    ),
-    _refused(
-        "metric.reporters",
-        "LIST",
-        "org.apache.kafka.common.metrics.JmxReporter",
-        "JMX and Java classes need a JVM; see producer.metrics() and the exporters in `aioproduce.reporters`.",
-        accepted=((),),
-    ),
-)
-
-_METRICS: Final = (
-    _bool(
-        "enable.metrics.push",
-        True,
-        "Push metrics to the cluster where it asks for them (KIP-714); needs `aioproduce[telemetry]`.",
-    ),
-    _int("metrics.num.samples", 2, "How many sample windows rates, averages and maxima are over.", 1),
-    _ms("metrics.sample.window.ms", 30_000, "How long a sample window takes in; 0 is taken for 1."),
-    _refused(
-        "metrics.recording.level",
-        "STRING",
-        "INFO",
-        "everything is recorded at any level, and there is no other than Kafka's three.",
-        accepted=("INFO", "DEBUG", "TRACE"),
-    ),
-)
+# fmt: off
+_PROTOCOLS_LATER: Final = dict.fromkeys(("SSL", "SASL_PLAINTEXT", "SASL_SSL"), "it comes with the security release")
+_KERBEROS_LATER: Final = {"resolve_canonical_bootstrap_servers_only":
+    "canonical names serve Kerberos, which comes with the security release"}
 
 _SECURITY_KEYS: Final[tuple[tuple[str, str, object], ...]] = (
     ("security.providers", "STRING", None),
@@ -420,77 +115,193 @@ _SECURITY_KEYS: Final[tuple[tuple[str, str, object], ...]] = (
     ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", "LONG", 10_000),
     ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "LONG", 100),
     ("sasl.oauthbearer.jwks.endpoint.url", "STRING", None),
-    (
-        "sasl.oauthbearer.jwt.retriever.class",
-        "CLASS",
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
-    ),
-    (
-        "sasl.oauthbearer.jwt.validator.class",
-        "CLASS",
-        "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
-    ),
+    ("sasl.oauthbearer.jwt.retriever.class", "CLASS",
+     "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"),
+    ("sasl.oauthbearer.jwt.validator.class", "CLASS",
+     "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"),
     ("sasl.oauthbearer.scope", "STRING", None),
     ("sasl.oauthbearer.scope.claim.name", "STRING", "scope"),
     ("sasl.oauthbearer.sub.claim.name", "STRING", "sub"),
     ("sasl.oauthbearer.token.endpoint.url", "STRING", None),
 )
 
-SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType(
-    {
-        "The cluster": _CLUSTER,
-        "Records and batches": _RECORDS,
-        "Delivery": _DELIVERY,
-        "Connections": _CONNECTIONS,
-        "Transactions": _TRANSACTIONS,
-        "aioproduce's own (Kafka has no such keys)": _OWN,
-        "Metrics": _METRICS,
-        "Plug-ins": _PLUGINS,
-        "Security": tuple(
-            _refused(name, java_type, default, f"{_SECURITY}; leave it out.")
-            for name, java_type, default in _SECURITY_KEYS
-        ),
-    }
-)
+SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType({
+"The cluster": (
+    Key("bootstrap.servers", SERVERS, REQUIRED,
+        "Brokers to ask first for the rest of the cluster; name more than one, in case one is down."),
+    Key("client.id", TEXT, "", "Name of this producer in the broker's logs and quotas.",
+        default_text="`producer-N`, N counted in the process"),
+    Key("client.dns.lookup", Choice(("use_all_dns_ips",), _KERBEROS_LATER), "use_all_dns_ips",
+        "Every address that a broker's name resolves to is tried, one after the other."),
+    Key("security.protocol", Choice(("PLAINTEXT",), _PROTOCOLS_LATER, is_any_case=True), "PLAINTEXT",
+        f"How to talk to brokers. {_SECURITY}."),
+    Key("metadata.max.age.ms", Milliseconds(), 300_000, "Metadata older than this is asked for again."),
+    Key("metadata.max.idle.ms", Milliseconds(5_000), 300_000,
+        "A topic not sent to for this long is forgotten."),
+    Key("metadata.recovery.strategy", Choice(("rebootstrap", "none"), is_any_case=True), "rebootstrap",
+        "With no known broker reachable: `rebootstrap` starts again from bootstrap.servers (KIP-899)."),
+    Key("metadata.recovery.rebootstrap.trigger.ms", Milliseconds(), 300_000,
+        "So long without any metadata leads to a re-bootstrap too (KIP-1102).",
+        becomes="metadata_rebootstrap_trigger"),
+),
+"Records and batches": (
+    Key("key.serializer", SERIALIZER, REQUIRED,
+        "Makes bytes of a record's key; without one a key must be bytes or None.",
+        default_text="none: bytes as they are"),
+    Key("value.serializer", SERIALIZER, REQUIRED,
+        "Makes bytes of a record's value; without one a value must be bytes or None.",
+        default_text="none: bytes as they are"),
+    Key("partitioner.class", PARTITIONER, None,
+        "Who chooses the partition of a record that names none: a name of [partitioners](partitioners.md), "
+        "or an object of one's own.", becomes="partitioner", default_text="`uniform_sticky`"),
+    Key("partitioner.ignore.keys", BOOL, False,
+        "Choose partitions as if records had no key; of no effect on a partitioner of one's own."),
+    Key("partitioner.adaptive.partitioning.enable", BOOL, True,
+        "Of `uniform_sticky`: fewer keyless records for partitions for which more batches wait (KIP-794)."),
+    Key("partitioner.availability.timeout.ms", Milliseconds(), 0,
+        "Of `uniform_sticky`, if adaptive: none for brokers that kept a batch waiting so long; 0 leaves "
+        "none out.", becomes="partitioner_availability_timeout"),
+    Key("batch.size", Int(0, unit="bytes"), 16_384,
+        "A partition's batch is full at this size; 0 sends records one by one, as 1 does."),
+    Key("linger.ms", Milliseconds(), 5, "How long a batch that is not full waits for more records."),
+    Key("buffer.memory", Int(0, LONG_MAX, unit="bytes"), 33_554_432,
+        "Bound on the bytes of records accepted and not yet acknowledged; at least batch.size."),
+    Key("max.block.ms", Milliseconds(), 60_000,
+        "How long `send()` waits for metadata and memory together; 0 never waits."),
+    Key("max.request.size", Int(0, unit="bytes"), 1_048_576,
+        "Bound on a request, and so on a record before compression."),
+    Key("compression.type", Choice(CODECS), "none", "Codec of the record batches."),
+    Key("compression.gzip.level", Int(1, 9, -1), -1, "Level for gzip, 9 the smallest; -1 is zlib's default."),
+    Key("compression.lz4.level", Int(1, 17), 9, "Level for lz4, 17 the smallest."),
+    Key("compression.zstd.level", Int(-131_072, 22), 3, "Level for zstd, 22 the smallest."),
+),
+"Delivery": (
+    Key("acks", Choice(ACKS), "all",
+        "Who must have a record before it counts as acknowledged: all in-sync replicas (`all`, -1), the "
+        "leader (1), or nobody (0: no offset, no retries). Anything but `all` turns default idempotence off."),
+    Key("enable.idempotence", BOOL, True,
+        "Retries neither duplicate nor reorder. Needs acks=all, retries > 0 and at most 5 in flight; where "
+        "it is not set, acks or retries at odds with it turn it off."),
+    Key(_IN_FLIGHT, Int(1), 5,
+        "Unanswered requests per broker. Above 5 set enable.idempotence=false, and above 1 a retry may then "
+        "reorder records.", becomes="max_in_flight"),
+    Key("retries", Int(0), INT_MAX,
+        "How often a batch is sent again; better left alone and bounded by delivery.timeout.ms."),
+    Key("delivery.timeout.ms", Milliseconds(0, INT_MAX), 120_000,
+        "An accepted record is acknowledged or failed by then. At least linger.ms + request.timeout.ms; "
+        "raised to that where it is not set."),
+    Key("request.timeout.ms", Milliseconds(0, INT_MAX), 30_000,
+        "How long a broker may take to answer one request."),
+    Key("retry.backoff.ms", Milliseconds(), 100,
+        "Wait before the first retry; doubles each time, 20 % jitter (KIP-580)."),
+    Key("retry.backoff.max.ms", Milliseconds(), 1_000, "Bound on that wait, the first one too."),
+),
+"Connections": (
+    Key("reconnect.backoff.ms", Milliseconds(), 50,
+        "Wait before connecting again; doubles with each failure, 20 % jitter."),
+    Key("reconnect.backoff.max.ms", Milliseconds(), 1_000,
+        "Bound on that wait, the first one too. Where only reconnect.backoff.ms is set, this is equal to it."),
+    Key("socket.connection.setup.timeout.ms", Milliseconds(1), 10_000,
+        "How long a connection may take to be made; doubles with each failure, 20 % jitter."),
+    Key("socket.connection.setup.timeout.max.ms", Milliseconds(1), 30_000,
+        "Bound on that time, the first one too."),
+    Key("connections.max.idle.ms", Milliseconds(-1), 540_000, "A connection unused for this long is closed."),
+    Key("send.buffer.bytes", Int(-1, unit="bytes"), 131_072,
+        "SO_SNDBUF of the sockets; -1 leaves it to the OS."),
+    Key("receive.buffer.bytes", Int(-1, unit="bytes"), 32_768,
+        "SO_RCVBUF of the sockets; -1 leaves it to the OS."),
+),
+"Transactions": (
+    Key("transaction.timeout.ms", Milliseconds(1, INT_MAX), 60_000,
+        "Read and checked; of no effect without transactional.id, as in Java."),
+    _refused("transactional.id", "STRING", None, _TRANSACTIONS_LATER),
+    _refused("transaction.two.phase.commit.enable", "BOOLEAN", False, _TRANSACTIONS_LATER),
+),
+"aioproduce's own (Kafka has no such keys)": (
+    Key("partitioner.rack.aware", BOOL, False,
+        "Keyless records go to leaders in the producer's own rack, `client.rack`, while there are any "
+        "(KIP-1123).", is_own=True),
+    Key("client.rack", TEXT, "",
+        "The rack, or zone, that this producer is in, as in the brokers' `broker.rack`.", is_own=True),
+    Key("interceptors", INTERCEPTORS, (),
+        "Objects called for each record and acknowledgement, in order; instead of interceptor.classes.",
+        default_text="none", is_own=True),
+    Key("on.delivery.error", Function("a callable that is given the error"), None,
+        "Called with the error of a failed delivery that nobody awaits.",
+        default_text="none: counted and logged", is_own=True),
+),
+"Metrics": (
+    Key("enable.metrics.push", BOOL, True,
+        "Push metrics to the cluster where it asks for them (KIP-714); needs `aioproduce[telemetry]`."),
+    Key("metrics.num.samples", Int(1), 2, "How many sample windows rates, averages and maxima are over."),
+    Key("metrics.sample.window.ms", Milliseconds(), 30_000,
+        "How long a sample window takes in; 0 is taken for 1."),
+    _refused("metrics.recording.level", "STRING", "INFO",
+        "everything is recorded at any level, and there is no other than Kafka's three.",
+        "INFO", "DEBUG", "TRACE"),
+),
+"Plug-ins": (
+    _refused("interceptor.classes", "LIST", "",
+        "a Java class cannot run here; pass Python objects as `interceptors`."),
+    _refused("config.providers", "LIST", "",
+        "`${provider:path:key}` is not resolved; read the secret in Python and pass the value.",
+        aliases=("config.providers.*",)),
+    _refused("metric.reporters", "LIST", "org.apache.kafka.common.metrics.JmxReporter",
+        "JMX and Java classes need a JVM; see producer.metrics() and the exporters in "
+        "`aioproduce.reporters`.", ()),
+),
+"Security": tuple(_refused(*row, f"{_SECURITY}; leave it out.") for row in _SECURITY_KEYS),
+})
 """The table in the order of the printed page."""
 
-
-def _index(keys: Iterable[Key]) -> Mapping[str, Key]:
-    table: dict[str, Key] = {}
-    for key in keys:
-        if key.name in table:
-            msg = f"{key.name} stands twice in the table"
-            raise AssertionError(msg)
-        table[key.name] = key
-    return MappingProxyType(table)
-
-
-KEYS: Final[Mapping[str, Key]] = _index(key for section in SECTIONS.values() for key in section)
-"""Every key by its dotted name."""
-
-KEYS_BY_KEYWORD: Final[Mapping[str, Key]] = MappingProxyType({key.keyword: key for key in KEYS.values()})
-"""Every key by its name as a keyword argument."""
-
-OTHER_CLIENTS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # librdkafka (confluent-kafka)
-        "metadata.broker.list": "bootstrap.servers",
-        "queue.buffering.max.ms": "linger.ms",
-        "queue.buffering.max.kbytes": "buffer.memory",
-        "message.timeout.ms": "delivery.timeout.ms",
-        "message.max.bytes": "max.request.size",
-        "message.send.max.retries": "retries",
-        "request.required.acks": "acks",
-        "compression.codec": "compression.type",
-        "max.in.flight": "max.in.flight.requests.per.connection",
-        "socket.timeout.ms": "request.timeout.ms",
-        "socket.send.buffer.bytes": "send.buffer.bytes",
-        "socket.receive.buffer.bytes": "receive.buffer.bytes",
-        "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
-        # aiokafka, the keyword with dots
-        "max.batch.size": "batch.size",
-        # librdkafka and aiokafka
-        "partitioner": "partitioner.class",
-    }
+_CONFLICTS: Final = (
+    Conflict("bootstrap.servers", lambda _, given: "bootstrap.servers" not in given,
+        "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'."),
+    # Before acks and retries: since Kafka 4.0 it is an error even where those turn a default idempotence off.
+    Conflict(None, lambda v, _: v["enable.idempotence"] and v[_IN_FLIGHT] > _IN_FLIGHT_MAX,
+        f"{_IN_FLIGHT}={{v[{_IN_FLIGHT}]}} contradicts enable.idempotence=true, which keeps order for at most "
+        f"{_IN_FLIGHT_MAX}: lower it, or set enable.idempotence=false "
+        "(a retry may then duplicate and reorder records)."),
+    Conflict(None, lambda v, given: "enable.idempotence" in given and v["enable.idempotence"] and v["retries"] == 0,
+        "enable.idempotence=true contradicts retries=0: leave retries out, or set enable.idempotence=false."),
+    Conflict(None, lambda v, given: "enable.idempotence" in given and v["enable.idempotence"] and v["acks"] != -1,
+        "enable.idempotence=true contradicts acks={v[acks]}: set acks=all, or set enable.idempotence=false."),
+    Conflict(None, lambda v, _: v["partitioner.ignore.keys"] and v["partitioner.class"] in _BY_KEY_ONLY,
+        "partitioner.ignore.keys=true contradicts partitioner.class={v[partitioner.class]}: without its key "
+        "every record goes to one partition. Leave one of them out."),
+    Conflict(None, lambda v, _: v["partitioner.rack.aware"] and not v["client.rack"],
+        "partitioner.rack.aware=true needs client.rack: say which rack this producer is in, as broker.rack does "
+        "of the brokers."),
 )
+# fmt: on
+
+OTHER_CLIENTS: Final = {
+    # librdkafka (confluent-kafka)
+    "metadata.broker.list": "bootstrap.servers",
+    "queue.buffering.max.ms": "linger.ms",
+    "queue.buffering.max.kbytes": "buffer.memory",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "message.max.bytes": "max.request.size",
+    "message.send.max.retries": "retries",
+    "request.required.acks": "acks",
+    "compression.codec": "compression.type",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "socket.timeout.ms": "request.timeout.ms",
+    "socket.send.buffer.bytes": "send.buffer.bytes",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    # aiokafka, the keyword with dots
+    "max.batch.size": "batch.size",
+    # librdkafka and aiokafka
+    "partitioner": "partitioner.class",
+}
 """What other clients call a key -> what it is called here: for suggestions only."""
+
+KEYS: Final = ConfigDef(
+    (key for section in SECTIONS.values() for key in section),
+    _CONFLICTS,
+    unknown="Unknown configuration key {!r}",
+    otherwise="`python -m aioproduce.config` lists every key.",
+    elsewhere=OTHER_CLIENTS,
+)
+"""Every key by its dotted name."""

@@ -66,7 +66,7 @@ class BatchBuilder:
         >>> deliveries = await producer.send_batch(batch, "orders")  # doctest: +SKIP
     """
 
-    __slots__ = ("_input", "_limit", "_max_size", "_records", "_state", "_wall_ms")
+    __slots__ = ("_input", "_limit", "_records", "_state", "_wall_ms")
 
     def __init__(
         self,
@@ -91,7 +91,6 @@ class BatchBuilder:
             raise _too_large("the batch", max_size, limit, limited_by)
         self._input = record_input
         self._wall_ms = wall_ms
-        self._max_size = max_size
         self._limit = limit, limited_by
         self._records = RecordBatchBuffer(bytearray(max_size))
         self._state = _State.OPEN

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self, final
 
-from aioproduce.spark.errors import LayoutError
-
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -60,10 +58,6 @@ record has no stamp. `checksum` is xxhash64 of key and value. `reason` is null b
 
 _UUID: Final = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _BATCH: Final = re.compile(rf"({_UUID})-(\d+)")
-_PATH: Final = re.compile(
-    r"table=(?P<table>[^/]+)/topic=(?P<topic>[^/]+)/date=(?P<date>\d{4}-\d\d-\d\d)/hour=(?P<hour>\d\d)"
-    r"/batch=(?P<batch>[^/]+)"
-)
 
 
 class Table(StrEnum):
@@ -97,62 +91,6 @@ class LandedBatch:
         """What a batch's name says; `None` for those of compaction and of others."""
         found = _BATCH.fullmatch(name)
         return None if found is None else cls(found[1], int(found[2]))
-
-
-@final
-@dataclass(frozen=True, slots=True, order=True)
-class PartitionPath:
-    """A directory with files: one hour of one topic as one batch brought it.
-
-    Attributes:
-        table: The table.
-        topic: Kafka's topic.
-        date: `YYYY-MM-DD`, UTC.
-        hour: From 0 to 23.
-        batch: The batch's name: a landed one's, or that of a compaction.
-    """
-
-    table: Table
-    topic: str
-    date: str
-    hour: int
-    batch: str
-
-    @property
-    def hour_path(self) -> str:
-        """The directory above, relative to the lake: that hour of that topic, of all batches."""
-        return f"table={self.table}/topic={self.topic}/date={self.date}/hour={self.hour:02d}"
-
-    @property
-    def path(self) -> str:
-        """The directory, relative to the lake."""
-        return f"{self.hour_path}/batch={self.batch}"
-
-    @property
-    def landed(self) -> LandedBatch | None:
-        """The micro-batch that wrote it; `None` for what compaction wrote."""
-        return LandedBatch.parse(self.batch)
-
-    @property
-    def is_compacted(self) -> bool:
-        """Whether compaction wrote it."""
-        return self.batch.startswith(COMPACT_PREFIX)
-
-    @classmethod
-    def parse(cls, path: str) -> Self:
-        """Read a directory's path, relative to the lake; no slash at its ends.
-
-        Raises:
-            LayoutError: it is not one of a lake's.
-        """
-        found = _PATH.fullmatch(path)
-        if found is None or found["table"] not in list(Table):
-            raise LayoutError(
-                f"{path!r} is no directory of a lake, which would be"
-                " table=<data|quarantine|marks>/topic=<t>/date=YYYY-MM-DD/hour=HH/batch=<b>",
-                path=path,
-            )
-        return cls(Table(found["table"]), found["topic"], found["date"], int(found["hour"]), found["batch"])
 
 
 def table_path(lake: str, table: Table) -> str:

@@ -1,18 +1,30 @@
 """The table of the sink's options: name, values, default, meaning. Read by `options` and printed for the page.
 
-Called by `options`, which parses by it, and by the test that holds `docs/spark-sink.md` to it.
+Called by `options`, which parses by it, and by the test that holds `docs/spark-sink.md` to it. Kafka's own keys
+are among the options, as `kafka.<key>`; so is what is refused or none of the sink's business.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, final
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
 
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC, STAMP_HEADER
-from aioproduce.config.keys import LONG_MAX
+from aioproduce.config import KEYS, Key
+from aioproduce.config.config_def import ConfigDef, Conflict
+from aioproduce.config.kinds import (
+    IGNORED,
+    LONG_MAX,
+    Choice,
+    Int,
+    Kind,
+    Unused,
+    WrongValueError,
+    optional_text,
+)
+from aioproduce.config.markdown import default_cell, markdown_row
 
 KAFKA_DEFAULTS: Final[Mapping[str, str]] = {
     "client.id": "aioproduce-spark",
@@ -23,236 +35,158 @@ KAFKA_DEFAULTS: Final[Mapping[str, str]] = {
 }
 """Where a bulk load wants another default than Kafka's; `kafka.*` options go before these."""
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One row of the table.
-
-    Attributes:
-        name: As documented, in lower case.
-        attribute: The attribute of `SinkOptions`.
-        parse: Makes the value of its text; raises ValueError with what it takes.
-        default: The value where the option is left out.
-        values: What it takes, in words.
-        text: What it does.
-        shown_default: The default in words, where the value itself does not say it.
-    """
-
-    name: str
-    attribute: str
-    parse: Callable[[str], object]
-    default: object
-    values: str
-    text: str
-    shown_default: str = ""
+KAFKA: Final = "kafka."
 
 
-def _text(value: str) -> str:
-    stripped = value.strip()
-    if not stripped:
-        raise ValueError("is empty: leave the option out, or give it a value")
-    return stripped
-
-
-def _choice(*words: str) -> Callable[[str], str]:
-    def parse(value: str) -> str:
-        word = value.strip().lower()
-        if word in words:
-            return word
-        near = difflib.get_close_matches(word, words, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"is not allowed: {hint}it takes {', '.join(words)}")
-
-    return parse
-
-
-def _switch(value: str) -> bool:
-    word = value.strip().lower()
-    if word not in ("on", "true", "off", "false"):
-        raise ValueError("is not allowed: it takes on or off")
-    return word in ("on", "true")
-
-
-def _count(low: int, high: int = LONG_MAX) -> Callable[[str], int]:
-    def parse(value: str) -> int:
-        digits = value.strip()
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20) or not low <= int(digits) <= high:
-            raise ValueError(f"is not allowed: it takes a whole number, {low} to {high}")
-        return int(digits)
-
-    return parse
-
-
-def _delivery(value: str) -> str:
-    word = value.strip().lower().replace("-", "_")
-    if word == "exactly_once":
-        raise ValueError(
-            "is not there yet: it comes with transactions, in a later version. Leave the option out for "
-            "at_least_once, where a replay writes the same ids and `aioproduce.spark land` drops the duplicates"
-        )
-    if word != "at_least_once":
-        raise ValueError("is not allowed: it takes at_least_once")
-    return word
-
-
-def _headers(value: str) -> tuple[tuple[str, bytes], ...]:
+def _headers(value: object) -> tuple[tuple[str, bytes], ...]:
     try:
-        found = json.loads(value)
+        found = json.loads(str(value))
     except ValueError as error:
-        raise ValueError(f"""is not JSON ({error}): it takes an object as {{"name": "value"}}""") from error
+        raise WrongValueError(f"is not JSON ({error})") from None
     if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
-        raise ValueError("""is not an object of strings: it takes {"name": "value"}""")
+        raise WrongValueError("is not an object of strings")
     return tuple((name, text.encode()) for name, text in found.items())
 
 
-OPTIONS: Final = (
-    Option(
-        "topic",
-        "topic",
-        _text,
-        None,
-        "a topic's name",
-        "Where every row goes; the column `topic` is then not read.",
-    ),
-    Option(
-        "delivery",
-        "delivery",
-        _delivery,
-        "at_least_once",
-        "`at_least_once`",
-        "What is promised when a task or the whole query is run again. Exactly once comes in a later version.",
-    ),
-    Option(
-        "stamp",
-        "stamp",
-        _switch,
-        True,
-        "`on`, `off`",
-        f"Stamp each record with its id, in the header `{STAMP_HEADER}` of 24 bytes.",
-    ),
-    Option(
-        "write.id",
-        "write_id",
-        _text,
-        None,
-        "text",
-        "Of a batch write: names it, so that the same write run again writes the same ids. A streaming query has "
-        "its own id.",
-        "a fresh one each time",
-    ),
-    Option(
-        "id.column",
-        "id_column",
-        _text,
-        None,
-        "a column's name",
-        "Takes each row's id from this column (`string`, `binary`, `bigint` or `int`; no nulls; no value twice in "
-        "what is written) instead of counting rows. Binary of 24 bytes is an id already, and is kept as it is.",
-    ),
-    Option(
-        "row.order",
-        "row_order",
-        _choice("plan", "sort"),
-        "plan",
-        "`plan`, `sort`",
-        "What fixes the order in which rows are counted: `plan`, the query's plan (see `check_row_order`), or "
-        "`sort`, the sink, which sorts each partition by its rows' bytes and keeps it in memory to do so.",
-    ),
-    Option(
-        "on.error",
-        "on_error",
-        _choice("fail", "dead_letter", "drop"),
-        "fail",
-        "`fail`, `dead_letter`, `drop`",
-        "What becomes of a row that can never be sent: the task fails, it goes to `dead.letter.topic`, or it is "
-        "left out and counted.",
-    ),
-    Option(
-        "dead.letter.topic",
-        "dead_letter_topic",
-        _text,
-        None,
-        "a topic's name",
-        "Where rows go that cannot be sent, with the reason in headers; needs `on.error=dead_letter`.",
-    ),
-    Option(
-        "rate.limit.records",
-        "rate_limit_records",
-        _count(0),
-        0,
-        "records/s",
-        "Bound for each task; 0 is none.",
-    ),
-    Option(
-        "rate.limit.bytes", "rate_limit_bytes", _count(0), 0, "bytes/s", "Bound for each task; 0 is none."
-    ),
-    Option(
-        "inflight.batches",
-        "inflight_batches",
-        _count(1, 1000),
-        6,
-        "1 to 1000",
-        "How many Arrow batches of a task (of 10,000 rows unless Spark is told otherwise) may be under way before "
-        "no more are taken from Spark.",
-    ),
-    Option(
-        "metrics.path",
-        "metrics_path",
-        _text,
-        None,
-        "a file on the driver",
-        "One line of JSON is appended to it for every write and micro-batch.",
-    ),
-    Option(
-        "audit.topic",
-        "audit_topic",
-        _text,
-        None,
-        "a topic's name",
-        "Where each task's closing record goes. A topic that is missing or denied is a warning if it is the "
-        "default one, and an error if it is named here.",
-        f"`{DEFAULT_AUDIT_TOPIC}`",
-    ),
-    Option(
-        "headers",
-        "headers",
-        _headers,
-        (),
-        'JSON, `{"name": "value"}`',
-        "Headers that every record gets, besides those of the column `headers`.",
-        "none",
-    ),
-    Option(
-        "topic.timeout.ms",
-        "topic_timeout_ms",
-        _count(1, 3_600_000),
-        60_000,
-        "milliseconds",
-        "How long the driver asks the cluster whether the topics are there, before any row of a write or a "
-        "micro-batch is moved.",
-    ),
+_EXACTLY_ONCE_LATER: Final = (
+    "it comes with transactions, in a later version. Leave the option out for at_least_once, where a replay "
+    "writes the same ids and `aioproduce.spark land` drops the duplicates"
 )
-"""Every option but `kafka.*` and `header.*`."""
+_DELIVERY: Final = Choice(
+    {"at_least_once": "at_least_once", "at-least-once": "at_least_once"},
+    {"exactly_once": _EXACTLY_ONCE_LATER, "exactly-once": _EXACTLY_ONCE_LATER},
+    is_any_case=True,
+    allowed="only at_least_once",
+)
+_ON_OR_OFF: Final = {"on": True, "true": True, "off": False, "false": False}
+_SWITCH: Final = Choice(_ON_OR_OFF, is_any_case=True, allowed="on or off")
+_TOPIC: Final = optional_text("a topic's name")
+
+# fmt: off
+SINK_OPTIONS: Final = (
+    Key("topic", _TOPIC, None, "Where every row goes; the column `topic` is then not read."),
+    Key("delivery", _DELIVERY, "at_least_once",
+        "What is promised when a task or the whole query is run again. Exactly once comes in a later version."),
+    Key("stamp", _SWITCH, "on", f"Stamp each record with its id, in the header `{STAMP_HEADER}` of 24 bytes."),
+    Key("write.id", optional_text("a text"), None,
+        "Of a batch write: names it, so that the same write run again writes the same ids. A streaming query "
+        "has its own id.", default_text="a fresh one each time"),
+    Key("id.column", optional_text("a column's name"), None,
+        "Takes each row's id from this column (`string`, `binary`, `bigint` or `int`; no nulls; no value twice "
+        "in what is written) instead of counting rows. Binary of 24 bytes is an id already, and is kept as it is."),
+    Key("row.order", Choice(("plan", "sort"), is_any_case=True), "plan",
+        "What fixes the order in which rows are counted: `plan`, the query's plan (see `check_row_order`), or "
+        "`sort`, the sink, which sorts each partition by its rows' bytes and keeps it in memory to do so."),
+    Key("on.error", Choice(("fail", "dead_letter", "drop"), is_any_case=True), "fail",
+        "What becomes of a row that can never be sent: the task fails, it goes to `dead.letter.topic`, or it is "
+        "left out and counted."),
+    Key("dead.letter.topic", _TOPIC, None,
+        "Where rows go that cannot be sent, with the reason in headers; needs `on.error=dead_letter`."),
+    Key("rate.limit.records", Int(0, LONG_MAX, unit="records/s"), 0, "Bound for each task; 0 is none."),
+    Key("rate.limit.bytes", Int(0, LONG_MAX, unit="bytes/s"), 0, "Bound for each task; 0 is none."),
+    Key("inflight.batches", Int(1, 1000), 6,
+        "How many Arrow batches of a task (of 10,000 rows unless Spark is told otherwise) may be under way "
+        "before no more are taken from Spark."),
+    Key("metrics.path", optional_text("a file on the driver"), None,
+        "One line of JSON is appended to it for every write and micro-batch."),
+    Key("audit.topic", _TOPIC, None,
+        "Where each task's closing record goes. A topic that is missing or denied is a warning if it is the "
+        "default one, and an error if it is named here.", default_text=f"`{DEFAULT_AUDIT_TOPIC}`"),
+    Key("headers", Kind("json", '{"name": "value"}, in JSON', _headers), "{}",
+        "Headers that every record gets, besides those of the column `headers`.",
+        default_text="none", has_secret=True),  # one may carry a token
+    Key("topic.timeout.ms", Int(1, 3_600_000, unit="milliseconds"), 60_000,
+        "How long the driver asks the cluster whether the topics are there, before any row of a write or a "
+        "micro-batch is moved."),
+)
+"""Every option of the sink's own, but `header.*`."""
+
+# Kafka's keys that take a Python object, or that the sink settles itself, and what to do instead.
+_REFUSED_KAFKA: Final = {
+    "key.serializer": "the column key is sent as its bytes; cast it in the query",
+    "value.serializer": "the column value is sent as its bytes; cast it in the query",
+    "interceptors": "an option is text, and these are Python objects; transform the rows in the query",
+    "on.delivery.error": "an option is text, and this is a function; see the option on.error",
+}
+
+_NO_PATH: Final = (
+    "there is no path to save to: name the topic by .option('topic', ...), and call save() or start() without "
+    "arguments")
+_NO_SOURCE: Final = "it is one of Spark's Kafka source, and this is a sink: leave it out"
+
+# Spark puts these among the options of a sink; they are its own business.
+_FROM_SPARK: Final = (
+    "checkpointlocation queryname includeheaders outputmode asyncprogresstrackingenabled "
+    "asyncprogresstrackingcheckpointintervalms"
+)
+_SOURCE_ONLY: Final = (
+    "subscribe subscribepattern assign startingoffsets endingoffsets startingtimestamp endingtimestamp "
+    "startingoffsetsbytimestamp endingoffsetsbytimestamp failondataloss kafkaconsumer.polltimeoutms "
+    "fetchoffset.numretries fetchoffset.retryintervalms minpartitions maxoffsetspertrigger "
+    "minoffsetspertrigger maxtriggerdelay groupidprefix maxrecordsperpartition"
+)
+
+_CONFLICTS: Final = (
+    Conflict("kafka.bootstrap.servers", lambda _, given: "kafka.bootstrap.servers" not in given,
+        "kafka.bootstrap.servers is missing: say where the cluster is, e.g. .option('kafka.bootstrap.servers', "
+        "'host:9092'), or in SQL INSERT INTO ... WITH ('kafka.bootstrap.servers' = 'host:9092', ...): what CREATE "
+        "TABLE says, Spark tells no sink in Python"),
+    Conflict("kafka.acks", lambda v, _: v["kafka.acks"] == 0,
+        "kafka.acks=0 contradicts delivery=at_least_once: no broker says whether a record arrived. Leave "
+        "kafka.acks out, or set it to all"),
+    Conflict("dead.letter.topic", lambda v, _: v["on.error"] == "dead_letter" and not v["dead.letter.topic"],
+        "on.error=dead_letter needs dead.letter.topic: name the topic that such rows go to"),
+    Conflict("dead.letter.topic", lambda v, _: v["on.error"] != "dead_letter" and v["dead.letter.topic"],
+        "dead.letter.topic={v[dead.letter.topic]!r} is of no use with on.error={v[on.error]}: set "
+        "on.error=dead_letter as well, or leave it out"),
+    Conflict("id.column", lambda v, _: v["id.column"] and not v["stamp"],
+        "id.column={v[id.column]!r} contradicts stamp=off, which writes no ids: leave one of them out"),
+    Conflict("write.id", lambda v, _: v["write.id"] and not v["stamp"],
+        "write.id={v[write.id]!r} contradicts stamp=off, which writes no ids: leave one of them out"),
+    Conflict("row.order", lambda v, _: v["id.column"] and v["row.order"] == "sort",
+        "row.order=sort is of no use with id.column, which tells each row's id: leave one of them out"),
+)
+# fmt: on
+
+
+def _refused(name: str, why: str, instead: str | None = None) -> Key:
+    return Key(name, Unused("STRING"), None, why, becomes=instead)
+
+
+def _kafka(key: Key) -> Key:
+    if key.name in _REFUSED_KAFKA:
+        return _refused(KAFKA + key.name, _REFUSED_KAFKA[key.name])
+    return replace(key, name=KAFKA + key.name, aliases=tuple(KAFKA + alias for alias in key.aliases))
+
+
+OPTIONS: Final = ConfigDef(
+    (
+        *SINK_OPTIONS,
+        *map(_kafka, KEYS.values()),
+        *(Key(name, IGNORED, None) for name in _FROM_SPARK.split()),
+        *(_refused(name, _NO_SOURCE) for name in _SOURCE_ONLY.split()),
+        *(_refused(name, _NO_PATH, "topic") for name in ("path", "paths")),
+    ),
+    _CONFLICTS,
+    unknown="unknown option {!r}",
+    otherwise=f"the options are {', '.join(key.name for key in SINK_OPTIONS)}, header.<name>, and "
+    "kafka.<a producer's key>",
+)
+"""Every option, but `header.*`."""
 
 
 def markdown_table() -> str:
     """The options as the table of `docs/spark-sink.md`."""
+    defaults = ", ".join(f"`{name}={value}`" for name, value in KAFKA_DEFAULTS.items())
     rows = [
         "| option | takes | default | what it does |\n|---|---|---|---|",
-        "| `kafka.<key>` | as [configuration](configuration.md) | as there, but "
-        + ", ".join(f"`{name}={value}`" for name, value in KAFKA_DEFAULTS.items())
-        + " | A setting of the producer, under Kafka's name; `kafka.bootstrap.servers` is required. |",
+        f"| `kafka.<key>` | as [configuration](configuration.md) | as there, but {defaults} | A setting of the "
+        "producer, under Kafka's name; `kafka.bootstrap.servers` is required. |",
         "| `header.<name>` | text | none | A header that every record gets. Spark hands the name over in lower "
         "case; see `headers` for one with capitals. |",
+        *(
+            markdown_row(f"`{key.name}`", key.kind.allowed, default_cell(key), key.text)
+            for key in SINK_OPTIONS
+        ),
     ]
-    for option in OPTIONS:
-        default = option.shown_default or _shown_default(option.default)
-        rows.append(f"| `{option.name}` | {option.values} | {default} | {option.text} |")
     return "\n".join(rows) + "\n"
-
-
-def _shown_default(default: object) -> str:
-    if default is None:
-        return "none"
-    return f"`{'on' if default else 'off'}`" if isinstance(default, bool) else f"`{default}`"

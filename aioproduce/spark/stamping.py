@@ -70,11 +70,6 @@ class HeaderMaker:
     def __init__(self, static: Sequence[tuple[str, bytes]] = ()) -> None:
         self._static = list(static)
 
-    @property
-    def has_static(self) -> bool:
-        """Whether rows get headers even without a stamp."""
-        return bool(self._static)
-
     def numbered(self, producer_id: bytes, first_row: int, count: int) -> np.ndarray[Any, Any]:
         """The headers of rows that follow each other, encoded: a row's stamp is its last 24 bytes.
 

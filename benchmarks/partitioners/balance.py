@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aioproduce import Producer
-from aioproduce.config.keys import PARTITIONERS
+from aioproduce.config.kinds import PARTITIONERS
 from aioproduce.testing.simulation import Simulation
 from benchmarks.partitioners.run import TOPIC
 

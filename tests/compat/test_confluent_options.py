@@ -12,30 +12,17 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from aioproduce.compat.confluent_errors import ConfluentConfigError
-from aioproduce.compat.confluent_option_tables import (
-    ALIASES,
-    CALLBACKS,
-    CONSUMER_ONLY,
-    MAPPED,
-    REFUSED,
-    SECURITY,
-    WITHOUT_OBJECT,
-    Kind,
-)
+from aioproduce.compat.confluent_option_tables import OPTIONS
 from aioproduce.compat.confluent_options import ConfluentOptions
+from aioproduce.config import Key
+from aioproduce.config.kinds import IGNORED, TEXT, Choice, Float, Function, Int, Unused
 from aioproduce.errors import ConfigError
 from tests.mock_cluster import rdkafka_library
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
-TABLES: dict[str, Any] = {
-    "mapped": MAPPED,
-    "refused": REFUSED,
-    "without object": WITHOUT_OBJECT,
-    "security": SECURITY,
-    "consumer's": CONSUMER_ONLY,
-    "alias": ALIASES,
-    "callback": CALLBACKS,
-}
+REFUSED = [key for key in OPTIONS.values() if key.is_refused]
+SECURITY = [key.name for key in REFUSED if "security release" in key.text]
+CALLBACKS = {"error_cb", "on_delivery", "dr_cb", "stats_cb", "throttle_cb", "logger", "log_cb"}
 # Not librdkafka's, but of confluent-kafka's binding.
 BINDINGS = {"on_delivery", "logger", "oauth_cb"}
 
@@ -73,36 +60,51 @@ def options(**more: Any) -> ConfluentOptions:
 # -- all of them ---
 
 
-def test_each_option_of_librdkafka_is_in_one_table(properties: dict[str, tuple[str, str, str]]) -> None:
-    places = {
-        name: [table for table, names in TABLES.items() if name in names]
-        for name in properties.keys() | {name for names in TABLES.values() for name in names}
-    }
-    assert {name: tables for name, tables in places.items() if len(tables) != 1} == {}
-    assert places.keys() - properties.keys() == BINDINGS
+def test_each_option_of_librdkafka_is_in_the_table(properties: dict[str, tuple[str, str, str]]) -> None:
+    names = [name for key in OPTIONS.values() for name in (key.name, *key.aliases)]
+    assert len(names) == len(set(names))
+    assert properties.keys() - set(names) == set()
+    assert set(names) - properties.keys() == BINDINGS
 
 
 def test_only_a_consumers_options_pass_with_a_warning(properties: dict[str, tuple[str, str, str]]) -> None:
-    assert {name for name, (user, _, _) in properties.items() if user == "C"} == CONSUMER_ONLY
+    consumers = {key.name for key in OPTIONS.values() if key.kind is IGNORED and key.text}
+    assert {name for name, (user, _, _) in properties.items() if user == "C"} == consumers
+
+
+def test_security_is_refused_and_nothing_of_it_is_ignored(
+    properties: dict[str, tuple[str, str, str]],
+) -> None:
+    named = {name for name in properties if re.search(r"ssl|sasl|https|oauth|security", name)}
+    assert named | {"oauth_cb"} == set(SECURITY)
 
 
 def test_ranges_and_defaults_are_librdkafkas(properties: dict[str, tuple[str, str, str]]) -> None:
     at_odds = {}
-    for name, option in MAPPED.items():
-        _, span, default = properties[name]
-        if option.kind in (Kind.INT, Kind.FLOAT):
-            low, high = (float(bound) for bound in span.split(" .. "))
-            if (option.low, option.high, option.default) != (low, high, float(default)):
+    for name, key in OPTIONS.items():
+        if _has_value(key):
+            _, span, default = properties[name]
+            if not _agrees(key, span, default):
                 at_odds[name] = (span, default)
-        elif option.kind is Kind.BOOL:
-            if str(option.default).lower() != default:
-                at_odds[name] = (span, default)
-        elif option.kind is Kind.CHOICE and span and name != "request.required.acks":
-            if (set(option.choices), option.default) != (set(span.split(", ")), default):
-                at_odds[name] = (span, default)
-        elif (str(option.default) if option.default is not None else "") != default:
-            at_odds[name] = (span, default)
     assert at_odds == {}
+    assert sum(map(_has_value, OPTIONS.values())) == 36
+
+
+def _has_value(key: Key) -> bool:
+    return isinstance(key.kind, (Int, Float, Choice)) or key.kind is TEXT
+
+
+def _agrees(key: Key, span: str, default: str) -> bool:
+    match key.kind:
+        case Int() | Float():
+            low, high = (float(bound) for bound in span.split(" .. "))
+            return (key.kind.minimum, key.kind.maximum, key.default) == (low, high, float(default))
+        case Choice() if isinstance(key.default, bool):
+            return str(key.default).lower() == default
+        case Choice() if span and key.name != "request.required.acks":
+            return (set(key.kind.values), key.default) == (set(span.split(", ")), default)
+        case _:
+            return str(key.default) == default
 
 
 def test_every_option_takes_its_default(properties: dict[str, tuple[str, str, str]]) -> None:
@@ -113,12 +115,15 @@ def test_every_option_takes_its_default(properties: dict[str, tuple[str, str, st
 
 
 def test_aliases_are_the_same_option() -> None:
-    for alias, name in ALIASES.items():
-        option = MAPPED[name]
-        value = "localhost:7" if option.default is None else next(iter(option.choices), 7)
+    aliases = {alias: key for key in OPTIONS.values() for alias in key.aliases}
+    assert len(aliases) == 7
+    for alias, key in aliases.items():
+        value = "localhost:7" if key.kind is TEXT else 7
+        if isinstance(key.kind, Choice):
+            value = next(iter(key.kind.values))
         # As only one of both may be set, the other stays at its default.
-        rest = {} if name == "metadata.broker.list" else SERVERS
-        one, other = (ConfluentOptions.read(rest | {given: value}) for given in (alias, name))
+        rest = {} if key.name == "metadata.broker.list" else SERVERS
+        one, other = (ConfluentOptions.read(rest | {given: value}) for given in (alias, key.name))
         assert one.config == other.config, alias
 
 
@@ -217,11 +222,20 @@ def test_refused_with_the_remedy(name: str, value: Any, remedy: str) -> None:
 
 
 def test_every_refusal_says_what_to_do() -> None:
-    for name, refusal in REFUSED.items():
-        if name == "allow.auto.create.topics":
+    for key in REFUSED:
+        if key.name == "allow.auto.create.topics":
             continue  # takes both of its values
-        with pytest.raises(ConfluentConfigError, match=re.escape(refusal.remedy)) as refused:
-            ConfluentOptions.read(SERVERS | {name: "surely not its default"})
+        with pytest.raises(ConfluentConfigError, match=re.escape(key.text)) as refused:
+            ConfluentOptions.read(SERVERS | {key.name: "surely not its default"})
+        assert refused.value.key == key.name
+
+
+def test_what_is_not_set_is_left_at_its_default() -> None:
+    for name in ("client.id", "ssl.ca.location", "socket.keepalive.enable", "on_delivery", "logger"):
+        assert ConfluentOptions.read(SERVERS | {name: None}) == options()
+    for name in ("linger.ms", "retries", "acks", "enable.idempotence"):
+        with pytest.raises(ConfluentConfigError) as refused:
+            ConfluentOptions.read(SERVERS | {name: None})
         assert refused.value.key == name
 
 
@@ -268,6 +282,12 @@ def test_what_is_no_mapping() -> None:
 def test_each_option_is_in_the_guide() -> None:
     guide = (Path(__file__).parents[2] / "docs/migrating.md").read_text()
     guide = guide[guide.index("## From confluent-kafka") :]
-    for table in (MAPPED, ALIASES, REFUSED, WITHOUT_OBJECT, CALLBACKS):
-        assert [name for name in table if f"`{name}`" not in guide] == []
-    assert [name for name, refusal in REFUSED.items() if refusal.remedy not in guide] == []
+    shown = [
+        key for key in OPTIONS.values() if key.name not in SECURITY and not (key.kind is IGNORED and key.text)
+    ]
+    names = [name for key in shown for name in (key.name, *key.aliases)]
+    assert [name for name in names if f"`{name}`" not in guide] == []
+    assert [key.name for key in shown if isinstance(key.kind, Unused) and key.text not in guide] == []
+    assert {"throttle_cb", "logger", "log_cb"} | {
+        key.name for key in OPTIONS.values() if isinstance(key.kind, Function)
+    } == CALLBACKS

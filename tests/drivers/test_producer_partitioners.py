@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproduce import Producer
-from aioproduce.config.keys import PARTITIONERS
+from aioproduce.config.kinds import PARTITIONERS
 from aioproduce.errors import BufferExhaustedError, ConfigError, PartitionerError, ProducerError
 from aioproduce.partitioners import Partitioner
 from tests.drivers.concurrency import gather

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproduce.config import KEYS, ProducerConfig, dotted_keys, markdown_page
-from aioproduce.config.keys import INT_MAX, serialize_string
+from aioproduce.config.kinds import INT_MAX, serialize_string
 from aioproduce.errors import ConfigError
 
 ORACLE = Path(__file__).parent / "kafka_config"

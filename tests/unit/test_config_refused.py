@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aioproduce.config import KEYS, Key, ProducerConfig, dotted_keys
-from aioproduce.config.keys import shown
+from aioproduce.config.config_def import shown
 from aioproduce.errors import ConfigError
 
 ORACLE = Path(__file__).parent / "kafka_config"

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aioproduce.config.keys import PARTITIONERS
+from aioproduce.config.kinds import PARTITIONERS
 from aioproduce.partitioners import (
     NAMED,
     LoadTable,

@@ -78,18 +78,6 @@ def count(ranges: Iterable[Range]) -> int:
     return sum(last - first + 1 for first, last in ranges)
 
 
-def contains(ranges: Ranges, number: int) -> bool:
-    """Whether the number is one of these."""
-    low, high = 0, len(ranges)
-    while low < high:
-        middle = (low + high) // 2
-        if ranges[middle][1] < number:
-            low = middle + 1
-        else:
-            high = middle
-    return low < len(ranges) and ranges[low][0] <= number
-
-
 def bounded(ranges: Iterable[Range], most: int) -> Ranges:
     """The first ones: at most `most` ranges."""
     out: list[Range] = []
