@@ -234,12 +234,12 @@ class BlockingProducer(BlockingPath):
         try:
             record, on_outcome = producer._as_record(topic, value, key, partition, timestamp, headers)
             serialized = producer._input.read_record(record, time.time_ns() // 1_000_000)
-            name, key, value, listed, number, milliseconds = serialized
+            name, key, value, given, number, milliseconds = serialized
             check_topic(name)
             if number is not None:
                 check_partition(number)
-            listed = None if listed is None else list(listed)
-            size = producer._life.sender.accumulator.size_of(key, value, listed)
+            size = producer._life.sender.accumulator.size_of(serialized)
+            listed = None if given is None else list(given)
             delivery = session.hand_over.make(
                 name, key, value, listed, number, milliseconds, _both(on_outcome, on_delivery)
             )

@@ -20,6 +20,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.errors import ForcedCloseError, ProducerClosedError, ProducerError
 from aioproduce.records import TopicPartition
 
@@ -159,18 +160,17 @@ class Pump:
 
     async def _decide(self, entry: BlockingDelivery) -> None:
         """Accept a record of which something is to be decided, or refuse it."""
-        topic, key, value, headers, partition, timestamp = entry.record
+        record = SerializedRecord._make(entry.record)
+        topic = record.topic
         lane = self._lanes.get(topic)
         if lane is not None:
             lane.entries.append(entry)
             return
         admission = self._life.admission
         try:
-            delivery = admission.append_at_once(topic, key, value, headers, partition, timestamp)
+            delivery = admission.append_at_once(record)
             if delivery is None and self._life.sender.metadata.topic(topic) is not None:
-                delivery = await admission.append_waiting(
-                    topic, key, value, headers, partition, timestamp, self._time_left(entry)
-                )
+                delivery = await admission.append_waiting(record, self._time_left(entry))
         except ProducerClosedError:
             self._refuse(entry, forced_close(entry))
             return
@@ -191,11 +191,9 @@ class Pump:
         try:
             while lane.entries:
                 entry = lane.entries[0]
-                topic, key, value, headers, partition, timestamp = entry.record
+                record = SerializedRecord._make(entry.record)
                 try:
-                    delivery = await self._life.admission.append_waiting(
-                        topic, key, value, headers, partition, timestamp, self._time_left(entry)
-                    )
+                    delivery = await self._life.admission.append_waiting(record, self._time_left(entry))
                 except ProducerClosedError:
                     self._refuse(entry, forced_close(entry))
                 except Exception as error:

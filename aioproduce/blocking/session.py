@@ -31,6 +31,7 @@ from aioproduce._native.hand_over import HandOver
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.line import Line
 from aioproduce.blocking.pump import Pump, forced_close
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.errors import (
     BufferExhaustedError,
     FlushTimeoutError,
@@ -390,7 +391,8 @@ class Session:
         await self._pump.behind(delivery.topic, timeout)
         life.check_running()
         left = max(timeout - (time.monotonic() - began_at), 0.0)
-        accepted: DeliveryFuture = await life.admission.append_waiting(*delivery.record, left)
+        record = SerializedRecord._make(delivery.record)
+        accepted: DeliveryFuture = await life.admission.append_waiting(record, left)
         delivery.accepted_as(accepted)
 
     async def flush(self, timeout: float | None) -> None:

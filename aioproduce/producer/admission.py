@@ -31,18 +31,18 @@ from aioproduce.records import ClusterInfo
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from uuid import UUID
 
     from aioproduce._native.delivery import BatchResult, DeliveryFuture
     from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.buffer_pool import BufferLease
+    from aioproduce.core.batching.serialized_record import SerializedRecord
     from aioproduce.core.cluster.cluster_metadata import TopicView
     from aioproduce.core.sender import Sender
     from aioproduce.drivers.base import Driver
     from aioproduce.metrics import ProducerMetrics
-    from aioproduce.records import Header
 
 
 @final
@@ -79,21 +79,13 @@ class Admission:
             None if isinstance(config.partitioner, str) else ForeignPartitioner(config.partitioner)
         )
 
-    def append_at_once(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] | None,
-        partition: int | None,
-        timestamp: int,
-    ) -> DeliveryFuture | None:
+    def append_at_once(self, record: SerializedRecord) -> DeliveryFuture | None:
         """Append without waiting, if the topic is known and there is an open batch or memory for one.
 
         Not where the user's partitioner is to be asked: that is for `append_waiting()` and `append_now()`.
         """
-        sender = self._sender
-        view = sender.metadata.topic(topic)
+        sender, partition = self._sender, record.partition
+        view = sender.metadata.topic(record.topic)
         if view is None:
             return None
         if partition is None:
@@ -102,95 +94,71 @@ class Admission:
         elif type(partition) is not int or not 0 <= partition < view.partition_count:
             return None
         accumulator, now = sender.accumulator, self._driver.now()
-        delivery = accumulator.append(view, partition, timestamp, key, value, headers, now)
+        delivery = accumulator.append(view, record, now)
         if delivery is None:
-            lease = sender.pool.try_allocate(accumulator.size_of(key, value, headers))
+            lease = sender.pool.try_allocate(accumulator.size_of(record))
             if lease is not None:
-                delivery = accumulator.append_new_batch(
-                    lease, view, partition, timestamp, key, value, headers, now
-                )
+                delivery = accumulator.append_new_batch(lease, view, record, now)
         if sender.has_work:
             # Also when an open batch took the record: another, left because it is full, may go now.
             self._driver.wake()
         return delivery
 
-    def append_now(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] | None,
-        partition: int | None,
-        timestamp: int,
-    ) -> DeliveryFuture:
+    def append_now(self, record: SerializedRecord) -> DeliveryFuture:
         """Append without waiting, or say why not."""
-        target, delivery = partition, None
-        view = self._sender.metadata.topic(topic)
-        if partition is None and self._partitioner is not None and view is not None:
-            target, delivery = self._choose(view, key, value, headers, timestamp)
+        placed, delivery = record, None
+        view = self._sender.metadata.topic(record.topic)
+        if record.partition is None and self._partitioner is not None and view is not None:
+            placed, delivery = self._choose(view, record)
         if delivery is None:
-            delivery = self.append_at_once(topic, key, value, headers, target, timestamp)
+            delivery = self.append_at_once(placed)
         if delivery is None:
-            self._refuse(topic, key, value, headers, partition)
+            self._refuse(record)
         return delivery
 
     def _choose(
-        self,
-        view: TopicView,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] | None,
-        timestamp: int,
-    ) -> tuple[int, DeliveryFuture | None]:
-        """The partition that the user's partitioner chooses; with one that hears of new batches, perhaps done."""
+        self, view: TopicView, record: SerializedRecord
+    ) -> tuple[SerializedRecord, DeliveryFuture | None]:
+        """Place it as the user's partitioner chooses; with one that hears of new batches, it may be appended."""
         partitioner, sender = self._partitioner, self._sender
         assert partitioner is not None
-        partition = partitioner.partition(view.name, key, value, view)
+        partition = partitioner.partition(view.name, record.key, record.value, view)
+        placed = record._replace(partition=partition)
         if not partitioner.hears_of_new_batches:
-            return partition, None
-        delivery = sender.accumulator.append(
-            view, partition, timestamp, key, value, headers, self._driver.now()
-        )
+            return placed, None
+        delivery = sender.accumulator.append(view, placed, self._driver.now())
         if sender.has_work:
             self._driver.wake()
         if delivery is None:
             partitioner.on_new_batch(view.name, view, partition)
-            partition = partitioner.partition(view.name, key, value, view)
-        return partition, delivery
+            placed = record._replace(
+                partition=partitioner.partition(view.name, record.key, record.value, view)
+            )
+        return placed, delivery
 
-    async def append_waiting(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] | None,
-        partition: int | None,
-        timestamp: int,
-        timeout: float | None,
-    ) -> DeliveryFuture:
+    async def append_waiting(self, record: SerializedRecord, timeout: float | None) -> DeliveryFuture:
         """Append, waiting for the topic and for memory as long as both together may take."""
+        topic, partition = record.topic, record.partition
         check_topic(topic)
         if partition is not None:
             check_partition(partition)
-        size = self._sender.accumulator.size_of(key, value, headers)
+        size = self._sender.accumulator.size_of(record)
         started_at = self._driver.now()
         deadline = self.deadline(started_at, timeout)
         while True:
             view = await self.topic(topic, partition, started_at, deadline)
-            target, delivery = partition, None
+            placed, delivery = record, None
             if partition is None and self._partitioner is not None:
-                target, delivery = self._choose(view, key, value, headers, timestamp)
+                placed, delivery = self._choose(view, record)
             if delivery is None:
-                delivery = self.append_at_once(topic, key, value, headers, target, timestamp)
+                delivery = self.append_at_once(placed)
             if delivery is not None:
                 return delivery
             lease = await self._memory(size, started_at, deadline)
-            if not self._still_has(view, target):
+            if not self._still_has(view, placed.partition):
                 lease.release()
                 continue
-            delivery = self._sender.accumulator.append_with(
-                lease, view, target, timestamp, key, value, headers, self._driver.now()
-            )
+            delivery = self._sender.accumulator.append_with(lease, view, placed, self._driver.now())
             self._driver.wake()
             return delivery
 
@@ -236,20 +204,14 @@ class Admission:
             partition is None or partition < view.partition_count
         )
 
-    def _refuse(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] | None,
-        partition: int | None,
-    ) -> NoReturn:
+    def _refuse(self, record: SerializedRecord) -> NoReturn:
         """Say why `append_at_once()` could not append."""
+        topic, partition = record.topic, record.partition
         check_topic(topic)
         if partition is not None:
             check_partition(partition)
         sender, now = self._sender, self._driver.now()
-        size = sender.accumulator.size_of(key, value, headers)
+        size = sender.accumulator.size_of(record)
         view = sender.metadata.topic(topic)
         if view is None:
             sender.metadata.want_topic(topic, now)

@@ -25,6 +25,7 @@ from aioproduce._native.columns import ByteColumn
 from aioproduce._native.record_batch import encode_headers
 from aioproduce._native.record_span import span_of_batch
 from aioproduce._native.topic_appender import NO_PARTITION
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.errors import PartialSendError, PartitionOutOfRangeError, SerializationError
 from aioproduce.producer.arrow import Columns, ReadyRows, arrow_pieces
 from aioproduce.producer.batches import BatchBuilder, BatchPartitions
@@ -271,12 +272,11 @@ class Bulk:
         key, value, headers, partition, timestamp = _row(topic, columns, row, defaults)
         if timestamp is not None:
             now = timestamp
+        record = SerializedRecord(topic, key, value, headers, partition, now)
         admission = self._life.admission
-        delivery = admission.append_at_once(topic, key, value, headers, partition, now)
+        delivery = admission.append_at_once(record)
         if delivery is None:
-            delivery = await admission.append_waiting(
-                topic, key, value, headers, partition, now, defaults.timeout
-            )
+            delivery = await admission.append_waiting(record, defaults.timeout)
         return delivery
 
     # -- ready-made batches ---
@@ -405,9 +405,9 @@ class Bulk:
             try:
                 serialized = self._plain_input.read_record(record, self._life.wall_ms())
                 admission = self._life.admission
-                delivery = admission.append_at_once(*serialized)
+                delivery = admission.append_at_once(serialized)
                 if delivery is None:
-                    delivery = await admission.append_waiting(*serialized, defaults.timeout)
+                    delivery = await admission.append_waiting(serialized, defaults.timeout)
             except BaseException as error:
                 tell_refused(record, on_outcome, error)
                 raise

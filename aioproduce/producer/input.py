@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Coroutine, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, final
 
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.errors import (
     InvalidHeadersError,
     InvalidRecordError,
@@ -30,11 +31,6 @@ _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _MAX_TIMESTAMP: Final = 2**63 - 1
-
-SerializedRecord: TypeAlias = (
-    "tuple[str, bytes | None, bytes | None, Sequence[Header] | None, int | None, int]"
-)
-"""Topic, key, value, headers, partition and timestamp: a record as the core takes it."""
 
 
 def check_topic(topic: object) -> None:
@@ -194,7 +190,7 @@ class RecordInput:
         """The record in the core's form; its timestamp is its own, or now (ms since the epoch)."""
         if topic.__class__ is not str:
             check_topic(topic)
-        return (
+        return SerializedRecord(
             topic,
             None if key is None else serialize("key", key, topic, self._key_serializer),
             None if value is None else serialize("value", value, topic, self._value_serializer),

@@ -228,7 +228,7 @@ class Producer(SendPath, BulkCalls):
         record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
         try:
             serialized = self._input.read_record(record, self._life.wall_ms())
-            delivery = self._life.admission.append_now(*serialized)
+            delivery = self._life.admission.append_now(serialized)
         except BaseException as error:
             self._refused(record, on_outcome, error)
             raise
@@ -416,9 +416,9 @@ class Producer(SendPath, BulkCalls):
             else:
                 record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
                 serialized = self._input.read_record(record, now_ms)
-            delivery = self._life.admission.append_at_once(*serialized)
+            delivery = self._life.admission.append_at_once(serialized)
             if delivery is None:
-                delivery = await self._life.admission.append_waiting(*serialized, timeout)
+                delivery = await self._life.admission.append_waiting(serialized, timeout)
         except BaseException as error:
             self._refused(record, on_outcome, error)
             raise

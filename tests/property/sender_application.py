@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.errors import ProducerClosedError
 from aioproduce.records import TopicPartition
 from tests.unit.sender_harness import Record
@@ -137,11 +138,7 @@ class Application:
         delivery: DeliveryFuture = h.sender.accumulator.append_with(
             lease,
             wait.view,
-            wait.place.partition,
-            0,
-            None,
-            wait.value,
-            None,
+            SerializedRecord(wait.view.name, None, wait.value, None, wait.place.partition, 0),
             h.now,
         )
         record = Record(delivery, h.now)

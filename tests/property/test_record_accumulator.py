@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from aioproduce.core.batching.producer_batch import BatchState, ProducerBatch
 from aioproduce.core.batching.sequences import Sequences
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.errors import DeliveryError
 from aioproduce.records import TopicPartition
 from tests.unit.accumulator_harness import OVERHEAD, TOPIC, AccumulatorHarness, delivery_error, records
@@ -246,16 +247,9 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
             return
         lease = self.harness.pool.claim(waiter)
         number = len(self.deliveries)
-        delivery = self.accumulator.append_with(
-            lease,
-            self.harness.view,
-            partition,
-            0,
-            None,
-            number.to_bytes(4, "big") + bytes(size - 4),
-            None,
-            self.now,
-        )
+        value = number.to_bytes(4, "big") + bytes(size - 4)
+        record = SerializedRecord(self.harness.view.name, None, value, None, partition, 0)
+        delivery = self.accumulator.append_with(lease, self.harness.view, record, self.now)
         self.accept(self.join_open(partition, size) or self.open(partition, size), delivery)
 
     @precondition(lambda self: not self.waiters)

@@ -13,6 +13,7 @@ from aioproduce import Producer, ProducerConfig
 from aioproduce._native.stats import Windows
 from aioproduce.compression import codec_for
 from aioproduce.config import dotted_keys
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.core.sender import Sender
 from aioproduce.metrics import ProducerMetrics
 from aioproduce.producer.admission import Admission
@@ -172,9 +173,9 @@ class BareSide:
         self, topic: str, value: bytes, partition: int | None, timestamp: int | None
     ) -> DeliveryFuture:
         at = self._simulation.wall_ms() if timestamp is None else timestamp
-        record = (topic, None, value, None, partition, at)
-        delivery = self._admission.append_at_once(*record)
-        return delivery if delivery is not None else await self._admission.append_waiting(*record, None)
+        record = SerializedRecord(topic, None, value, None, partition, at)
+        delivery = self._admission.append_at_once(record)
+        return delivery if delivery is not None else await self._admission.append_waiting(record, None)
 
     async def flush(self) -> None:
         waiter = self.driver.make_waiter()

@@ -18,6 +18,7 @@ from aioproduce.core.batching.buffer_pool import BufferPool
 from aioproduce.core.batching.partitioning import Partitioning
 from aioproduce.core.batching.producer_batch import BatchState, ProducerBatch
 from aioproduce.core.batching.record_accumulator import RecordAccumulator
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import DeliveryError
@@ -221,13 +222,12 @@ class AccumulatorHarness:
             delivery = appender.append(-1 if partition is None else partition, timestamp, key, value, headers)
             if delivery is not None:
                 return delivery
-        delivery = self.accumulator.append(view, partition, timestamp, key, value, headers, self.now)
+        record = SerializedRecord(topic, key, value, headers, partition, timestamp)
+        delivery = self.accumulator.append(view, record, self.now)
         if delivery is None:
-            lease = self.pool.try_allocate(self.accumulator.size_of(key, value, headers))
+            lease = self.pool.try_allocate(self.accumulator.size_of(record))
             if lease is not None:
-                delivery = self.accumulator.append_new_batch(
-                    lease, view, partition, timestamp, key, value, headers, self.now
-                )
+                delivery = self.accumulator.append_new_batch(lease, view, record, self.now)
         return delivery
 
     def append(self, partition: int | None = None, **record: Any) -> DeliveryFuture:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aioproduce._native.stats import Windows
 from aioproduce.config import ProducerConfig
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.core.effects import Compress, Connect, Send
 from aioproduce.core.sender import Sender
 from aioproduce.metrics import ProducerMetrics
@@ -226,11 +227,12 @@ class SenderHarness:
         view = self.sender.metadata.topic(topic)
         assert view is not None, f"{topic} is not known"
         accumulator = self.sender.accumulator
-        delivery = accumulator.append(view, partition, 0, key, value, None, self.now)
+        sent = SerializedRecord(topic, key, value, None, partition, 0)
+        delivery = accumulator.append(view, sent, self.now)
         if delivery is None:
-            lease = self.sender.pool.try_allocate(accumulator.size_of(key, value, None))
+            lease = self.sender.pool.try_allocate(accumulator.size_of(sent))
             assert lease is not None, "the buffer is full"
-            delivery = accumulator.append_new_batch(lease, view, partition, 0, key, value, None, self.now)
+            delivery = accumulator.append_new_batch(lease, view, sent, self.now)
         record = Record(delivery, self.now)
         delivery.add_delivery_callback(lambda metadata, error: self._settled(record, metadata, error))
         self.records.append(record)

@@ -16,6 +16,7 @@ import pytest
 from aioproduce._native.key_hash import partition_for_key
 from aioproduce.compression import codec_for
 from aioproduce.core.batching.sequences import Sequences
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.errors import DeliveryError, RecordTooLargeError
 from aioproduce.records import TopicPartition
 from tests.unit.accumulator_harness import (
@@ -44,6 +45,10 @@ def drain_all(harness: AccumulatorHarness) -> list[ProducerBatch]:
 
 
 # -- flush and close ---
+
+
+def record_of(value: bytes) -> SerializedRecord:
+    return SerializedRecord(TOPIC, None, value, None, 0, 0)
 
 
 def test_flush_sends_what_lingers() -> None:
@@ -176,14 +181,14 @@ def test_a_lease_is_given_back_whatever_stops_the_append() -> None:
     lease = harness.pool.try_allocate(1024)
     assert lease is not None
     with pytest.raises(RecordTooLargeError):
-        harness.accumulator.append_with(lease, harness.view, 0, 0, None, bytes(600), None, harness.now)
+        harness.accumulator.append_with(lease, harness.view, record_of(bytes(600)), harness.now)
     assert lease.is_released
     # Sized for less than what came.
     harness = AccumulatorHarness()
     small = harness.pool.try_allocate(OVERHEAD + 1)
     assert small is not None
     with pytest.raises(RuntimeError, match="did not fit"):
-        harness.accumulator.append_new_batch(small, harness.view, 0, 0, None, VALUE, None, harness.now)
+        harness.accumulator.append_new_batch(small, harness.view, record_of(VALUE), harness.now)
     assert small.is_released
     assert harness.pool.available == harness.pool.total
     assert not harness.accumulator.has_incomplete
@@ -194,7 +199,7 @@ def test_memory_that_came_too_late_goes_back_and_the_record_joins_the_open_batch
     lease = harness.pool.try_allocate(1024)
     assert lease is not None
     harness.append(0)  # another task was quicker
-    delivery = harness.accumulator.append_with(lease, harness.view, 0, 0, None, VALUE, None, harness.now)
+    delivery = harness.accumulator.append_with(lease, harness.view, record_of(VALUE), harness.now)
     assert lease.is_released
     assert harness.pool.outstanding == 1024
     harness.advance(0.01)

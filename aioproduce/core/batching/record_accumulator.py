@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.partitioning import Partitioning
     from aioproduce.core.batching.record_audit import RecordAudit
     from aioproduce.core.batching.sequences import Sequences
+    from aioproduce.core.batching.serialized_record import SerializedRecord
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata, TopicView
     from aioproduce.core.retry import ExponentialBackoff
-    from aioproduce.records import Header, TopicPartition
+    from aioproduce.records import TopicPartition
 
 
 @final
@@ -128,56 +129,44 @@ class RecordAccumulator:
 
     # -- appends ---
 
-    def size_of(self, key: bytes | None, value: bytes | None, headers: Sequence[Header] | None) -> int:
+    def size_of(self, record: SerializedRecord) -> int:
         """Bytes to lease for a batch that begins with this record.
 
         Raises:
             RecordTooLargeError: the record exceeds `max.request.size`.
         """
-        record = self._overhead + record_size_upper_bound(key, value, headers)
-        if record > self._max_request_size:
+        size = self._overhead + record_size_upper_bound(record.key, record.value, record.headers)
+        if size > self._max_request_size:
             raise RecordTooLargeError(
-                f"the record takes up to {record} bytes, more than max.request.size={self._max_request_size}: "
+                f"the record takes up to {size} bytes, more than max.request.size={self._max_request_size}: "
                 "raise max.request.size (and the topic's max.message.bytes), or send less at once",
-                size=record,
+                size=size,
                 limit=self._max_request_size,
                 limited_by="max.request.size",
             )
-        return max(self._batch_size, record)
+        return max(self._batch_size, size)
 
-    def append(
-        self,
-        topic: TopicView,
-        partition: int | None,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] | None,
-        now: float,
-    ) -> DeliveryFuture | None:
+    def append(self, topic: TopicView, record: SerializedRecord, now: float) -> DeliveryFuture | None:
         """Append to a batch that is open already, which takes no memory and does not queue.
 
         So a full pool still takes records that fit into an open batch.
 
         Args:
             topic: The topic, as metadata knows it.
-            partition: The partition, or `None` for the key or the partitioner to choose.
-            timestamp: Milliseconds since the epoch.
-            key: The serialized key.
-            value: The serialized value.
-            headers: The headers.
+            record: The record.
             now: The current instant, at which batches that have no room for it are full.
 
         Returns:
             The record's future, or `None` if a new batch must be opened.
         """
         if self._measure_each:
-            self.size_of(key, value, headers)
+            self.size_of(record)
         queues = self._topics.get(topic.name)
         if queues is None:
             return None
         queues.appender.set_partition_count(topic.partition_count)
-        target = queues.partition_of(topic, partition, key)
+        key, value, headers, timestamp = record.key, record.value, record.headers, record.timestamp
+        target = queues.partition_of(topic, record.partition, key)
         if target is not None:
             delivery = queues.appender.append(target, timestamp, key, value, headers)
             if delivery is None:
@@ -197,15 +186,7 @@ class RecordAccumulator:
                 return None
 
     def append_new_batch(
-        self,
-        lease: BufferLease,
-        topic: TopicView,
-        partition: int | None,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] | None,
-        now: float,
+        self, lease: BufferLease, topic: TopicView, record: SerializedRecord, now: float
     ) -> DeliveryFuture:
         """Append to a new batch, right after `append()` gave `None`.
 
@@ -213,7 +194,7 @@ class RecordAccumulator:
         """
         try:
             queues = self._topics.get(topic.name) or self._add_topic(topic)
-            target = queues.partition_of(topic, partition, key)
+            target = queues.partition_of(topic, record.partition, record.key)
             is_keyless = target is None
             if target is None:
                 target = queues.keyless.partition
@@ -222,7 +203,7 @@ class RecordAccumulator:
             queue = queues.queue(target, self._metadata)
             batch = self._new_batch(queue, lease, now)
             batch.audit = queues.audit
-            delivery = batch.try_append(timestamp, key, value, headers)
+            delivery = batch.try_append(record.timestamp, record.key, record.value, record.headers)
         except BaseException:
             if not lease.is_released:
                 lease.release()
@@ -239,24 +220,16 @@ class RecordAccumulator:
         return delivery
 
     def append_with(
-        self,
-        lease: BufferLease,
-        topic: TopicView,
-        partition: int | None,
-        timestamp: int,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[Header] | None,
-        now: float,
+        self, lease: BufferLease, topic: TopicView, record: SerializedRecord, now: float
     ) -> DeliveryFuture:
         """Append after a wait for memory: to a batch that was opened meanwhile, or else to a new one."""
         try:
-            delivery = self.append(topic, partition, timestamp, key, value, headers, now)
+            delivery = self.append(topic, record, now)
         except BaseException:
             lease.release()
             raise
         if delivery is None:
-            return self.append_new_batch(lease, topic, partition, timestamp, key, value, headers, now)
+            return self.append_new_batch(lease, topic, record, now)
         lease.release()
         return delivery
 

@@ -22,6 +22,7 @@ from typing import Any, Union, get_args, get_origin
 
 from aioproduce._native.stats import Windows
 from aioproduce.config import ProducerConfig
+from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.core.effects import Close, Compress, Connect, Send
 from aioproduce.core.sender import Sender
 from aioproduce.metrics import ProducerMetrics
@@ -228,13 +229,13 @@ class Brokers:
         chosen = partition if 0 < partition <= view.partition_count else None
         key = b"k" * size if partition == 3 else None
         accumulator = self.sender.accumulator
-        value = b"v" * size
-        delivery = accumulator.append(view, chosen, 0, key, value, None, self.now)
+        record = SerializedRecord(topic, key, b"v" * size, None, chosen, 0)
+        delivery = accumulator.append(view, record, self.now)
         if delivery is None:
-            lease = self.sender.pool.try_allocate(accumulator.size_of(key, value, None))
+            lease = self.sender.pool.try_allocate(accumulator.size_of(record))
             if lease is None:
                 return
-            delivery = accumulator.append_new_batch(lease, view, chosen, 0, key, value, None, self.now)
+            delivery = accumulator.append_new_batch(lease, view, record, self.now)
         number = self.accepted
         self.accepted += 1
         delivery.add_delivery_callback(lambda metadata, error: self.outcomes.append(number))
