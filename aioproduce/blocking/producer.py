@@ -24,10 +24,11 @@ from aioproduce.errors import (
     ProducerError,
     ProducerStateError,
 )
-from aioproduce.producer.bulk import Rows, partial_send
+from aioproduce.producer.bulk import partial_send
 from aioproduce.producer.input import check_partition, check_topic, header_list
 from aioproduce.producer.interceptors import tell_refused
 from aioproduce.producer.producer import Producer
+from aioproduce.producer.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -16,71 +16,37 @@ Invariants:
 from __future__ import annotations
 
 import time
-from itertools import islice
 from random import randrange
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce._native.bulk_append import BulkAppender
 from aioproduce._native.columns import ByteColumn
-from aioproduce._native.record_batch import encode_headers
 from aioproduce._native.record_span import span_of_batch
 from aioproduce._native.topic_appender import NO_PARTITION
-from aioproduce.core.batching.serialized_record import SerializedRecord
-from aioproduce.errors import PartialSendError, PartitionOutOfRangeError, SerializationError
+from aioproduce.errors import PartialSendError, PartitionOutOfRangeError
 from aioproduce.producer.arrow import Columns, ReadyRows, arrow_pieces
 from aioproduce.producer.batches import BatchBuilder, BatchPartitions
 from aioproduce.producer.deliveries import Deliveries
-from aioproduce.producer.input import RecordInput, check_topic, header_list, serialize, timestamp_ms
+from aioproduce.producer.input import RecordInput, check_topic, header_list
 from aioproduce.producer.interceptors import tell_refused
-from aioproduce.records import ProducerRecord
+from aioproduce.producer.rows import Defaults, Rows, row_as_record, serialized_row
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from datetime import datetime
 
-    from aioproduce._native.columns import HeaderColumn
     from aioproduce._native.delivery import BatchResult, DeliveryCallback, DeliveryFuture
     from aioproduce._native.record_batch import RecordBatchBuffer
     from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.producer.arrow import TopicRun
     from aioproduce.producer.interceptors import Interceptors
     from aioproduce.producer.life import ProducerLife
-    from aioproduce.records import Header, Headers
+    from aioproduce.records import Headers
 
 # Rows that are taken at once: few enough to be done in a fraction of `_PACE` where a record costs 0.1 us.
 _MOST_ROWS: Final = 1024
 # What taking and appending so many rows should take: an iterable that is slower is asked for fewer at once.
 _PACE: Final = 0.0005
-_MAX_PARTITION: Final = 2**31 - 1
-
-
-@final
-class Defaults:
-    """What holds for every row of a call that does not tell it by itself."""
-
-    __slots__ = ("encoded_headers", "headers", "on_delivery", "partition", "timeout", "timestamp")
-
-    def __init__(
-        self,
-        *,
-        partition: int | None = None,
-        timestamp: int | datetime | None = None,
-        headers: Sequence[Header] | None = None,
-        timeout: float | None = None,
-        on_delivery: DeliveryCallback | None = None,
-    ) -> None:
-        self.partition = partition
-        self.timestamp = None if timestamp is None else timestamp_ms(timestamp)
-        self.headers = headers
-        self.encoded_headers = encode_headers(headers)
-        self.timeout = timeout
-        self.on_delivery = on_delivery
-
-    @property
-    def has_plain_partition(self) -> bool:
-        """Whether compiled code can take the partition as it is; others are for `send()`'s way to refuse."""
-        partition = self.partition
-        return partition is None or (partition.__class__ is int and 0 <= partition <= _MAX_PARTITION)
 
 
 @final
@@ -269,10 +235,7 @@ class Bulk:
         self, topic: str, columns: Columns, row: int, defaults: Defaults, now: int
     ) -> DeliveryFuture:
         """Accept one row as `send()` would."""
-        key, value, headers, partition, timestamp = _row(topic, columns, row, defaults)
-        if timestamp is not None:
-            now = timestamp
-        record = SerializedRecord(topic, key, value, headers, partition, now)
+        record = serialized_row(topic, columns, row, defaults, now)
         admission = self._life.admission
         delivery = admission.append_at_once(record)
         if delivery is None:
@@ -391,17 +354,7 @@ class Bulk:
         assert interceptors is not None
         for row in range(start, stop):
             await self._heed_turn()
-            key, value, headers, partition, timestamp = _row(topic, columns, row, defaults)
-            record, on_outcome = interceptors.intercept(
-                ProducerRecord(
-                    topic=topic,
-                    value=value,
-                    key=key,
-                    partition=partition,
-                    timestamp=timestamp,
-                    headers=headers,
-                )
-            )
+            record, on_outcome = interceptors.intercept(row_as_record(topic, columns, row, defaults))
             try:
                 serialized = self._plain_input.read_record(record, self._life.wall_ms())
                 admission = self._life.admission
@@ -442,81 +395,6 @@ def _append_open(
         for index in range(len(deliveries) - len(span), len(deliveries)):
             deliveries[index].add_delivery_callback(on_delivery)
     return len(span)
-
-
-def _row(
-    topic: str, columns: Columns, row: int, defaults: Defaults
-) -> tuple[bytes | None, bytes | None, Sequence[Header] | None, int | None, int | None]:
-    """One row as objects: key, value, headers, partition, timestamp."""
-    value = _bytes_at("value", columns.values, row, topic)
-    key = None if columns.keys is None else _bytes_at("key", columns.keys, row, topic)
-    headers = defaults.headers
-    if columns.headers is not None:
-        headers = _told("headers", columns.headers, row) or None
-    partition = defaults.partition
-    if columns.partitions is not None and (told := columns.partitions.at(row)) is not None:
-        partition = told
-    timestamp = defaults.timestamp
-    if columns.timestamps is not None and (told := columns.timestamps.at(row)) is not None:
-        timestamp = timestamp_ms(told)
-    return key, value, headers, partition, timestamp
-
-
-def _told(field: str, column: ByteColumn | HeaderColumn, row: int) -> Any:
-    try:
-        return column.at(row)
-    except ValueError as error:
-        raise SerializationError(f"the {field} column is malformed: {error}", field=field) from error
-
-
-def _bytes_at(field: str, column: ByteColumn, row: int, topic: str) -> bytes | None:
-    value = _told(field, column, row)
-    if value is None or value.__class__ is bytes:
-        return value
-    return serialize(field, value, topic, None)
-
-
-@final
-class Rows:
-    """Values, and keys if there are any, taken from iterables some at a time.
-
-    Raises:
-        TypeError: one of them is not iterable.
-    """
-
-    __slots__ = ("_keys", "_values", "is_ready")
-
-    def __init__(self, values: Iterable[Any], keys: Iterable[Any] | None) -> None:
-        self.is_ready = isinstance(values, list | tuple) and isinstance(keys, list | tuple | None)
-        self._values: Iterator[Any] = iter(values)
-        self._keys: Iterator[Any] | None = None if keys is None else iter(keys)
-
-    def take(self, count: int) -> tuple[list[Any], list[Any] | None, BaseException | None]:
-        """The next `count` values and their keys; fewer at the end, or before an error, which comes with them."""
-        failure: BaseException | None = None
-        values: list[Any] = []
-        try:
-            # What an iterator gave before it raised stays in the list.
-            values.extend(islice(self._values, count))
-        except Exception as error:
-            failure = error
-        if self._keys is None:
-            return values, None, failure
-        keys: list[Any] = []
-        has_ended = failure is None and len(values) < count
-        try:
-            # One more at the end of the values: is it the end of the keys, too?
-            keys.extend(islice(self._keys, len(values) + has_ended))
-        except Exception as error:
-            if len(keys) < len(values) or has_ended:
-                failure = error
-        else:
-            if len(keys) != len(values):
-                ended = "keys" if len(keys) < len(values) else "values"
-                failure = ValueError(f"give as many keys as values: the {ended} ended first")
-        paired = min(len(keys), len(values))
-        del values[paired:], keys[paired:]
-        return values, keys, failure
 
 
 def partial_send(call: str, deliveries: Deliveries, error: Exception) -> PartialSendError:

@@ -2,16 +2,18 @@
 
 1. The import floors are those of ``pyproject.toml``; this runs the same check as ``make lint``, so that a bare
    ``pytest`` cannot miss it.
-2. Sizes count what must be read at once. The style asks for about 500 lines a module and 50 a function; what is
-   held here is the point where "about" ends.
+2. Sizes count code: docstrings, comments and blank lines make a module longer and easier to read. Tables of data
+   are looked things up in, and not read at once.
 3. Every rule is tried on an offender, so that none of them passes by looking at nothing.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -24,9 +26,18 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 IDS = [str(path.relative_to(PACKAGE)) for path in MODULES]
 CORE = PACKAGE / "core"
 
-MODULE_LINES = 600
+MODULE_LINES = 400
+TABLES_OF_DATA = {"config/table.py", "metrics/catalog.py"}
 FUNCTION_LINES = 65
 
+_NO_CODE = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENDMARKER,
+}
 # Their instances have no attributes of their own, or their machinery makes the slots.
 SLOTLESS_BASES = {"Enum", "IntEnum", "Flag", "Protocol", "NamedTuple", "Exception"}
 
@@ -41,6 +52,23 @@ def long_functions(tree: ast.Module, limit: int) -> list[str]:
             if length > limit:
                 found.append(f"{node.name} ({length} lines)")
     return found
+
+
+def code_lines(source: str) -> int:
+    """Lines with code on them: without docstrings (those of attributes, too), comments and blank lines."""
+    documented: set[int] = set()
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            documented.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type not in _NO_CODE:
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return len(lines - documented)
 
 
 def _span(node: ast.stmt) -> int:
@@ -94,8 +122,9 @@ def test_module_says_what_it_is_for(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=IDS)
 def test_module_can_be_read_in_one_sitting(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= MODULE_LINES, f"{lines} lines: split it by subject"
+    lines = code_lines(path.read_text())
+    is_data = path.relative_to(PACKAGE).as_posix() in TABLES_OF_DATA
+    assert is_data or lines <= MODULE_LINES, f"{lines} lines of code: split it by subject"
     assert long_functions(parse(path), FUNCTION_LINES) == []
 
 
@@ -119,6 +148,12 @@ def test_the_rules_find_offenders() -> None:
         "    return a\n"
     )
 
+    assert (
+        code_lines(
+            '"""Two\n\nlines."""\n\n# and a comment\na = (\n    1\n)  # three\nb: int\n"""What b is."""\n'
+        )
+        == 4
+    )
     assert not ast.get_docstring(offender)
     assert classes_without_slots(offender) == ["Slotless"]
     assert long_functions(offender, 2) == ["long (3 lines)"]
