@@ -10,8 +10,6 @@ answer from its cache just when leaders have moved, and our own client is what i
 
 from __future__ import annotations
 
-import socket
-import struct
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -33,6 +31,7 @@ from kio.schema.types import BrokerId, TopicName
 from kio.serial import entity_reader
 from kio.static.primitive import i32, i64
 
+from aioproduce.drivers.blocking_client import BlockingConnection
 from tests.wire_oracle import request_frame
 
 Response = TypeVar(
@@ -52,7 +51,7 @@ Request: TypeAlias = (
     | MetadataRequest
 )
 
-# Per connection attempt and read on loopback. A stalled node takes connections and never answers.
+# Per connection attempt and answer on loopback. A stalled node takes connections and never answers.
 TIMEOUT = 5.0
 
 EARLIEST = i64(-2)
@@ -142,25 +141,9 @@ def _ask(
     response_type: type[Response],
     client_id: str = "tests",
 ) -> Response:
-    frame = _exchange(port, request_frame(request, client_id=client_id))
+    with BlockingConnection("127.0.0.1", port, TIMEOUT) as connection:
+        frame = connection.exchange(request_frame(request, client_id=client_id))
     # Four bytes of correlation id come first, and no tagged fields in a flexible answer; a connection with one
     # request needs not compare it.
-    response, _ = entity_reader(response_type)(frame, 5 if request.__flexible__ else 4)
+    response, _ = entity_reader(response_type)(bytes(frame), 5 if request.__flexible__ else 4)
     return response
-
-
-def _exchange(port: int, frame: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT) as connection:
-        connection.sendall(frame)
-        (size,) = struct.unpack(">i", _receive(connection, 4))
-        return _receive(connection, size)
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        part = connection.recv(size - len(received))
-        if not part:
-            raise ConnectionResetError("the node closed the connection before it had answered")
-        received += part
-    return bytes(received)

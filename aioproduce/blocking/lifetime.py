@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from aioproduce.blocking.session import Session
 
 _running: Final[dict[int, Session]] = {}
-_left: Final[list[object]] = []
 _lock = threading.Lock()
 
 
@@ -32,11 +31,6 @@ def began(session: Session) -> None:
 def ended(session: Session) -> None:
     """It does not any more."""
     _running.pop(id(session), None)
-
-
-def leave(what: object) -> None:
-    """Keep something as long as the process lives: to free it would wait for a thread that is stuck."""
-    _left.append(what)
 
 
 def restarting() -> threading.Lock:

@@ -5,8 +5,7 @@ called in any thread; what runs in the loop thread is `async`, or says so.
 
 Invariants:
 
-1. No call waits without a bound, or for a loop thread that is gone: who waits for an answer of the loop thread
-   looks each second whether it lives.
+1. No call waits without a bound, or for a loop thread that is gone (`LoopThread`).
 2. Whatever ends the loop thread (close, the death of the Producer's sender, an error in the loop), every record
    is settled and every thread that waits is woken (`_run()`).
 3. Nothing waits in the loop thread: it would wait for itself.
@@ -20,18 +19,14 @@ import contextlib
 import logging
 import threading
 import time
-from functools import partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, final
-
-from anyio import CancelScope
-from anyio.from_thread import start_blocking_portal
+from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 from aioproduce._native.hand_over import HandOver
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.line import Line
 from aioproduce.blocking.pump import Pump, forced_close
 from aioproduce.core.batching.serialized_record import SerializedRecord
+from aioproduce.drivers.loop_thread import LoopThread, ThreadEndedError, name_of, new_loop
 from aioproduce.errors import (
     BufferExhaustedError,
     FlushTimeoutError,
@@ -46,21 +41,15 @@ from aioproduce.producer.producer import Producer
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from anyio.from_thread import BlockingPortal
-
     from aioproduce._native.blocking_delivery import BlockingDelivery
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.config import ProducerConfig
     from aioproduce.producer.deliveries import Deliveries
 
-_Call: TypeAlias = "concurrent.futures.Future[Any]"
-"""A call in the loop thread that a thread waits for."""
-
 _log = logging.getLogger("aioproduce")
 
 # Room in the hand-over: a few switches of the interpreter lock, of 5 ms each, at full speed.
 _ROOM: Final = 8 * 2**20
-_LOOKS_EVERY: Final = 1.0
 # What close() takes beyond its time-out at most (`producer_life`): sockets that do not end, compression that
 # takes long.
 _GRACE: Final = 10.0
@@ -80,17 +69,13 @@ class Session:
     """
 
     __slots__ = (
-        "_calls",
         "_closing",
         "_config",
         "_death",
         "_exit_timeout",
         "_is_over",
         "_line",
-        "_loop",
         "_over",
-        "_portal",
-        "_portal_context",
         "_pump",
         "_thread",
         "hand_over",
@@ -100,20 +85,16 @@ class Session:
     hand_over: HandOver
     _line: Line
     _pump: Pump
-    _loop: asyncio.AbstractEventLoop
-    _thread: threading.Thread
-    _portal: BlockingPortal
+    _thread: LoopThread
 
     def __init__(self, config: ProducerConfig, exit_timeout: float) -> None:
         self._config = config
         self._exit_timeout = exit_timeout
         self.producer = Producer(config)
         self._death: BaseException | None = None
-        self._calls: dict[asyncio.Task[Any], _Call] = {}
         self._closing: asyncio.Task[Any] | None = None
         self._is_over = threading.Event()
         self._over: concurrent.futures.Future[None] | None = None
-        self._portal_context = contextlib.ExitStack()
 
     # -- its life, from the threads that call ---
 
@@ -123,16 +104,12 @@ class Session:
         Raises:
             NoBrokerAvailableError: as `Producer.start()`.
         """
-        options = {"use_uvloop": find_spec("uvloop") is not None}
-        name = f"aioproduce loop {self._config.client_id}"
-        context = start_blocking_portal("asyncio", options, name=name)
-        self._portal = self._portal_context.enter_context(context)
-        started: concurrent.futures.Future[None] = concurrent.futures.Future()
+        self._thread = LoopThread(f"aioproduce loop {self._config.client_id}", new_loop())
         try:
-            self._over = self._portal.start_task_soon(self._run, started, require_broker)
-            self._wait_for(started)
+            self._thread.call(self._set_up, require_broker)
+            self._over = self._thread.submit(self._run)
         except BaseException:
-            self._over_now(0.0)
+            self._over_now()
             raise
         lifetime.began(self)
 
@@ -144,24 +121,23 @@ class Session:
                 self.call(self._close, timeout)
             except (ProducerClosedError, SenderDiedError):
                 _log.debug("closed meanwhile, or dead: there is nothing left to close", exc_info=True)
-            self._over_now(None)
+            self._over_now()
 
     def close_at_exit(self) -> None:
         """Close while the interpreter exits: in bounded time, whatever the loop thread is at."""
         if self.hand_over.is_forked() or self._is_over.is_set() or self.is_loop_thread():
             return
         try:
-            closing = self._submit(self._close, self._exit_timeout)
-        except RuntimeError:
+            closing = self._thread.submit(self._close, self._exit_timeout)
+        except ThreadEndedError:
             return  # it died, and has settled everything
         concurrent.futures.wait([closing], self._exit_timeout + _GRACE)
         if not closing.done():
             _log.error(
                 "the interpreter exits, and the loop thread of a BlockingProducer is stuck: not closed"
             )
-            lifetime.leave(self._portal_context)
             return
-        self._over_now(None)
+        self._over_now()
         left = self.producer.unobserved_failures
         if left:
             _log.warning("a BlockingProducer was not closed before the exit: %d record(s) failed", left)
@@ -178,39 +154,35 @@ class Session:
         """Whether it was closed."""
         return self._is_over.is_set()
 
-    def _over_now(self, timeout: float | None) -> None:
-        """Wait for the end of the loop thread, which is on its way, and drop the portal."""
-        if self._over is not None and timeout is None:
+    def _over_now(self) -> None:
+        """Wait for the end of what runs in the loop thread, which is on its way, and for the thread's."""
+        if self._over is not None:
             concurrent.futures.wait([self._over])
         self._is_over.set()
         lifetime.ended(self)
-        self._portal_context.close()
+        self._thread.stop()
+        self._thread.join()
 
     # -- the loop thread ---
 
-    async def _run(self, started: concurrent.futures.Future[None], require_broker: bool) -> None:
-        self._thread = threading.current_thread()
-        loop = self._loop = asyncio.get_running_loop()
-        producer = self.producer
-        try:
-            await producer.start(require_broker=require_broker)
-            life = producer._life
-            self.hand_over = HandOver(
-                life.appenders,
-                lambda: loop.call_soon_threadsafe(self._pump.wake),
-                lambda: loop.call_soon_threadsafe(self._pump.answer),
-                self.raise_forked,
-                self.check_may_wait,
-                limit=min(_ROOM, self._config.buffer_memory),
-                largest=min(self._config.batch_size, self._config.max_request_size, 2**15) // 2,
-                is_plain=producer._interceptors is None and not producer._input.has_serializers,
-            )
-            self._line = Line(self.hand_over)
-            self._pump = Pump(life, self._config.max_block, self.hand_over, self._line)
-        except BaseException as error:
-            started.set_exception(error)
-            return
-        started.set_result(None)
+    async def _set_up(self, require_broker: bool) -> None:
+        loop, producer = self._thread.loop, self.producer
+        await producer.start(require_broker=require_broker)
+        life = producer._life
+        self.hand_over = HandOver(
+            life.appenders,
+            lambda: loop.call_soon_threadsafe(self._pump.wake),
+            lambda: loop.call_soon_threadsafe(self._pump.answer),
+            self.raise_forked,
+            self.check_may_wait,
+            limit=min(_ROOM, self._config.buffer_memory),
+            largest=min(self._config.batch_size, self._config.max_request_size, 2**15) // 2,
+            is_plain=producer._interceptors is None and not producer._input.has_serializers,
+        )
+        self._line = Line(self.hand_over)
+        self._pump = Pump(life, self._config.max_block, self.hand_over, self._line)
+
+    async def _run(self) -> None:
         try:
             await self._pump.run()
         except ProducerClosedError:
@@ -225,12 +197,10 @@ class Session:
         """Settle everything, whatever the end is (invariant 2)."""
         self.hand_over.shut()
         self._line.dissolve()
-        # A loop that is stopped by force cancels whatever waits, again and again.
-        with CancelScope(shield=True):
-            try:
-                await self.producer.close(0)
-            finally:
-                await self._pump.end(self._why_over)
+        try:
+            await self.producer.close(0)
+        finally:
+            await self._pump.end(self._why_over)
 
     def _why_over(self, entry: BlockingDelivery) -> BaseException:
         return forced_close(entry) if self._death is None else self.ended_error()
@@ -268,65 +238,14 @@ class Session:
             LoopThreadError: called in the loop thread.
             ProducerClosedError: the loop thread has ended; SenderDiedError if it died.
         """
-        self.check_may_wait(f"{_name_of(function)}()")
-        if self._is_over.is_set():
-            raise self.ended_error()
-        try:
-            future = self._submit(function, *arguments)
-        except RuntimeError as error:
-            raise self.ended_error() from error
-        try:
-            return self._wait_for(future)
-        except BaseException:
-            if not future.done() and not future.cancel():  # Ctrl-C, say
-                with contextlib.suppress(RuntimeError):
-                    self._loop.call_soon_threadsafe(self._give_up, future)
-            raise
-
-    def _submit(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> _Call:
-        """Begin a call. Unlike the portal's, this does not wait for the loop's next turn: it may be stuck.
-
-        A loop that is stuck in a callback would keep the interpreter from exiting.
-
-        Raises:
-            RuntimeError: the loop is closed.
-        """
-        call: _Call = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(self._begin, call, function, arguments)
-        return call
-
-    def _begin(self, call: _Call, function: Callable[..., Coroutine[Any, Any, Any]], arguments: Any) -> None:
-        if not call.set_running_or_notify_cancel():
-            return
-        task = self._loop.create_task(function(*arguments), name=f"aioproduce {_name_of(function)}")
-        self._calls[task] = call
-        task.add_done_callback(self._answer)
-
-    def _answer(self, task: asyncio.Task[Any]) -> None:
-        call = self._calls.pop(task)
-        if task.cancelled():
-            call.set_exception(self.ended_error())
-        elif (error := task.exception()) is not None:
-            call.set_exception(error)
-        else:
-            call.set_result(task.result())
-
-    def _give_up(self, call: _Call) -> None:
-        """Cancel a call that nobody waits for any more; in the loop thread."""
-        for task, other in self._calls.items():
-            if other is call:
-                task.cancel()
-
-    def _wait_for(self, future: concurrent.futures.Future[Any]) -> Any:
-        while not concurrent.futures.wait([future], _LOOKS_EVERY).done:
-            thread = getattr(self, "_thread", None)
-            if thread is not None and not thread.is_alive() and not future.done():
-                raise self.ended_error()
-        return future.result()
+        self.check_may_wait(f"{name_of(function)}()")
+        with contextlib.suppress(ThreadEndedError):
+            return self._thread.call(function, *arguments)
+        raise self.ended_error()
 
     def is_loop_thread(self) -> bool:
         """Whether this is called in the loop thread."""
-        return threading.current_thread() is self._thread
+        return self._thread.is_here
 
     def check_may_wait(self, what: str) -> None:
         """Refuse to wait in the loop thread."""
@@ -408,16 +327,10 @@ class Session:
 
     def read(self, function: Callable[[], Any]) -> Any:
         """What a function reads of the Producer: in the loop thread, or here once there is none."""
-
-        async def reading() -> Any:
-            return function()
-
-        if self._is_over.is_set() or self.hand_over.is_forked() or self.is_loop_thread():
-            return function()
-        try:
-            return self.call(reading)
-        except (ProducerClosedError, SenderDiedError):
-            return function()
+        if not self._is_over.is_set() and not self.hand_over.is_forked():
+            with contextlib.suppress(ThreadEndedError):
+                return self._thread.ask(function)
+        return function()
 
     async def send_many(
         self, topic: str, values: list[Any], keys: list[Any] | None, **settings: Any
@@ -445,7 +358,7 @@ class Session:
             try:
                 return self.call(asking)
             except (ProducerClosedError, SenderDiedError):
-                self._over_now(None)
+                self._over_now()
         settled = ask(part)
         try:
             settled.send(None)
@@ -456,11 +369,4 @@ class Session:
 
     def refused(self) -> None:
         """Count a record whose `send()` raised."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody reads the count
-            self._loop.call_soon_threadsafe(self.producer._life.refused)
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    while isinstance(function, partial):
-        function = function.func
-    return function.__name__.strip("_")
+        self._thread.call_soon(self.producer._life.refused)

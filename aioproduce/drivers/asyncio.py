@@ -1,19 +1,15 @@
 """The driver for asyncio, and for uvloop, which has the same interface.
 
-One task (`_run`) brings the core to rest and sleeps until a fact or a timer. Sockets are `asyncio.Protocol`s whose
-callbacks report facts and wake that task; they never run the core's effects themselves.
+One task brings the core to rest and sleeps until a fact or a timer (`drivers.core_step`). Sockets are
+`asyncio.Protocol`s whose callbacks report facts.
 
-Invariants, beyond those of `drivers.base`:
+Invariants, beyond those of `drivers.base` and `drivers.core_step`:
 
 1. `pause_writing` is told at the first byte that stays in the transport's buffer (high-water mark 0), and
    `resume_writing` at none: "writable" therefore means that the transport holds nothing of ours.
 2. The sleeper is a bare future, made per sleep; `wake()` is one attribute test when the task is awake.
-3. A compression worker reports within the loop, as everything does (`CompressionWorkers`), to a core that was
-   closed, too: memory comes back by that.
-4. Waiters' conditions are never contended: `notify()` takes the lock without suspending, since nobody holds
+3. Waiters' conditions are never contended: `notify()` takes the lock without suspending, since nobody holds
    it across a suspension.
-5. A bug in a fact, which some callback of the loop's reports, is the sender's death as one in its task is: what is
-   torn is not gone on with. A core that died is told nothing more.
 """
 
 from __future__ import annotations
@@ -21,33 +17,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast, final
+from typing import TYPE_CHECKING, Any, cast, final
 
-from aioproduce.core.effects import Compress, Connect, Send
 from aioproduce.drivers.choice import asyncio_lookup
-from aioproduce.drivers.compression_workers import CompressionWorkers, compression_threads
+from aioproduce.drivers.compression_workers import compression_threads
+from aioproduce.drivers.core_step import FOREVER, CoreStep
 from aioproduce.drivers.sockets import reason, set_buffer_sizes
 from aioproduce.errors import BrokerConnectionError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
     from contextvars import Context
 
     from aioproduce._native.delivery import BatchResult
     from aioproduce._native.tuple_outcomes import TupleOutcomes
     from aioproduce.config import ProducerConfig
-    from aioproduce.core.batching.producer_batch import ProducerBatch
-    from aioproduce.core.effects import Effect
+    from aioproduce.core.effects import Connect
     from aioproduce.core.sender import Sender
-    from aioproduce.drivers.compression_workers import Finished
     from aioproduce.metrics import ProducerMetrics
-
-_FOREVER: Final = float("inf")
-
-# How often the loop is asked for its pulse while answers are awaited: a loop that is blocked makes them late, and
-# nothing else of ours may be due then to show it. Ten callbacks a second cost little; an idle producer has none.
-_PULSE: Final = 0.1
 
 
 @final
@@ -125,7 +114,7 @@ class AsyncioWaiter:
         if self._is_notified:
             return True
         try:
-            async with asyncio.timeout_at(None if deadline == _FOREVER else deadline), self._condition:
+            async with asyncio.timeout_at(None if deadline == FOREVER else deadline), self._condition:
                 await self._condition.wait_for(lambda: self._is_notified)
         except TimeoutError:
             # Notified in the same turn as the time-out: what was granted must not be lost.
@@ -133,12 +122,44 @@ class AsyncioWaiter:
         return True
 
 
-class _Connection(asyncio.Protocol):
-    """One transport; reports facts under its connection id."""
+@final
+class _Alarm:
+    """A timer of the loop, which may be moved: see `core_step.Alarm`."""
 
-    def __init__(self, driver: AsyncioDriver, connection_id: int) -> None:
-        self._driver = driver
+    __slots__ = ("_came", "_loop", "_timer", "at")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, came: Callable[[float], None]) -> None:
+        self._loop = loop
+        self._came = came
+        self._timer: asyncio.TimerHandle | None = None
+        self.at = FOREVER
+
+    def set(self, at: float) -> None:
+        """Call back then, and not at the instant that it was set for before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.at = at
+        self._timer = self._loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        at, self.at = self.at, FOREVER
+        self._came(at)
+
+    def cancel(self) -> None:
+        """Never call back again."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class _Connection(asyncio.Protocol):
+    """An attempt to connect and its transport; reports facts under its connection id."""
+
+    def __init__(self, core: CoreStep, connection_id: int, config: ProducerConfig) -> None:
+        self._core = core
         self._connection_id = connection_id
+        self._config = config
+        self.attempt: asyncio.Task[None] | None = None
         self.transport: asyncio.Transport | None = None
         self._is_paused = False
 
@@ -146,10 +167,15 @@ class _Connection(asyncio.Protocol):
         # Not asserted: uvloop's transports are no subclasses.
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=0)
-        self._driver.connected(self._connection_id, self)
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            set_buffer_sizes(sock, self._config)
+        if self._core.is_dead:
+            self.transport.abort()
+        self._core.connected(self._connection_id)
 
     def data_received(self, data: bytes) -> None:
-        self._driver.received(self._connection_id, data)
+        self._core.received(self._connection_id, data)
 
     def eof_received(self) -> None:
         """The peer sends no more, so no answer will come: let the transport close."""
@@ -159,10 +185,10 @@ class _Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._is_paused = False
-        self._driver.written(self._connection_id)
+        self._core.written(self._connection_id)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._driver.disconnected(self._connection_id, exc)
+        self._core.disconnected(self._connection_id, exc)
 
     def write(self, buffers: Any) -> None:
         """Write the pieces of one request; `written` follows now or when the transport's buffer is empty."""
@@ -172,12 +198,14 @@ class _Connection(asyncio.Protocol):
             return  # connection_lost is on its way and accounts for the request
         transport.writelines(buffers)
         if not self._is_paused and transport.get_write_buffer_size() == 0:
-            self._driver.written_at_once(self._connection_id)
+            self._core.written_at_once(self._connection_id)
 
     def abort(self) -> None:
-        """Drop the transport and what it has not sent."""
+        """Give up the attempt, or drop the transport and what it has not sent."""
         if self.transport is not None:
             self.transport.abort()
+        elif self.attempt is not None:
+            self.attempt.cancel()
 
 
 @final
@@ -190,43 +218,30 @@ class AsyncioDriver:
         metrics: ProducerMetrics,
         on_unobserved: Callable[[str, int, BaseException, int], None],
     ) -> None:
-        self._loop = self.loop = asyncio.get_running_loop()
+        self._loop = self.loop = loop = asyncio.get_running_loop()
         # In a task of trio's guest mode asyncio's loop runs, too, and is not that task's.
         self.running_loop: Callable[[], object] = asyncio_lookup()
-        self.is_running: Callable[[], bool] = self._loop.is_running
+        self.is_running: Callable[[], bool] = loop.is_running
         self.current_task: Callable[[], object] = asyncio.current_task
+        self.now: Callable[[], float] = loop.time
         self._config = config
-        self._metrics = metrics
-        self.runtime = AsyncioRuntime(self._loop, on_unobserved)
-        self._connections: dict[int, _Connection] = {}
-        self._attempts: dict[int, asyncio.Task[None]] = {}
+        self.runtime = AsyncioRuntime(loop, on_unobserved)
         # A loop that is simulated has time pass in its own way: a clock of its own, and no threads.
-        self.wall_ms: Callable[[], int] | None = getattr(self._loop, "wall_ms", None)
-        make_executor = getattr(self._loop, "make_executor", compression_threads)
-        self._compression = CompressionWorkers(
-            self._loop.call_soon_threadsafe, self.compressed, make_executor
-        )
+        self.wall_ms: Callable[[], int] | None = getattr(loop, "wall_ms", None)
+        self.make_executor: Callable[[], Executor] = getattr(loop, "make_executor", compression_threads)
+        self.call_in_loop: Callable[[Callable[[], None]], object] = loop.call_soon_threadsafe
+        # uvloop's own clock stands still for a turn of the loop: work is not timed with it.
+        is_simulated = self.wall_ms is not None
+        self.work_clock: Callable[[], float] = loop.time if is_simulated else time.monotonic
+        self.is_now_exact = is_simulated or type(loop).time is asyncio.BaseEventLoop.time
+        self._alarms: list[_Alarm] = []
+        self._attempts: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._sleeper: asyncio.Future[None] | None = None
-        self._alarm: asyncio.TimerHandle | None = None
-        self._alarm_at = _FOREVER
         self._is_woken = False
-        self._woken_at = _FOREVER
-        self._pulse: asyncio.TimerHandle | None = None
-        # What work is timed with. uvloop's own clock stands still for a turn of the loop: of no use here.
-        is_simulated = self.wall_ms is not None
-        self._work_clock = self._loop.time if is_simulated else time.monotonic
-        self._is_loop_time_exact = is_simulated or type(self._loop).time is asyncio.BaseEventLoop.time
-        self._worked = 0.0
-        self._is_killed = False
-        self._is_dead = False
-        self._failure: BaseException | None = None
+        self.core = CoreStep(self, metrics)
 
     # -- the seam ---
-
-    def now(self) -> float:
-        """The loop's clock."""
-        return self._loop.time()
 
     @property
     def has_ended(self) -> bool:
@@ -253,9 +268,10 @@ class AsyncioDriver:
         on_settled: Callable[[BatchResult], None],
     ) -> None:
         """Start the sender task."""
-        self._sender = sender
-        self._on_settled = on_settled
-        self._task = self._loop.create_task(self._run(), name=f"aioproduce sender {self._config.client_id}")
+        self.core.start(sender, on_settled)
+        self._task = self._loop.create_task(
+            self.core.run(), name=f"aioproduce sender {self._config.client_id}"
+        )
         self._task.add_done_callback(partial(self._task_done, on_death))
 
     def wake(self) -> None:
@@ -265,12 +281,12 @@ class AsyncioDriver:
             self._is_woken = True
         elif not sleeper.done():
             sleeper.set_result(None)
-            self._woken_at = min(self._woken_at, self._loop.time())
+            self.core.woken_at = min(self.core.woken_at, self.now())
 
     async def join(self, deadline: float) -> bool:
         """Wait for the sender task."""
         assert self._task is not None, "only what was started is waited for"
-        timeout = None if deadline == _FOREVER else max(deadline - self.now(), 0)
+        timeout = None if deadline == FOREVER else max(deadline - self.now(), 0)
         done, _ = await asyncio.wait([self._task], timeout=timeout)
         return bool(done)
 
@@ -286,94 +302,70 @@ class AsyncioDriver:
         """Cancel the sender task and drop every socket."""
         self._drop_sockets()
         if self._task is not None and not self._task.done():
-            self._is_killed = True
+            self.core.is_killed = True
             self._task.cancel()
             await asyncio.wait([self._task])
         if self._attempts:
-            await asyncio.wait(list(self._attempts.values()))
+            await asyncio.wait(list(self._attempts))
 
-    # -- the sender task ---
+    # -- what the core's step asks for ---
 
-    async def _run(self) -> None:
-        sender, metrics = self._sender, self._metrics
-        timer_at: float | None = None
-        slept_at = self._work_clock()
-        try:
-            while True:
-                self._is_woken = False
-                if self._failure is not None:
-                    raise self._failure
-                now = self._loop.time()
-                began_at = self._work_clock()
-                if self._woken_at < now:
-                    metrics.lagged(now - self._woken_at, now)
-                self._woken_at = _FOREVER
-                if timer_at is not None and timer_at <= now:
-                    sender.handle_timer(now)
-                while (effect := sender.next_effect(now)) is not None:
-                    self._carry_out(effect)
-                while sender.settled:
-                    self._on_settled(sender.settled.popleft())
-                if sender.is_closed:
-                    break
-                timer_at = sender.next_timer()
-                worked, self._worked = self._worked, 0.0
-                waited = began_at - slept_at - worked
-                slept_at = self._work_clock()
-                metrics.stepped(waited, slept_at - began_at + worked, now)
-                if sender.has_work:
-                    # A callback sent again, say. The loop gets its turn all the same.
-                    await asyncio.sleep(0)
-                elif not self._is_woken:
-                    if self._pulse is None:
-                        self._feel_pulse()
-                    await self._sleep(timer_at)
-        except BaseException:
-            self._is_dead = not self._is_killed
-            raise
+    def make_alarm(self, came: Callable[[float], None]) -> _Alarm:
+        """A timer of the loop."""
+        self._alarms.append(alarm := _Alarm(self._loop, came))
+        return alarm
 
-    async def _sleep(self, until: float | None) -> None:
-        self._set_alarm(until)
-        self._sleeper = self._loop.create_future()
-        try:
-            await self._sleeper
-        finally:
-            self._sleeper = None
+    async def rest(self, has_work: bool) -> None:
+        """One turn of the loop if the core has work, else sleep until `wake()`."""
+        if has_work:
+            # A callback sent again, say. The loop gets its turn all the same.
+            await asyncio.sleep(0)
+        elif not self._is_woken:
+            self._sleeper = self._loop.create_future()
+            try:
+                await self._sleeper
+            finally:
+                self._sleeper = None
+        self._is_woken = False
 
-    def _set_alarm(self, at: float | None) -> None:
-        """Wake the task then, or before: an alarm that comes too early costs less than a new one at every sleep."""
-        if at is None or self._alarm_at <= at:
+    def connect(self, effect: Connect) -> _Connection:
+        """Begin to connect."""
+        connection = _Connection(self.core, effect.connection_id, self._config)
+        connection.attempt = attempt = self._loop.create_task(
+            self._connect(connection, effect), name=f"aioproduce connect {effect.host}:{effect.port}"
+        )
+        self._attempts.add(attempt)
+        attempt.add_done_callback(partial(self._attempt_done, effect, connection))
+        return connection
+
+    async def _connect(self, connection: _Connection, effect: Connect) -> None:
+        # Resolves the name anew each time and tries its addresses in turn (KIP-302).
+        await self._loop.create_connection(lambda: connection, effect.host, effect.port)
+
+    def _attempt_done(self, effect: Connect, connection: _Connection, attempt: asyncio.Task[None]) -> None:
+        # A callback, not the end of `_connect()`: a task that is cancelled before its first step runs no line.
+        self._attempts.discard(attempt)
+        connection.attempt = None
+        failure = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
+        if failure is None:
             return
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = self._loop.call_at(at, self._alarm_came)
-        self._alarm_at = at
+        # Given up between `connection_made` and the end of create_connection(): uvloop then closes the transport
+        # and never tells the protocol. asyncio tells it again, which the core ignores.
+        connection.abort()
+        error = BrokerConnectionError(reason(failure), host=effect.host, port=effect.port)
+        error.__cause__ = failure
+        self.core.disconnected(effect.connection_id, error)
 
-    def _alarm_came(self) -> None:
-        self._alarm = None
-        self._woken_at, self._alarm_at = self._alarm_at, _FOREVER  # late from when it was due
-        self.wake()
-
-    def _feel_pulse(self) -> None:
-        if self._sender.connections.in_flight:
-            self._pulse = self._loop.call_at(at := self._loop.time() + _PULSE, self._pulse_came, at)
-
-    def _pulse_came(self, due_at: float) -> None:
-        self._pulse = None
-        now = self._loop.time()
-        self._metrics.lagged(max(now - due_at, 0.0), now)
-        self._feel_pulse()
+    # -- the end ---
 
     def _task_done(self, on_death: Callable[[BaseException], None], task: asyncio.Task[None]) -> None:
-        self._compression.close()
-        for timer in (self._alarm, self._pulse):
-            if timer is not None:
-                timer.cancel()
-        if task.cancelled() and self._is_killed:
+        self.core.compression.close()
+        for alarm in self._alarms:
+            alarm.cancel()
+        if task.cancelled() and self.core.is_killed:
             return
-        # Also of a task that was cancelled before its first line.
-        self._is_dead = self._is_dead or task.cancelled()
         if task.cancelled():
+            self.core.is_dead = True  # also of a task that was cancelled before its first line
             on_death(
                 asyncio.CancelledError(
                     "the sender task was cancelled, as asyncio.run() does with what is left when it ends: close "
@@ -387,118 +379,5 @@ class AsyncioDriver:
         self._drop_sockets()
 
     def _drop_sockets(self) -> None:
-        for attempt in self._attempts.values():
-            attempt.cancel()
-        for connection in list(self._connections.values()):
+        for connection in list(self.core.connections.values()):
             connection.abort()
-
-    def _carry_out(self, effect: Effect | Compress[ProducerBatch]) -> None:
-        if isinstance(effect, Send):
-            connection = self._connections.get(effect.connection_id)
-            if connection is not None:
-                connection.write(effect.buffers)
-        elif isinstance(effect, Connect):
-            task = self._loop.create_task(
-                self._connect(effect), name=f"aioproduce connect {effect.host}:{effect.port}"
-            )
-            self._attempts[effect.connection_id] = task
-            task.add_done_callback(partial(self._attempt_done, effect))
-        elif isinstance(effect, Compress):
-            self._compression.submit(effect)
-        else:
-            attempt = self._attempts.get(effect.connection_id)
-            connection = self._connections.get(effect.connection_id)
-            if connection is not None:
-                connection.abort()
-            elif attempt is not None:
-                attempt.cancel()
-
-    # -- connections ---
-
-    async def _connect(self, effect: Connect) -> None:
-        # Resolves the name anew each time and tries its addresses in turn (KIP-302).
-        await self._loop.create_connection(
-            lambda: _Connection(self, effect.connection_id), effect.host, effect.port
-        )
-
-    def _attempt_done(self, effect: Connect, attempt: asyncio.Task[None]) -> None:
-        # A callback, not the end of `_connect()`: a task that is cancelled before its first step runs no line.
-        del self._attempts[effect.connection_id]
-        failure = asyncio.CancelledError() if attempt.cancelled() else attempt.exception()
-        if failure is None:
-            return
-        connection = self._connections.pop(effect.connection_id, None)
-        if connection is not None:
-            # Given up between `connection_made` and the end of create_connection(): uvloop then closes the
-            # transport and never tells the protocol. asyncio tells it again, which the core ignores.
-            connection.abort()
-        error = BrokerConnectionError(reason(failure), host=effect.host, port=effect.port)
-        error.__cause__ = failure
-        self._report(self._sender.connection_lost, effect.connection_id, error)
-
-    def _set_options(self, transport: asyncio.Transport) -> None:
-        sock = transport.get_extra_info("socket")
-        if sock is not None:
-            set_buffer_sizes(sock, self._config)
-
-    # -- facts, reported by the protocols ---
-
-    def _report(self, fact: Callable[..., None], *what: Any) -> None:
-        """Tell the core, and have the task look at it (invariant 5)."""
-        if self._is_dead:
-            return
-        try:
-            fact(*what, self._loop.time())
-        except Exception as error:
-            self._failure = error
-        self.wake()
-
-    def connected(self, connection_id: int, connection: _Connection) -> None:
-        """A transport is there."""
-        assert connection.transport is not None
-        self._set_options(connection.transport)
-        self._connections[connection_id] = connection
-        if self._is_dead:
-            connection.abort()
-        self._report(self._sender.connection_made, connection_id)
-
-    def received(self, connection_id: int, data: bytes) -> None:
-        """Bytes came."""
-        if self._is_dead:
-            return
-        sender = self._sender
-        now = self._loop.time()
-        began_at = now if self._is_loop_time_exact else time.monotonic()  # a clock is read in 80 ns
-        try:
-            sender.receive_data(connection_id, data, now)
-        except Exception as error:
-            self._failure = error
-            self.wake()
-            return
-        self._worked += self._work_clock() - began_at
-        if sender.has_work or sender.settled:
-            self.wake()
-        else:
-            # The task may go on sleeping, but maybe not as long as it meant to.
-            self._set_alarm(sender.next_timer())
-
-    def written(self, connection_id: int) -> None:
-        """The transport holds nothing of ours."""
-        self._report(self._sender.writable, connection_id)
-
-    def written_at_once(self, connection_id: int) -> None:
-        """Likewise, told by the task itself, which looks at the core again anyway."""
-        self._sender.writable(connection_id, self._loop.time())
-
-    def disconnected(self, connection_id: int, error: Exception | None) -> None:
-        """A transport is gone."""
-        self._connections.pop(connection_id, None)
-        self._report(self._sender.connection_lost, connection_id, error)
-
-    def compressed(self, finished: Iterable[Finished]) -> None:
-        """Compression workers are done with these batches."""
-        for batch, outcome in finished:
-            if isinstance(outcome, bytes):
-                self._report(self._sender.compressed, batch, outcome)
-            else:
-                self._report(self._sender.compression_failed, batch, outcome)

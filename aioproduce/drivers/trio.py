@@ -6,9 +6,9 @@ nesting; and what closes the producer in an orderly way must outlive the scope t
 What a nursery would give is there all the same: `body()` cancels the body of the `async with` when the sender
 dies, whose end then raises; the run cancels system tasks when its main task ends, so that nothing outlives it.
 
-Invariants, beyond those of `drivers.base`:
+Invariants, beyond those of `drivers.base` and `drivers.core_step`:
 
-1. All tasks of a producer are in one nursery: the sender's (`_run`), its two alarms, and one or two per
+1. All tasks of a producer are in one nursery: the sender's, its two alarms, and one or two per
    connection. That nursery ends with the sender, and nothing of it raises into the run.
 2. Callbacks run in the sender's task, between its steps: nothing is told within the call that settles it, and
    no other task is woken for that. What is left when the task ends is handed to the run.
@@ -23,31 +23,25 @@ import contextvars
 import time
 from collections import deque
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 import trio
 from trio.lowlevel import Abort, reschedule, wait_task_rescheduled
 
-from aioproduce.core.effects import Compress, Connect, Send
-from aioproduce.drivers.compression_workers import CompressionWorkers, compression_threads
+from aioproduce.drivers.compression_workers import compression_threads
+from aioproduce.drivers.core_step import CoreStep
 from aioproduce.drivers.trio_connection import TrioConnection
 from aioproduce.drivers.trio_waiting import Alarm, TrioRuntime, TrioWaiter, token_here
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
+    from concurrent.futures import Executor
 
     from aioproduce._native.delivery import BatchResult
     from aioproduce.config import ProducerConfig
-    from aioproduce.core.batching.producer_batch import ProducerBatch
-    from aioproduce.core.effects import Effect
+    from aioproduce.core.effects import Connect
     from aioproduce.core.sender import Sender
-    from aioproduce.drivers.compression_workers import Finished
     from aioproduce.metrics import ProducerMetrics
-
-_FOREVER: Final = float("inf")
-
-# As the asyncio driver's: how often a busy loop's lateness is measured while answers are awaited.
-_PULSE: Final = 0.1
 
 
 @final
@@ -68,29 +62,23 @@ class TrioDriver:
         self.current_task: Callable[[], object] = trio.lowlevel.current_task
         self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
         self.wall_ms: Callable[[], int] | None = None
+        self.make_executor: Callable[[], Executor] = compression_threads
+        self.call_in_loop: Callable[[Callable[[], None]], object] = self._token.run_sync_soon
+        self.work_clock: Callable[[], float] = time.monotonic
+        self.is_now_exact = False
         self._config = config
-        self._metrics = metrics
         self.runtime = TrioRuntime(self._token, self._call_soon, on_unobserved)
-        self._connections: dict[int, TrioConnection] = {}
-        self._compression = CompressionWorkers(
-            self._token.run_sync_soon, self.compressed, compression_threads
-        )
         self._callbacks: deque[tuple[Callable[..., object], tuple[Any, ...], contextvars.Context | None]] = (
             deque()
         )
         self._nursery: trio.Nursery | None = None
         self._task: trio.lowlevel.Task | None = None
         self._sleeper: trio.lowlevel.Task | None = None
-        self._alarm = Alarm(self._alarm_came)
-        self._pulse = Alarm(self._pulse_came)
+        self._alarms: list[Alarm] = []
         self._body: trio.CancelScope | None = None
         self._is_woken = False
-        self._woken_at = _FOREVER
-        self._worked = 0.0
-        self._is_killed = False
-        self._is_dead = False
-        self._failure: BaseException | None = None
         self._ended = trio.Event()
+        self.core = CoreStep(self, metrics)
 
     # -- the seam ---
 
@@ -120,8 +108,7 @@ class TrioDriver:
         on_settled: Callable[[BatchResult], None],
     ) -> None:
         """Start the sender's task."""
-        self._sender = sender
-        self._on_settled = on_settled
+        self.core.start(sender, on_settled)
         self._task = trio.lowlevel.spawn_system_task(
             self._supervise,
             on_death,
@@ -133,7 +120,7 @@ class TrioDriver:
         """Have the sender's task look at the core."""
         self._is_woken = True
         if self._sleeper is not None:
-            self._woken_at = min(self._woken_at, self.now())
+            self.core.woken_at = min(self.core.woken_at, self.now())
             self._rouse()
 
     async def join(self, deadline: float) -> bool:
@@ -156,7 +143,7 @@ class TrioDriver:
     async def kill(self) -> None:
         """Cancel the sender's nursery, and with it every socket's task."""
         if not self._ended.is_set():
-            self._is_killed = True
+            self.core.is_killed = True
             if self._nursery is not None:
                 self._nursery.cancel_scope.cancel()
         with trio.CancelScope(shield=True):
@@ -169,10 +156,10 @@ class TrioDriver:
         try:
             async with trio.open_nursery() as self._nursery:
                 try:
-                    if not self._is_killed:
-                        self._nursery.start_soon(self._alarm.run)
-                        self._nursery.start_soon(self._pulse.run)
-                        await self._run()
+                    if not self.core.is_killed:
+                        for alarm in self._alarms:
+                            self._nursery.start_soon(alarm.run)
+                        await self.core.run()
                 except Exception as error:
                     death = error
                 finally:
@@ -187,14 +174,14 @@ class TrioDriver:
         """The nursery has ended: tell of it, and leave nothing to be done."""
         if isinstance(death, trio.Cancelled):
             death = None
-        if death is None and self._is_dead:
+        if death is None and self.core.is_dead:
             death = trio.RunFinishedError(
                 "the sender task was cancelled: the trio run ended before the producer was closed"
             )
-        self._compression.close()
+        self.core.compression.close()
         is_fatal = death is not None and not isinstance(death, Exception)
         if death is not None:
-            self._is_dead = True
+            self.core.is_dead = True
             on_death(death)
             if self._body is not None:
                 self._body.cancel()
@@ -208,58 +195,36 @@ class TrioDriver:
             assert death is not None
             raise death
 
-    async def _run(self) -> None:
-        sender, metrics, work_clock = self._sender, self._metrics, time.monotonic
-        timer_at: float | None = None
-        slept_at = work_clock()
-        try:
-            while True:
-                self._is_woken = False
-                if self._failure is not None:
-                    raise self._failure
-                now = self.now()
-                began_at = work_clock()
-                if self._woken_at < now:
-                    metrics.lagged(now - self._woken_at, now)
-                self._woken_at = _FOREVER
-                if timer_at is not None and timer_at <= now:
-                    sender.handle_timer(now)
-                while (effect := sender.next_effect(now)) is not None:
-                    self._carry_out(effect)
-                while sender.settled:
-                    self._on_settled(sender.settled.popleft())
-                if sender.is_closed:
-                    break
-                timer_at = sender.next_timer()
-                worked, self._worked = self._worked, 0.0
-                waited = began_at - slept_at - worked
-                slept_at = work_clock()
-                metrics.stepped(waited, slept_at - began_at + worked, now)
-                if sender.has_work:
-                    # A callback sent again, say. Others get their turn all the same.
-                    await trio.lowlevel.checkpoint()
-                    self._run_callbacks()
-                else:
-                    await self._rest(timer_at)
-        except BaseException:
-            self._is_dead = not self._is_killed
-            raise
+    # -- what the core's step asks for ---
 
-    async def _rest(self, until: float | None) -> None:
-        """Call back, and sleep until the core has something to do."""
-        self._run_callbacks()
-        if self._is_woken:
-            return
-        if self._pulse.at == _FOREVER:
-            self._feel_pulse()
-        self._set_alarm(until)
-        while not self._is_woken:
-            if self._callbacks:
-                await trio.lowlevel.checkpoint()
-            else:
-                self._sleeper = self._task
-                await wait_task_rescheduled(self._not_asleep)
+    def make_alarm(self, came: Callable[[float], None]) -> Alarm:
+        """A task of the nursery's."""
+        self._alarms.append(alarm := Alarm(came))
+        return alarm
+
+    def connect(self, effect: Connect) -> TrioConnection:
+        """Begin to connect."""
+        assert self._nursery is not None
+        connection = TrioConnection(self.core, effect, self._config, self._nursery)
+        self._nursery.start_soon(connection.run, name=f"aioproduce connection {effect.host}:{effect.port}")
+        return connection
+
+    async def rest(self, has_work: bool) -> None:
+        """Call back, and sleep until `wake()`; one turn of the run if the core has work."""
+        if has_work:
+            # A callback sent again, say. Others get their turn all the same.
+            await trio.lowlevel.checkpoint()
             self._run_callbacks()
+        else:
+            self._run_callbacks()
+            while not self._is_woken:
+                if self._callbacks:
+                    await trio.lowlevel.checkpoint()
+                else:
+                    self._sleeper = self._task
+                    await wait_task_rescheduled(self._not_asleep)
+                self._run_callbacks()
+        self._is_woken = False
 
     def _not_asleep(self, _: object) -> Abort:
         self._sleeper = None
@@ -269,24 +234,6 @@ class TrioDriver:
         sleeper, self._sleeper = self._sleeper, None
         if sleeper is not None:
             reschedule(sleeper)
-
-    def _set_alarm(self, at: float | None) -> None:
-        """Wake the task then, or before: one that comes too early costs less than to set it at every sleep."""
-        if at is not None and at < self._alarm.at:
-            self._alarm.set(at)
-
-    def _alarm_came(self, at: float) -> None:
-        self._woken_at = min(self._woken_at, at)  # late from when it was due
-        self.wake()
-
-    def _feel_pulse(self) -> None:
-        if self._sender.connections.in_flight:
-            self._pulse.set(self.now() + _PULSE)
-
-    def _pulse_came(self, due_at: float) -> None:
-        now = self.now()
-        self._metrics.lagged(max(now - due_at, 0.0), now)
-        self._feel_pulse()
 
     # -- callbacks ---
 
@@ -316,92 +263,6 @@ class TrioDriver:
             self._token.run_sync_soon(callback, *arguments)
         else:
             self._token.run_sync_soon(context.run, callback, *arguments)
-
-    # -- effects ---
-
-    def _carry_out(self, effect: Effect | Compress[ProducerBatch]) -> None:
-        if isinstance(effect, Send):
-            connection = self._connections.get(effect.connection_id)
-            if connection is not None:
-                connection.write(effect.buffers)
-        elif isinstance(effect, Connect):
-            connection = TrioConnection(self, effect, self._config)
-            self._connections[effect.connection_id] = connection
-            assert self._nursery is not None
-            self._nursery.start_soon(
-                connection.run, name=f"aioproduce connection {effect.host}:{effect.port}"
-            )
-        elif isinstance(effect, Compress):
-            self._compression.submit(effect)
-        else:
-            connection = self._connections.get(effect.connection_id)
-            if connection is not None:
-                connection.abort()
-
-    # -- facts, reported by the connections ---
-
-    def _report(self, fact: Callable[..., None], *what: Any) -> None:
-        """Tell the core, and have the task look at it; a bug in it is the sender's death."""
-        if self._is_dead:
-            return
-        try:
-            fact(*what, self.now())
-        except Exception as error:
-            self._failure = error
-        self.wake()
-
-    def failed(self, error: Exception) -> None:
-        """A bug of a connection's task: the sender dies of it."""
-        self._failure = error
-        self.wake()
-
-    def connected(self, connection: TrioConnection) -> None:
-        """A socket is there."""
-        self._report(self._sender.connection_made, connection.connection_id)
-
-    def has_rest(self, connection: TrioConnection) -> None:
-        """A socket did not take all at once."""
-        assert self._nursery is not None
-        self._nursery.start_soon(connection.write_rest)
-
-    def received(self, connection_id: int, data: bytes) -> None:
-        """Bytes came."""
-        if self._is_dead:
-            return
-        sender = self._sender
-        began_at = time.monotonic()
-        try:
-            sender.receive_data(connection_id, data, self.now())
-        except Exception as error:
-            self.failed(error)
-            return
-        self._worked += time.monotonic() - began_at
-        if sender.has_work or sender.settled:
-            self.wake()
-        else:
-            # The task may go on sleeping, but maybe not as long as it meant to.
-            self._set_alarm(sender.next_timer())
-
-    def written(self, connection_id: int) -> None:
-        """The system has taken what it did not take at once."""
-        self._report(self._sender.writable, connection_id)
-
-    def written_at_once(self, connection_id: int) -> None:
-        """Likewise, told by the task itself, which looks at the core again anyway."""
-        self._sender.writable(connection_id, self.now())
-
-    def disconnected(self, connection_id: int, error: Exception | None) -> None:
-        """A socket is closed, or never came to be."""
-        self._connections.pop(connection_id, None)
-        self._report(self._sender.connection_lost, connection_id, error)
-
-    def compressed(self, finished: Iterable[Finished]) -> None:
-        """Compression workers are done with these batches."""
-        for batch, outcome in finished:
-            if isinstance(outcome, bytes):
-                self._report(self._sender.compressed, batch, outcome)
-            else:
-                self._report(self._sender.compression_failed, batch, outcome)
 
 
 def _first(error: BaseException) -> BaseException:

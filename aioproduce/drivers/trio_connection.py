@@ -1,6 +1,6 @@
 """One connection under trio: a socket that is written to as the core says, and a task that reads.
 
-Made by the TrioDriver, which runs `run()` in its nursery and is told the facts.
+Made by the TrioDriver, which runs `run()` in its nursery; facts are reported to the core's step.
 
 A socket of one's own, and not `trio.SocketStream`: its `send_all()` is a schedule point per request (a third
 of what a request costs), takes one buffer where a request has many, and would keep views of them in a task
@@ -21,7 +21,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol, final
+from typing import TYPE_CHECKING, Final, final
 
 import trio
 from trio.lowlevel import notify_closing, wait_readable, wait_writable
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from aioproduce.config import ProducerConfig
     from aioproduce.core.effects import Buffer, Connect
+    from aioproduce.drivers.core_step import CoreStep
 
 # What the system takes in one call is limited (IOV_MAX: 1024 on Linux and macOS, 16 is what POSIX promises).
 _BUFFERS_PER_CALL: Final = 512
@@ -41,51 +42,37 @@ _BUFFERS_PER_CALL: Final = 512
 _READ_SIZE: Final = 65_536
 
 
-class Facts(Protocol):
-    """Who is told what happens to a connection: the driver."""
-
-    def connected(self, connection: TrioConnection) -> None:
-        """The socket is there."""
-
-    def received(self, connection_id: int, data: bytes) -> None:
-        """Bytes came."""
-
-    def written(self, connection_id: int) -> None:
-        """All that had to wait is written."""
-
-    def written_at_once(self, connection_id: int) -> None:
-        """Likewise, within `write()`."""
-
-    def disconnected(self, connection_id: int, error: Exception | None) -> None:
-        """The connection is gone, or never came about."""
-
-    def has_rest(self, connection: TrioConnection) -> None:
-        """Run `write_rest()` in a task."""
-
-    def failed(self, error: Exception) -> None:
-        """A bug."""
-
-
 @final
 class TrioConnection:
-    """One attempt to connect, and the connection that comes of it."""
+    """One attempt to connect, and the connection that comes of it.
+
+    Args:
+        core: Who is told the facts.
+        connect: Where to.
+        config: The options of its socket.
+        nursery: Where a write that the system does not take at once goes on.
+    """
 
     __slots__ = (
         "_config",
         "_connect",
+        "_core",
         "_error",
-        "_facts",
         "_is_made",
+        "_nursery",
         "_rest",
         "_scope",
         "_socket",
         "connection_id",
     )
 
-    def __init__(self, facts: Facts, connect: Connect, config: ProducerConfig) -> None:
-        self._facts = facts
+    def __init__(
+        self, core: CoreStep, connect: Connect, config: ProducerConfig, nursery: trio.Nursery
+    ) -> None:
+        self._core = core
         self._connect = connect
         self._config = config
+        self._nursery = nursery
         self.connection_id = connect.connection_id
         self._scope = trio.CancelScope()
         self._socket: socket.socket | None = None
@@ -104,18 +91,18 @@ class TrioConnection:
                 self._socket = opened
                 if not self._scope.cancel_called:
                     self._is_made = True
-                    self._facts.connected(self)
+                    self._core.connected(self.connection_id)
                     await self._read()
         except OSError as failure:
             error = failure
         except trio.ClosedResourceError:
             pass  # by `_shut()`, which has the reason, if there is one
         except Exception as failure:
-            self._facts.failed(failure)
+            self._core.failed(failure)
         finally:
             # Also where the whole nursery is cancelled.
             self._shut()
-            self._facts.disconnected(self.connection_id, self._ending(error))
+            self._core.disconnected(self.connection_id, self._ending(error))
 
     def _ending(self, error: Exception | None) -> Exception | None:
         """What the core is told of the end."""
@@ -165,7 +152,7 @@ class TrioConnection:
                 continue
             if not data:
                 return  # the peer sends no more, so no answer will come
-            self._facts.received(self.connection_id, data)
+            self._core.received(self.connection_id, data)
 
     # -- what the driver calls ---
 
@@ -176,9 +163,9 @@ class TrioConnection:
         self._rest.extend(map(memoryview, buffers))
         if self._write_some():
             if self._rest:
-                self._facts.has_rest(self)
+                self._nursery.start_soon(self.write_rest)
             else:
-                self._facts.written_at_once(self.connection_id)
+                self._core.written_at_once(self.connection_id)
 
     def abort(self) -> None:
         """Drop the socket and what it has not sent."""
@@ -195,14 +182,14 @@ class TrioConnection:
                 if not self._write_some():
                     return
             if self._socket is not None:
-                self._facts.written(self.connection_id)
+                self._core.written(self.connection_id)
         except trio.ClosedResourceError:
             pass  # `run()` tells of it
         except OSError as error:
             self._error = error
             self._shut()
         except Exception as error:
-            self._facts.failed(error)
+            self._core.failed(error)
 
     # -- both ---
 

@@ -19,7 +19,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import logging
 import os
@@ -29,6 +28,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
+from aioproduce.drivers.loop_thread import LoopThread, ThreadBusyError, ThreadEndedError
 from aioproduce.integrations.log_shipper import LogShipper
 
 if TYPE_CHECKING:
@@ -73,7 +73,6 @@ class LogThread:
         on_end: Called in the thread when it ends.
 
     Attributes:
-        ident: The thread's, once it runs.
         shipper: What ships, once it does.
     """
 
@@ -90,97 +89,85 @@ class LogThread:
         self._topic = topic
         self._notice_of = notice_of
         self._on_end = on_end
-        self._thread = threading.Thread(target=self._run, name="aioproduce logging", daemon=True)
         self._is_up = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closing: asyncio.Event | None = None
-        self._close_seconds = 0.0
-        self._is_closing = False
+        self._closing = asyncio.Event()
+        self._close_until = 0.0
+        self._thread: LoopThread | None = None
         self.shipper: LogShipper | None = None
 
     @property
-    def ident(self) -> int | None:
-        """The thread's identity."""
-        return self._thread.ident
+    def is_here(self) -> bool:
+        """Whether this is called in the thread."""
+        return self._thread is not None and self._thread.is_here
 
     def start(self) -> None:
         """Start it, without waiting until it ships.
 
         Raises:
             RuntimeError: the interpreter starts no threads any more.
+            OSError: there is no descriptor left for an event loop.
         """
-        self._thread.start()
+        self._thread = LoopThread("aioproduce logging", _make_loop())
+        self._thread.submit(self._ship).add_done_callback(self._ended)
 
     def flush(self, timeout: float) -> None:
         """Wait until what was logged before is settled, for so many seconds at most."""
-        if not self._is_up.wait(timeout) or self._loop is None or self.shipper is None:
+        if self._thread is None or not self._is_up.wait(timeout) or self.shipper is None:
             return
         try:
-            flushing = asyncio.run_coroutine_threadsafe(self.shipper.flush(), self._loop)
-        except RuntimeError:
-            return  # it has ended
+            flushing = self._thread.submit(self.shipper.flush)
+        except ThreadEndedError:
+            return
         try:
-            flushing.result(timeout)
-        except concurrent.futures.TimeoutError:
-            flushing.cancel()
-        except (concurrent.futures.CancelledError, Exception) as error:
+            self._thread.result(flushing, timeout)
+        except ThreadBusyError:
+            pass  # as promised: so many seconds at most
+        except Exception as error:
             _log.warning("not flushed: %s", error)
 
     def close(self, timeout: float) -> None:
         """Ship what there is and end, within so many seconds."""
-        if threading.get_ident() == self.ident:
+        if self._thread is None or self._thread.is_here:
             return  # it cannot wait for itself
-        until = time.monotonic() + timeout
-        self._is_closing = True
-        if self._is_up.wait(timeout) and self._loop is not None and self._closing is not None:
-            self._close_seconds = max(until - time.monotonic(), 0.0)
-            try:
-                self._loop.call_soon_threadsafe(self._closing.set)
-            except RuntimeError:
-                return  # it has ended
+        self._close_until = time.monotonic() + timeout
+        self._thread.call_soon(self._closing.set)
         # A little more: its own bound is that one.
-        self._thread.join(max(until - time.monotonic(), 0.0) + 1.0)
+        self._thread.join(timeout + 1.0)
 
     # -- the thread ---
 
-    def _run(self) -> None:
-        try:
-            loop = asyncio.new_event_loop()
-            loop.set_default_executor(_InThisThread())
-            # What the driver asks a loop for: see `drivers.asyncio`.
-            loop.make_executor = _InThisThread  # type: ignore[attr-defined]
-            try:
-                loop.run_until_complete(self._ship())
-            finally:
-                loop.close()
-        except BaseException:
+    def _ended(self, shipping: Future[None]) -> None:
+        error = shipping.exception()
+        if error is not None:
             # Its own logs are for the other handlers; nobody else will say that nothing is shipped any more.
-            _log.exception(
-                "the thread that ships log records ended by an error; the next record starts another"
+            _log.error(
+                "the thread that ships log records ended by an error; the next record starts another",
+                exc_info=error,
             )
-        finally:
-            self._is_up.set()
-            self._on_end(self, self.shipper)
+        self._is_up.set()
+        self._on_end(self, self.shipper)
+        if self._thread is not None:
+            self._thread.stop()
 
     async def _ship(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._closing = asyncio.Event()
+        loop = asyncio.get_running_loop()
         producer = self._make_producer()
         await producer.start()
         try:
             self.shipper = LogShipper(self._queue, producer, self._topic, self._notice_of)
-            shipping = self._loop.create_task(self.shipper.run())
-            closing = self._loop.create_task(self._closing.wait())
+            shipping = loop.create_task(self.shipper.run())
+            closing = loop.create_task(self._closing.wait())
             self._is_up.set()
-            if self._is_closing:  # nobody waited so long
-                self._closing.set()
             await asyncio.wait([shipping, closing], return_when=asyncio.FIRST_COMPLETED)
-            until = self._loop.time() + self._close_seconds
             closing.cancel()
-            await self.shipper.end(shipping, self._close_seconds)
-            await producer.close(max(until - self._loop.time(), 0.0))
+            await self.shipper.end(shipping, self._left())
+            await producer.close(self._left())
         finally:
             await producer.close(0)
+
+    def _left(self) -> float:
+        """Seconds that `close()` leaves; none without it."""
+        return max(self._close_until - time.monotonic(), 0.0)
 
 
 @final
@@ -221,6 +208,14 @@ _gate: Final = _ForkGate()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_gate.shut, after_in_parent=_gate.open, after_in_child=_gate.reset)
+
+
+def _make_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(_InThisThread())
+    # What the driver asks a loop for: see `drivers.asyncio`.
+    loop.make_executor = _InThisThread  # type: ignore[attr-defined]
+    return loop
 
 
 @final

@@ -147,7 +147,7 @@ class KafkaLogHandler(logging.Handler):
     def _is_own(self, record: logging.LogRecord) -> bool:
         if self._config is not None:
             thread = self._thread
-            return thread is not None and thread.ident == threading.get_ident()
+            return thread is not None and thread.is_here
         return record.name == _OWN_LOGGERS or record.name.startswith(_OWN_LOGGERS + ".")
 
     def format(self, record: logging.LogRecord) -> str:
@@ -166,7 +166,10 @@ class KafkaLogHandler(logging.Handler):
             return
         self._queue.put(line)
         if self._config is not None and self._thread is None:
-            self._start_thread(self._config)
+            try:
+                self._start_thread(self._config)
+            except OSError:  # no descriptor is left for an event loop
+                self.handleError(record)
 
     def _start_thread(self, config: ProducerConfig) -> None:
         thread = LogThread(
@@ -178,6 +181,9 @@ class KafkaLogHandler(logging.Handler):
         except RuntimeError:
             # The interpreter ends and starts no threads any more; close() tells what is left.
             self._thread = None
+        except OSError:
+            self._thread = None
+            raise
 
     def _thread_ended(self, thread: LogThread, shipper: LogShipper | None) -> None:
         """In that thread: it was closed, or its producer died; the next record starts another."""

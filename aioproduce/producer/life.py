@@ -86,7 +86,11 @@ PRODUCER_STATES: Final[StateTable[ProducerState, _Event]] = StateTable(
     {
         ProducerState.NEW: {"started": ProducerState.RUNNING, "closed": ProducerState.CLOSED},
         ProducerState.RUNNING: {"closing": ProducerState.CLOSING, "sender died": ProducerState.DIED},
-        ProducerState.CLOSING: {"closed": ProducerState.CLOSED, "sender died": ProducerState.DIED},
+        ProducerState.CLOSING: {
+            "closing": ProducerState.CLOSING,  # by another task, which waits for the same end
+            "closed": ProducerState.CLOSED,
+            "sender died": ProducerState.DIED,
+        },
         ProducerState.CLOSED: {},
         ProducerState.DIED: {},
     },

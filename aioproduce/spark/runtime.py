@@ -16,21 +16,19 @@ Invariants:
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
-import contextlib
 import logging
 import os
-import threading
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, TypeVar, final
-from weakref import WeakSet
+from typing import TYPE_CHECKING, Any, ClassVar, Final, ParamSpec, TypeAlias, TypeVar, final
 
+from aioproduce.drivers.loop_thread import LoopThread, ThreadBusyError, ThreadEndedError, new_loop
 from aioproduce.producer.producer import Producer
 from aioproduce.spark.errors import LoopEndedError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
+    from concurrent.futures import Future
 
+P = ParamSpec("P")
 T = TypeVar("T")
 ProducerKey: TypeAlias = tuple[tuple[str, str], ...]
 """A producer's settings: Kafka's dotted keys and texts, sorted."""
@@ -56,12 +54,8 @@ class Runtime:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._loop = _new_loop()
         self._producers: dict[ProducerKey, Producer] = {}  # the one that was used last comes last
-        self._pending: WeakSet[concurrent.futures.Future[Any]] = WeakSet()
-        self._has_ended = False
-        self._thread = threading.Thread(target=self._run, name="aioproduce-spark", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("aioproduce-spark", new_loop())
 
     @classmethod
     def here(cls) -> Runtime:
@@ -77,36 +71,24 @@ class Runtime:
     @property
     def is_alive(self) -> bool:
         """Whether its thread runs."""
-        return not self._has_ended and self._thread.is_alive()
-
-    def _run(self) -> None:
-        try:
-            asyncio.set_event_loop(self._loop)
-            self._loop.run_forever()
-        finally:
-            self._has_ended = True
-            for future in list(self._pending):
-                _tell_ended(future)
+        return self._thread.is_alive
 
     # -- calls from the task's thread ---
 
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Start a coroutine in the loop thread.
+    def submit(
+        self, function: Callable[P, Coroutine[Any, Any, T]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        """Start a coroutine function in the loop thread.
 
         Raises:
             LoopEndedError: the thread has ended.
         """
         try:
-            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        except RuntimeError as error:
-            coroutine.close()
+            return self._thread.submit(function, *args, **kwargs)
+        except ThreadEndedError as error:
             raise _ended() from error
-        self._pending.add(future)
-        if self._has_ended:
-            _tell_ended(future)
-        return future
 
-    def result(self, future: concurrent.futures.Future[T], timeout: float) -> T:
+    def result(self, future: Future[T], timeout: float) -> T:
         """What a coroutine came to.
 
         Args:
@@ -116,17 +98,26 @@ class Runtime:
         Raises:
             LoopEndedError: the thread ended meanwhile, or had not come to it in time.
         """
-        concurrent.futures.wait([future], timeout)
-        if not future.done():
+        try:
+            return self._thread.result(future, timeout)
+        except ThreadEndedError as error:
+            raise _ended() from error
+        except ThreadBusyError as error:
             raise LoopEndedError(
                 f"the event loop of worker process {self.pid} has not answered for {timeout:g} s: it is blocked, "
                 "or the machine is overloaded. The task fails and is tried again in another process"
-            )
-        return future.result()
+            ) from error
 
-    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
-        """Run a coroutine in the loop thread; as `submit()` and `result()`."""
-        return self.result(self.submit(coroutine), timeout)
+    def run(
+        self,
+        timeout: float,
+        function: Callable[P, Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run a coroutine function in the loop thread; as `submit()` and `result()`."""
+        return self.result(self.submit(function, *args, **kwargs), timeout)
 
     def producer(self, key: ProducerKey) -> Producer:
         """The started producer of these settings.
@@ -139,7 +130,7 @@ class Runtime:
         if found is None:
             while len(self._producers) >= _MOST_PRODUCERS:
                 self.drop(next(iter(self._producers)))  # idle: nothing is under way when a task ends
-            found = self.run(_started(key), _START_BOUND)
+            found = self.run(_START_BOUND, _started, key)
         self._producers[key] = found
         return found
 
@@ -149,7 +140,7 @@ class Runtime:
         if producer is None or not self.is_alive:
             return
         try:
-            self.run(producer.close(0), _CLOSE_BOUND)
+            self.run(_CLOSE_BOUND, producer.close, 0)
         except Exception:
             # The write has failed already, and says why: this must not stand in front of it.
             _log.warning("a producer of a failed write could not be closed; it is left behind", exc_info=True)
@@ -158,37 +149,19 @@ class Runtime:
         """Close all producers and end the thread. No task needs it: worker processes just end."""
         if Runtime._here is self:
             Runtime._here = None
-        if not self.is_alive:
-            # Who would close the connections that the loop ended under? uvloop's close waits for that, for ever.
+        if self.pid != os.getpid():
             Runtime._left.append(self)
             return
         for key in list(self._producers):
             self.drop(key)
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.stop()
         self._thread.join(_CLOSE_BOUND)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    """The loop of uvloop where that is installed: asyncio's own copies what a socket does not take at once."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 async def _started(key: ProducerKey) -> Producer:
     producer = Producer(dict(key))
     await producer.start()
     return producer
-
-
-def _tell_ended(future: concurrent.futures.Future[Any]) -> None:
-    # Not cancelled: who waits for a future that is cancelled before it runs is not woken.
-    with contextlib.suppress(concurrent.futures.InvalidStateError):  # it has its outcome
-        future.set_exception(_ended())
 
 
 def _ended() -> LoopEndedError:

@@ -144,7 +144,7 @@ class _Task:
     def write(self, batches: Iterable[Any]) -> TaskReport:
         """As `write_task()`."""
         began_at = time.perf_counter()
-        before = self._runtime.run(_counts(self._producer), _GRACE)
+        before = self._runtime.run(_GRACE, _counts, self._producer)
         if self._options.row_order == "sort":
             batches = sorted_rows(batches)
         try:
@@ -165,7 +165,7 @@ class _Task:
                 acknowledged=self._outcomes.topics.total(),
                 unknown=self._next_row - self._outcomes.topics.total() - len(self._outcomes.refused),
             ) from error
-        after = self._runtime.run(_counts(self._producer), _GRACE)
+        after = self._runtime.run(_GRACE, _counts, self._producer)
         return self._report(
             requests=after[0] - before[0],
             retries=after[1] - before[1],
@@ -189,7 +189,7 @@ class _Task:
             len(self._under_way) >= self._options.inflight_batches or self._under_way[0].done()
         ):
             self._take_outcome()
-        self._under_way.append(self._runtime.submit(self._sending.send(rows)))
+        self._under_way.append(self._runtime.submit(self._sending.send, rows))
 
     def _take_outcome(self) -> None:
         outcome = self._runtime.result(self._under_way[0], self._bound + _GRACE)
@@ -201,7 +201,7 @@ class _Task:
 
     def _finish(self) -> None:
         if self._under_way:
-            self._runtime.run(self._sending.flush(), self._bound + _GRACE)
+            self._runtime.run(self._bound + _GRACE, self._sending.flush)
         while self._under_way:
             self._take_outcome()
         # Ids of a column are of one record each, with number 0: the user's own numbers have gaps, and an audit
@@ -217,13 +217,12 @@ class _Task:
                 client_id=self._producer.config.client_id,
             )
             self._runtime.run(
-                publish(
-                    self._producer,
-                    self._options.marks_topic,
-                    mark,
-                    is_named=self._options.audit_topic is not None,
-                ),
                 self._bound + _GRACE,
+                publish,
+                self._producer,
+                self._options.marks_topic,
+                mark,
+                is_named=self._options.audit_topic is not None,
             )
 
     def _prepared(self, batch: Any) -> Rows:

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import threading
 import time
-from concurrent.futures import Future
 from functools import partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, final
 
+from aioproduce.drivers.loop_thread import LoopThread
 from aioproduce.testing.fake_cluster.cluster import FakeCluster
 from aioproduce.testing.fake_cluster.connections import RequestLog
 from aioproduce.testing.fake_cluster.faults import Faults
@@ -148,7 +147,7 @@ class ClusterThread:
         ...     cluster.assert_produced("orders", b"42", key=b"customer-7", count=1)
     """
 
-    __slots__ = ("_ended", "_loop", "_target", "_thread", "faults", "requests")
+    __slots__ = ("_target", "_thread", "faults", "requests")
 
     def __init__(
         self,
@@ -178,9 +177,7 @@ class ClusterThread:
             announce_created_topics_late=announce_created_topics_late,
             replication=replication,
         )
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._ended: Callable[[], object] = _nothing
+        self._thread: LoopThread | None = None
         self.faults = ThreadFaults(self._target.faults, self._call)
         self.requests = ThreadRequestLog(self._target.requests, self._call)
 
@@ -195,18 +192,15 @@ class ClusterThread:
         """
         if self._thread is not None:
             raise RuntimeError("the cluster is started already")
-        listening: Future[None] = Future()
-        # A daemon: a test run that dies before stop() must not wait for it.
-        self._thread = threading.Thread(
-            target=self._serve, args=(listening,), name="aioproduce fake cluster", daemon=True
-        )
-        self._thread.start()
+        # Not the policy's choice: the cluster needs nothing of it, and must not depend on the program's.
+        thread = LoopThread("aioproduce fake cluster", asyncio.SelectorEventLoop())
         try:
-            listening.result()
+            thread.call(self._target.start)
         except BaseException:
-            self._thread.join()
-            self._thread = None
+            thread.stop()
+            thread.join()
             raise
+        self._thread = thread
 
     def stop(self) -> None:
         """Close every socket and end the thread; the records can still be looked at. A second call does nothing.
@@ -215,15 +209,12 @@ class ClusterThread:
             Exception: What went wrong inside the cluster (a bug of it), if anything did.
         """
         thread, self._thread = self._thread, None
-        if thread is None or self._loop is None:
-            return
-        closing = asyncio.run_coroutine_threadsafe(self._target.close(), self._loop)
-        try:
-            closing.result()
-        finally:
-            self._loop.call_soon_threadsafe(self._ended)
-            thread.join()
-            self._loop = None
+        if thread is not None:
+            try:
+                thread.call(self._target.close)
+            finally:
+                thread.stop()
+                thread.join()
 
     def __enter__(self) -> Self:
         self.start()
@@ -235,13 +226,13 @@ class ClusterThread:
         self.stop()
 
     def __repr__(self) -> str:
-        state = "not running" if self._loop is None else "running"
+        state = "not running" if self._thread is None else "running"
         return f"<ClusterThread {self._target.bootstrap_servers}, {state}>"
 
     @property
     def is_running(self) -> bool:
         """Whether it is between `start()` and `stop()`."""
-        return self._loop is not None
+        return self._thread is not None
 
     # Where it is, and what happened
 
@@ -312,11 +303,11 @@ class ClusterThread:
 
     def stop_broker(self, broker: int) -> None:
         """End a broker as SIGKILL does: connections reset, port closed; others lead its partitions at once."""
-        self._run(self._target.stop_broker(broker))
+        self._run(self._target.stop_broker, broker)
 
     def start_broker(self, broker: int) -> None:
         """Start a stopped broker again, on the same port."""
-        self._run(self._target.start_broker(broker))
+        self._run(self._target.start_broker, broker)
 
     # What was produced
 
@@ -432,39 +423,15 @@ class ClusterThread:
 
     # The thread
 
-    def _serve(self, listening: Future[None]) -> None:
-        try:
-            # Not the policy's choice: the cluster needs nothing of it, and must not depend on the program's.
-            with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-                runner.run(self._live(listening))
-        except BaseException as error:
-            if listening.done():
-                raise
-            listening.set_exception(error)
-
-    async def _live(self, listening: Future[None]) -> None:
-        ended = asyncio.Event()
-        await self._target.start()
-        self._ended = ended.set
-        self._loop = asyncio.get_running_loop()
-        listening.set_result(None)
-        await ended.wait()
-
     def _call(self, function: Callable[[], R]) -> R:
         """Run a function where the cluster lives, and give what it gives."""
-        loop = self._loop
-        if loop is None or self._thread is threading.current_thread():
-            return function()
-        answer: Future[R] = Future()
-        loop.call_soon_threadsafe(_answer, answer, function)
-        return answer.result()
+        thread = self._thread
+        return function() if thread is None else thread.ask(function)
 
-    def _run(self, coroutine: Coroutine[Any, Any, R]) -> R:
-        loop = self._loop
-        if loop is None:
-            coroutine.close()
+    def _run(self, method: Callable[[int], Coroutine[Any, Any, None]], broker: int) -> None:
+        if self._thread is None:
             raise RuntimeError("the cluster is not started")
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        self._thread.call(method, broker)
 
     def _read(self, topic: str, partition: int | None = None) -> Produced:
         """The records of a topic that need not exist."""
@@ -475,15 +442,6 @@ class ClusterThread:
             return Produced(topic, records, among={name: _count(state) for name, state in there.items()})
 
         return self._call(read)
-
-
-def _answer(answer: Future[R], function: Callable[[], R]) -> None:
-    try:
-        result = function()
-    except BaseException as error:
-        answer.set_exception(error)
-    else:
-        answer.set_result(result)
 
 
 def _count(topic: TopicState) -> int:
@@ -499,7 +457,3 @@ def _runs_a_loop() -> bool:
         return True
     trio = sys.modules.get("trio")
     return trio is not None and bool(trio.lowlevel.in_trio_run())
-
-
-def _nothing() -> None:
-    """What ends a thread that is not there."""

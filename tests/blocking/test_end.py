@@ -34,12 +34,12 @@ def exit_in_callback(producer: Any) -> None:
         raise SystemExit(3)
 
     session = producer._session
-    session._loop.call_soon_threadsafe(leave)
+    session._thread.call_soon(leave)
 
 
 def stop_loop(producer: Any) -> None:
     session = producer._session
-    session._loop.call_soon_threadsafe(session._loop.stop)
+    session._thread.call_soon(session._thread.loop.stop)
 
 
 def cancel_all(producer: Any) -> None:
@@ -48,20 +48,20 @@ def cancel_all(producer: Any) -> None:
     session = producer._session
 
     def cancel() -> None:
-        for task in asyncio.all_tasks(session._loop):
+        for task in asyncio.all_tasks(session._thread.loop):
             task.cancel()
 
-    session._loop.call_soon_threadsafe(cancel)
+    session._thread.call_soon(cancel)
 
 
 def kill_sender(producer: Any) -> None:
     session = producer._session
 
     def kill() -> None:
-        session.producer._life.driver._failure = ZeroDivisionError("a bug")
+        session.producer._life.driver.core._failure = ZeroDivisionError("a bug")
         session.producer._life.driver.wake()
 
-    session._loop.call_soon_threadsafe(kill)
+    session._thread.call_soon(kill)
 
 
 @pytest.mark.parametrize(

@@ -264,11 +264,11 @@ def test_records_of_a_topic_that_is_gone_hold_up_no_others(cluster: ThreadedClus
             leave.wait()
 
         entered, leave = threading.Event(), threading.Event()
-        session._loop.call_soon_threadsafe(blocked)
+        session._thread.call_soon(blocked)
         entered.wait()
         waiting = [producer.send("gone", b"%d" % number) for number in (1, 2)]
         other = producer.send("one", b"other")
-        session._submit(forget)
+        session._thread.submit(forget)
         leave.set()
         assert other.result().offset == 1
         assert [delivery.result().offset for delivery in waiting] == [1, 2]

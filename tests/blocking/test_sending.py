@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -279,11 +280,11 @@ def test_options_are_those_of_the_producer() -> None:
 
 
 def test_without_uvloop(cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("aioproduce.blocking.session.find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "uvloop", None)
     with BlockingProducer(cluster.bootstrap_servers) as producer:
         told = in_threads([partial(producer.send_and_wait, "one", b"v") for _ in range(4)])
         session: Any = producer._session
-        assert type(session._loop).__module__.startswith("asyncio")
+        assert type(session._thread.loop).__module__.startswith("asyncio")
     assert sorted(metadata.offset for metadata in told) == [0, 1, 2, 3]
 
 

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import threading
 from typing import TYPE_CHECKING, Any, Self
 
-from anyio.from_thread import start_blocking_portal
-
+from aioproduce.drivers.loop_thread import LoopThread
 from aioproduce.testing import FakeCluster
 
 if TYPE_CHECKING:
@@ -25,33 +25,24 @@ class ThreadedCluster:
     """A FakeCluster that runs in a thread of its own; everything about it is asked there."""
 
     def __init__(self, topics: dict[str, int], **settings: Any) -> None:
-        self._stack = contextlib.ExitStack()
-        self._topics = topics
-        self._settings = settings
+        self.cluster = FakeCluster(1, topics=topics, auto_create_topics=False, **settings)
 
     def __enter__(self) -> Self:
-        self._portal = self._stack.enter_context(start_blocking_portal("asyncio"))
-
-        async def make() -> FakeCluster:
-            return FakeCluster(1, topics=self._topics, auto_create_topics=False, **self._settings)
-
-        self.cluster = self._portal.call(make)
-        self._stack.enter_context(self._portal.wrap_async_context_manager(self.cluster))
+        self._thread = LoopThread("the brokers' loop", asyncio.new_event_loop())
+        self._thread.call(self.cluster.start)
         self.bootstrap_servers = self.call(lambda cluster: cluster.bootstrap_servers)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stack.close()
+        self._thread.call(self.cluster.close)
+        self._thread.stop()
+        self._thread.join()
 
     def call(self, function: Callable[[FakeCluster], Any]) -> Any:
         """What a function makes of the cluster, in the cluster's thread."""
-
-        async def calling() -> Any:
-            return function(self.cluster)
-
-        return self._portal.call(calling)
+        return self._thread.ask(lambda: function(self.cluster))
 
     def records(self, topic: str = "t", partition: int | None = None) -> list[Any]:
         """What the log holds."""

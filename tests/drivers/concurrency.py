@@ -246,7 +246,8 @@ async def fake_cluster(*arguments: Any, **settings: Any) -> AsyncIterator[FakeCl
 def at_brokers(cluster: FakeCluster | Aside, action: Callable[[FakeCluster], None]) -> None:
     """Do something to the cluster's own parts, in its thread."""
     if isinstance(cluster, Aside):
-        cluster._thread.call(action, cast(FakeCluster, cluster._there))
+        there = cast(FakeCluster, cluster._there)
+        cluster._thread.ask(lambda: action(there))
     else:
         action(cluster)
 

@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from aioproduce.errors import MetadataTimeoutError
 from tests.drivers.concurrency import is_trio, rest, run_asyncio, sleep, to_thread, within
-from tests.drivers.loop_thread import LoopThread
+from tests.drivers.loop_thread import loop_thread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -123,13 +123,13 @@ async def port_that_says(*answers: bytes) -> AsyncIterator[str]:
     """A listener that answers each first chunk of a connection with these bytes, one connection each, then none."""
     listener = _Listener(*answers)
     if is_trio():
-        with LoopThread() as thread:
-            address = await to_thread(thread.submit(listener.open()).result)
+        with loop_thread() as thread:
+            address = await to_thread(thread.submit(listener.open).result)
             try:
                 yield address
             finally:
                 with trio.CancelScope(shield=True):
-                    await to_thread(thread.submit(listener.close()).result)
+                    await to_thread(thread.submit(listener.close).result)
     else:
         try:
             yield await listener.open()

@@ -276,7 +276,7 @@ async def test_a_forced_close_takes_back_what_no_thread_has_begun(
     driver = producer._life.driver
     assert isinstance(driver, AsyncioDriver | TrioDriver)
     deliveries = [await producer.send("t", VALUE, partition=partition) for partition in range(3)]
-    await until(lambda: codec.begun_count == 2 and driver._compression._jobs)
+    await until(lambda: codec.begun_count == 2 and driver.core.compression._jobs)
     async with within(PATIENCE):
         await producer.close(0)
 

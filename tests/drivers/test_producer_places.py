@@ -24,7 +24,7 @@ import trio
 
 import aioproduce
 from aioproduce import Producer, ProducerConfig
-from aioproduce.drivers.asyncio import AsyncioDriver
+from aioproduce.drivers.asyncio import AsyncioDriver, _Connection
 from aioproduce.drivers.trio import TrioDriver
 from aioproduce.drivers.trio_connection import TrioConnection
 from aioproduce.errors import (
@@ -464,11 +464,12 @@ async def test_socket_buffers(cluster: FakeCluster, size: int) -> None:
         await assert_still_works(producer, cluster)
         driver = producer._life.driver
         assert isinstance(driver, AsyncioDriver | TrioDriver)
-        assert driver._connections
-        for each in driver._connections.values():
+        assert driver.core.connections
+        for each in driver.core.connections.values():
             if isinstance(each, TrioConnection):
                 sock: Any = each._socket
             else:
+                assert isinstance(each, _Connection)
                 assert each.transport is not None
                 sock = each.transport.get_extra_info("socket")
             assert sock is not None

@@ -330,7 +330,7 @@ def test_a_bug_in_what_a_connection_does_is_told() -> None:
         pass
 
     class Watcher:
-        def connected(self, connection: TrioConnection) -> None:
+        def connected(self, connection_id: int) -> None:
             raise Bug("of the driver")
 
         def failed(self, error: Exception) -> None:
@@ -342,8 +342,13 @@ def test_a_bug_in_what_a_connection_does_is_told() -> None:
     with silent_port() as address:
         host, port = address.split(":")
         config = ProducerConfig.from_keywords(bootstrap_servers=address)
-        connection = TrioConnection(cast(Any, Watcher()), Connect(7, host, int(port), 10.0), config)
-        trio.run(connection.run)
+
+        async def body() -> None:
+            async with trio.open_nursery() as nursery:
+                connect = Connect(7, host, int(port), 10.0)
+                await TrioConnection(cast(Any, Watcher()), connect, config, nursery).run()
+
+        trio.run(body)
     assert told == [Bug, 7]
 
 
@@ -547,7 +552,8 @@ def test_what_the_system_does_not_take_at_once_is_written_later(cluster: Any) ->
             assert not any(delivery.done() for delivery in deliveries)
             driver = producer._life.driver
             assert isinstance(driver, TrioDriver)
-            assert any(connection._rest for connection in driver._connections.values())
+            connections = driver.core.connections.values()
+            assert any(each._rest for each in connections if isinstance(each, TrioConnection))
             cluster.faults.resume(leader)
             for delivery in deliveries:
                 await delivery

@@ -8,15 +8,14 @@ broker that remembers its producers are applied afterwards.
    are remembered per producer and partition, a repetition is one of them under the same sequences, a new epoch
    begins at 0, within an epoch the next sequence follows the last, and of a producer that is not known any
    sequence is taken (KIP-360).
-2. Nothing of ours decodes here. kio checks the CRC of each batch, which the mock does not.
+2. Nothing of ours decodes here: `BlockingConnection` only cuts frames. kio checks the CRC of each batch,
+   which the mock does not.
 3. Only uncompressed batches: ``test_producer_mock.py`` has librdkafka's consumer for the others.
 """
 
 from __future__ import annotations
 
 import datetime
-import socket
-import struct
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
@@ -31,12 +30,12 @@ from kio.schema.types import TopicName
 from kio.serial import entity_reader
 from kio.static.primitive import i32, i32Timedelta, i64
 
+from aioproduce.drivers.blocking_client import BlockingConnection
 from tests.kafka_tools import ConsumedRecord
 from tests.wire_oracle import request_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from typing import Self
 
     from tests.mock_cluster import MockCluster
 
@@ -118,10 +117,10 @@ def as_kafka_keeps(batches: Iterable[MockBatch]) -> Kept:
 def read_batches(cluster: MockCluster, topic: str) -> list[MockBatch]:
     """Every batch that a topic holds now, partition by partition."""
     port = _port_of(cluster.bootstrap_servers.split(",")[0])
-    with _Connection(port) as connection:
+    with BlockingConnection("127.0.0.1", port, TIMEOUT) as connection:
         asked = (MetadataRequestTopic(name=TopicName(topic)),)
-        known = connection.ask(
-            MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
+        known = _ask(
+            connection, MetadataRequest(topics=asked, allow_auto_topic_creation=False), MetadataResponse
         )
         ports = {int(broker.node_id): int(broker.port) for broker in known.brokers}
         leaders = {
@@ -131,13 +130,13 @@ def read_batches(cluster: MockCluster, topic: str) -> list[MockBatch]:
         }
     found: list[MockBatch] = []
     for leader in sorted(set(leaders.values())):
-        with _Connection(ports[leader]) as connection:
+        with BlockingConnection("127.0.0.1", ports[leader], TIMEOUT) as connection:
             for partition in sorted(number for number, by in leaders.items() if by == leader):
                 found += _read_partition(connection, topic, partition)
     return found
 
 
-def _read_partition(connection: _Connection, topic: str, partition: int) -> Iterable[MockBatch]:
+def _read_partition(connection: BlockingConnection, topic: str, partition: int) -> Iterable[MockBatch]:
     offset = 0
     while True:
         place = FetchPartition(
@@ -148,7 +147,7 @@ def _read_partition(connection: _Connection, topic: str, partition: int) -> Iter
             min_bytes=i32(0),
             topics=(FetchTopic(topic=TopicName(topic), partitions=(place,)),),
         )
-        answer = connection.ask(request, FetchResponse)
+        answer = _ask(connection, request, FetchResponse)
         ((data,),) = (entry.partitions for entry in answer.responses)
         assert data.error_code is ErrorCode.none, data.error_code
         if offset >= data.high_watermark:
@@ -171,29 +170,9 @@ def _port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-class _Connection:
-    """One connection to a mock broker, one request at a time."""
-
-    def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=TIMEOUT)
-        self._stream = self._socket.makefile("rb")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stream.close()
-        self._socket.close()
-
-    def ask(self, request: FetchRequest | MetadataRequest, answer: type[Answer]) -> Answer:
-        self._socket.sendall(request_frame(request))
-        (size,) = struct.unpack(">i", self._receive(4))
-        # Four bytes of correlation id come first; a connection with one request at a time needs not compare it.
-        response, _ = entity_reader(answer)(self._receive(size), 4)
-        return response
-
-    def _receive(self, size: int) -> bytes:
-        received = self._stream.read(size)
-        if len(received) < size:
-            raise ConnectionResetError("the mock closed the connection before it had answered")
-        return received
+def _ask(
+    connection: BlockingConnection, request: FetchRequest | MetadataRequest, answer: type[Answer]
+) -> Answer:
+    """One request at a time, so its correlation id, four bytes in front of the answer, needs not be compared."""
+    response, _ = entity_reader(answer)(bytes(connection.exchange(request_frame(request))), 4)
+    return response

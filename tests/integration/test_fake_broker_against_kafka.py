@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
-import struct
 import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from aioproduce.drivers.blocking_client import BlockingConnection
 from aioproduce.testing import FakeCluster
 from tests.kafka_ask import partition_states
 from tests.unit.fake_broker_peer import (
@@ -44,13 +43,12 @@ class RealPeer:
     """One blocking connection to a real broker."""
 
     def __init__(self, host: str, port: int) -> None:
-        self.connection = socket.create_connection((host, port), timeout=30)
+        self.connection = BlockingConnection(host, port, timeout=30)
 
     def ask(self, request: Any) -> Any:
-        self.connection.sendall(request_frame(request))
+        answer = self.connection.exchange(request_frame(request))
         cls = type(request)
-        (size,) = struct.unpack(">i", self._receive(4))
-        return decoded(response_class(cls.__api_key__, cls.__version__), self._receive(size))
+        return decoded(response_class(cls.__api_key__, cls.__version__), bytes(answer))
 
     def ask_until_ready(self, request: Any) -> Any:
         """Ask again while the coordinator loads, moves, or ends the previous step (pytest's time-out bounds it)."""
@@ -61,14 +59,6 @@ class RealPeer:
     def produce(self, topic: str, step: Step) -> Any:
         answer = self.ask(produce_request(topic, {0: step.content}, version=step.version, acks=step.acks))
         return answer.responses[0].partition_responses[0]
-
-    def _receive(self, size: int) -> bytes:
-        received = b""
-        while len(received) < size:
-            part = self.connection.recv(size - len(received))
-            assert part, "the broker closed the connection"
-            received += part
-        return received
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import logging
 import logging.config
 import math
+import os
 import queue
 import signal
 import sys
@@ -177,6 +179,29 @@ async def test_its_own_records_are_not_shipped_and_those_of_another_producer_are
     assert handler.counts().failed == 1
 
 
+async def test_without_an_event_loop_records_wait_for_the_next_try(
+    cluster: FakeCluster,
+    log: logging.Logger,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As where no descriptor is left: nothing is raised where it is logged, and logging says why."""
+
+    def no_loop() -> asyncio.AbstractEventLoop:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    handler = make_handler(cluster.bootstrap_servers)
+    log.addHandler(handler)
+    with monkeypatch.context() as patched:
+        patched.setattr("aioproduce.integrations.log_thread._make_loop", no_loop)
+        log.info("1")
+    assert os.strerror(errno.EMFILE) in capsys.readouterr().err
+    assert handler.counts().waiting == 1
+    log.info("2")
+    await asyncio.to_thread(handler.close)
+    assert texts(cluster) == ["1", "2"]
+
+
 async def test_a_producer_that_died_is_followed_by_another(cluster: FakeCluster, log: logging.Logger) -> None:
     handler = make_handler(cluster.bootstrap_servers)
     log.addHandler(handler)
@@ -184,16 +209,17 @@ async def test_a_producer_that_died_is_followed_by_another(cluster: FakeCluster,
     await asyncio.to_thread(handler.flush)
     thread = handler._thread
     assert thread is not None
-    assert thread._loop is not None
+    loop_thread = thread._thread
+    assert loop_thread is not None
 
     def kill() -> None:
         for task in asyncio.all_tasks():
             if task.get_name().startswith("aioproduce sender"):
                 task.cancel()
 
-    thread._loop.call_soon_threadsafe(kill)
+    loop_thread.call_soon(kill)
     # What finds the producer dead goes back into the queue; the thread ends, and the next record starts another.
-    while thread._thread.is_alive():
+    while loop_thread.is_alive:
         log.info("2")
         await asyncio.sleep(0.001)
     log.info("3")

@@ -18,7 +18,7 @@ import pytest
 from aioproduce.compression import codec_for
 from aioproduce.core.effects import Close, Compress, Connect, Send
 from aioproduce.core.sender import Sender
-from aioproduce.drivers.asyncio import AsyncioDriver
+from aioproduce.drivers.core_step import CoreStep
 from aioproduce.errors import (
     BufferExhaustedError,
     DeliveryError,
@@ -209,7 +209,7 @@ def _no_compression(*_: object) -> bytes:
 BUGS = [
     *(pytest.param(Sender, name, None, id=name) for name in FACTS),
     *(
-        pytest.param(AsyncioDriver, "_carry_out", kind, id=kind.__name__)
+        pytest.param(CoreStep, "_carry_out", kind, id=kind.__name__)
         for kind in (Connect, Send, Close, Compress)
     ),
 ]

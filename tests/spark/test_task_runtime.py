@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproduce.spark import runtime as runtime_module
+from aioproduce.drivers.loop_thread import new_loop
 from aioproduce.spark.errors import LoopEndedError, RowError, WriteError
 from aioproduce.spark.runtime import Runtime
 from aioproduce.spark.task import write_task
@@ -149,14 +149,15 @@ def test_when_the_loop_ends_who_waits_is_told_and_the_next_task_has_another() ->
         options = options_for(found)
         write(options, rows(1))
         here = Runtime.here()
-        waiting = here.submit(asyncio.sleep(3600))
-        here._loop.call_soon_threadsafe(here._loop.stop)
+        waiting = here.submit(asyncio.sleep, 3600)
+        loop = here._thread.loop
+        loop.call_soon_threadsafe(loop.stop)
         with pytest.raises(LoopEndedError, match="ended while the task waited"):
             here.result(waiting, 60)
-        here._thread.join(60)
+        here._thread._thread.join(60)
         assert not here.is_alive
         with pytest.raises(LoopEndedError):
-            here.result(here.submit(asyncio.sleep(0)), 60)
+            here.result(here.submit(asyncio.sleep, 0), 60)
         assert write(options, rows(4)).rows == 4
         assert Runtime.here() is not here
         here.close()
@@ -165,8 +166,8 @@ def test_when_the_loop_ends_who_waits_is_told_and_the_next_task_has_another() ->
 def test_a_loop_that_is_stuck_is_not_waited_for_for_ever() -> None:
     here = Runtime.here()
     release = threading.Event()
-    here._loop.call_soon_threadsafe(release.wait)
-    waiting = here.submit(asyncio.sleep(0))
+    here._thread.call_soon(release.wait)
+    waiting = here.submit(asyncio.sleep, 0)
     with pytest.raises(LoopEndedError, match="has not answered"):
         here.result(waiting, 0.05)
     release.set()
@@ -198,7 +199,7 @@ def test_a_forked_child_has_a_runtime_of_its_own_and_leaves_the_parents_alone() 
 
 def test_without_uvloop_it_is_asyncios_own_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "uvloop", None)
-    loop = runtime_module._new_loop()
+    loop = new_loop()
     assert type(loop).__module__.startswith("asyncio")
     loop.close()
     with cluster(t=2) as found:
