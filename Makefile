@@ -4,6 +4,7 @@
 #   make quick   what the change reaches: lint, types, tests, within two minutes; options: make quick QUICK='--since main'
 #   make test    what CI runs: format, lint, import floors, types, and every test that is not marked `extended`
 #   make test-full  every test; in parts: make test-full PART=offline, brokers, spark or native
+#   make test-python  the gate's tests on another interpreter: make test-python PYTHON=python3.14; in parts: ONLY=tests/unit
 #   make mutation  400 changes of the producer, each of which a test must notice; options: make mutation MUTATION='--seed 7'
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
 #   make lake    services and files to a lake and its audit, by real brokers and Spark, killed in between (Java, Maven);
@@ -17,13 +18,15 @@
 #   make clean   back to a fresh checkout
 #
 # Every target is safe to repeat: stamps inside .venv remember what was installed and built, so the second run starts
-# at once. Another interpreter: make clean test PYTHON=python3.13
+# at once.
 
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.stamp-installed
 NATIVE := $(VENV)/.stamp-native
+# What `test-python` installs with, instead: it goes on without what another interpreter has not got.
+INSTALL = $(PY) -m pip install --quiet --quiet --no-build-isolation --editable '.[dev]'
 BENCHED := $(VENV)/.stamp-bench
 # Three processes: those with Spark and with real brokers wait most of the time. PARALLEL= for one.
 PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
@@ -31,8 +34,8 @@ PART := offline brokers spark native
 CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
-.PHONY: quick test test-full mutation demo lake bench budget soak fuzz native wheel lint types prepare gate \
-	native-if-changed interpreted offline-part brokers-part spark-part native-part clean
+.PHONY: quick test test-full test-python mutation demo lake bench budget soak fuzz native wheel lint types prepare gate \
+	native-if-changed interpreted offline-part brokers-part spark-part native-part other-python clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
 .NOTPARALLEL:
@@ -42,6 +45,16 @@ test: lint types native-if-changed gate
 
 # The order within `test`, with every test: a part that fails ends the run.
 test-full: lint types $(PART:%=%-part)
+
+# An environment for each interpreter: .venv-3.14, say. Its extensions lie beside the others', by their names' endings.
+test-python:
+	$(MAKE) other-python PYTHON='$(PYTHON)' INSTALL='$$(PY) -m tests.gate.installing' \
+	  VENV=.venv-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+
+# Without the gate's budgets, which are of one interpreter. Where a library is missing, the rest is tested all the same.
+other-python: prepare
+	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers gate)" --continue-on-collection-errors $(ONLY); \
+	  ended=$$?; $(PY) -m tests.gate.installing --missing; exit $$ended
 
 quick: $(NATIVE)
 	$(PY) -m tests.gate.quick $(QUICK)
@@ -128,7 +141,7 @@ $(INSTALLED): pyproject.toml setup.py
 	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  > $(VENV)/build-requirements.txt
 	$(PY) -m pip install --quiet --requirement $(VENV)/build-requirements.txt
-	$(PY) -m pip install --quiet --quiet --no-build-isolation --editable '.[dev]'
+	$(INSTALL)
 	@touch $@
 
 # The peers that the tests do without, and what draws.
@@ -142,6 +155,6 @@ $(NATIVE): $(INSTALLED) setup.py $(wildcard aioproduce/_native/*.py aioproduce/_
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-* build dist ./*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	rm -f aioproduce/_native/*.so aioproduce/_native/*.c aioproduce/_native/*.html
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

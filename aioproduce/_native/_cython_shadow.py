@@ -50,6 +50,11 @@ def annotation_typing(_wanted: builtins.bool) -> Callable[[_T], _T]:
     return _unchanged
 
 
+def freelist(_size: builtins.int) -> Callable[[_T], _T]:
+    """How many instances that died are kept, to be used again."""
+    return _unchanged
+
+
 def exceptval(_value: object = None, *, check: builtins.bool = False) -> Callable[[_T], _T]:
     """Name a C function's error value; an interpreted function just raises."""
     del check

@@ -26,7 +26,7 @@ from aioproduce._native.topic_appender import NO_PARTITION
 
 if TYPE_CHECKING:
     from aioproduce._native import _cython_shadow as cython
-    from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
+    from aioproduce._native.columns import FOUND, ByteColumn, HeaderColumn, LongColumn
     from aioproduce._native.key_hash import _HASHES_NULL, partition_at
     from aioproduce._native.record_numbers import RecordNumbers
     from aioproduce._native.record_span import RecordSpan, int_room, long_room
@@ -39,14 +39,14 @@ else:
         from aioproduce._native import _cython_shadow as cython
 
     if cython.compiled:
-        from cython.cimports.aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
+        from cython.cimports.aioproduce._native.columns import FOUND, ByteColumn, HeaderColumn, LongColumn
         from cython.cimports.aioproduce._native.key_hash import _HASHES_NULL, partition_at
         from cython.cimports.aioproduce._native.record_numbers import RecordNumbers
         from cython.cimports.aioproduce._native.record_span import RecordSpan, int_room, long_room
         from cython.cimports.aioproduce._native.record_writer import write_record
         from cython.cimports.aioproduce._native.topic_appender import TopicAppender
     else:
-        from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
+        from aioproduce._native.columns import FOUND, ByteColumn, HeaderColumn, LongColumn
         from aioproduce._native.key_hash import _HASHES_NULL, partition_at
         from aioproduce._native.record_numbers import RecordNumbers
         from aioproduce._native.record_span import RecordSpan, int_room, long_room
@@ -62,7 +62,6 @@ if cython.compiled:
     )
 
 _NULL = -1
-_FOUND = 0
 
 
 # -- appending ---
@@ -334,7 +333,7 @@ class BulkAppender:
         self._begin(has_headers)
         for row in range(start, stop):
             self._timestamp = span._timestamp
-            if values.locate(row) != _FOUND or not self._read(keys, headers, timestamps, row):
+            if values.locate(row) != FOUND or not self._read(keys, headers, timestamps, row):
                 break
             target = self._target(partitions, row)
             if target < 0:
@@ -375,12 +374,12 @@ class BulkAppender:
     ) -> cython.bint:
         """Read what a row has beside its value; says whether that can be sent."""
         if keys is not None:
-            if keys.locate(row) != _FOUND:
+            if keys.locate(row) != FOUND:
                 return False
             self._key_at = keys._at
             self._key_size = keys._size
         if headers is not None:
-            if headers.locate(row) != _FOUND:
+            if headers.locate(row) != FOUND:
                 return False
             self._headers_at = headers._at
             self._headers_size = headers._size

@@ -1,5 +1,11 @@
 # What `bulk_append` reads of columns in C.
 
+# Numbers in C: as names of the module each use would be a look-up and an object.
+cdef int FOUND
+cdef int NOT_BYTES
+cdef int MALFORMED
+
+
 cdef class ByteColumn:
     cdef list _items
     cdef list _kept

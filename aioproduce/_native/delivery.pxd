@@ -10,6 +10,8 @@ cdef int _PENDING
 cdef int _SUCCEEDED
 cdef int _FAILED
 cdef int _SPLIT
+# What each outcome is made of: likewise.
+cdef object RecordMetadata
 
 
 cdef class BatchResult:

@@ -14,6 +14,7 @@ cdef long long _SENDS_PER_CLOCK
 cdef long long _MAX_PARTITION
 cdef long long _MAX_TIMESTAMP
 cdef double _TURN
+cdef int NO_PARTITION
 cdef long long _forks
 
 
@@ -34,7 +35,6 @@ cdef class SendPath:
 
 
 @cython.final
-@cython.freelist(64)
 cdef class SendCall:
     cdef SendPath _path
     cdef object _topic

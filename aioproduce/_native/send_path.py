@@ -323,6 +323,7 @@ class SendPath:
 
 
 @cython.final
+@cython.freelist(64)
 @cython.cclass
 class SendCall:
     """One call of `send()` or `send_and_wait()`: a coroutine (`collections.abc.Coroutine`), to be awaited once."""

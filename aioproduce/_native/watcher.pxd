@@ -25,7 +25,6 @@ cdef class Watched:
 
 @cython.final
 @cython.no_gc
-@cython.freelist(256)
 cdef class Watcher:
     cdef Watcher _next
     cdef Watched _watched

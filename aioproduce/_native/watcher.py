@@ -87,6 +87,7 @@ _CALLBACK: Final = 3
 # Without the collector, as what refers to it is without it.
 @cython.no_gc
 @cython.final
+@cython.freelist(256)
 @cython.cclass
 class Watcher:
     """Who is to be told when a delivery is done, a link of its list: one `await` of it, or a done-callback.

@@ -73,6 +73,22 @@ class Producer(SendPath, BulkCalls):
         ...         print(metadata.partition, metadata.offset)
     """
 
+    # CPython 3.12 and later look `send` up anew for each record where an instance has a `__dict__`: it is made for
+    # what users add, if they do.
+    __slots__ = (
+        "__dict__",
+        "__weakref__",
+        "_body",
+        "_bulk",
+        "_input",
+        "_interceptors",
+        "_lent_to",
+        "_life",
+        "_outcomes",
+        "_sending_task",
+        "config",
+    )
+
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,

@@ -54,7 +54,8 @@ def test_the_constructor_takes_the_same() -> None:
 def test_a_method_takes_the_same(name: str) -> None:
     ours, theirs = getattr(OurProducer, name), getattr(TheirProducer, name)
     assert parameters(ours) == parameters(theirs)
-    assert asyncio.iscoroutinefunction(ours) == asyncio.iscoroutinefunction(theirs)
+    is_async = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
+    assert is_async(ours) == is_async(theirs)
 
 
 @pytest.mark.parametrize(

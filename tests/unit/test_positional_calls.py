@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,5 +83,6 @@ def test_they_are_methods_to_be_extended_and_known_as_async(native: SimpleNamesp
 
     world = World(native)
     assert outcome(Extended(world.path).send("other", b"value", partition=0)) is not None
+    is_async = inspect.iscoroutinefunction if sys.version_info >= (3, 12) else asyncio.iscoroutinefunction
     for name in ("send", "send_and_wait"):
-        assert asyncio.iscoroutinefunction(getattr(native.positional_calls.PositionalCalls, name))
+        assert is_async(getattr(native.positional_calls.PositionalCalls, name))
