@@ -30,7 +30,7 @@ cdef extern from *:
         }
         return NULL;
     }
-    static void aioproduce_set_am_send(PyObject *type, aioproduce_sendfunc function) {
+    static CYTHON_INLINE void aioproduce_set_am_send(PyObject *type, aioproduce_sendfunc function) {
         PyTypeObject *target = (PyTypeObject *)type;
         target->tp_as_async->am_send = (sendfunc)function;
         target->tp_iternext = aioproduce_iternext;
