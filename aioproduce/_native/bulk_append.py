@@ -54,6 +54,7 @@ class BulkAppender:
         self._touched: list[int] = []
         self._span: RecordSpan | None = None
         self._is_numbered = False
+        self._is_keyless = False
         self._numbers: RecordNumbers | None = None
 
     def append(
@@ -131,10 +132,6 @@ class BulkAppender:
         stop: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
         row: cython.Py_ssize_t
-        index: cython.Py_ssize_t
-        target: cython.Py_ssize_t
-        before: cython.Py_ssize_t
-        records: RecordBatchBuffer | None
         done: cython.Py_ssize_t = 0
         batch_places: cython.p_int = ints_in(self._places)
         has_keys: cython.bint = keys is not None
@@ -145,22 +142,21 @@ class BulkAppender:
         places: cython.p_int = ints_in(span._places)
         indices: cython.p_int = ints_in(span._indices)
         times: cython.p_longlong = longs_in(span._timestamps)
-        has_headers: cython.bint = headers is not None
-        self._begin(has_headers)
+        self._begin(headers is not None)
         for row in range(start, stop):
             self._timestamp = span._timestamp
             if values.locate(row) != _FOUND or not self._read(keys, headers, timestamps, row):
                 break
-            target = _target(self, partitions, row)
+            target: cython.Py_ssize_t = _target(self, partitions, row)
             if target < 0:
                 break
-            records = self._buffers[target]
+            records: RecordBatchBuffer | None = self._buffers[target]
             if records is None:
                 break
-            before = records.size
+            before: cython.Py_ssize_t = records.size
             if self._is_numbered:
-                self._take_number(has_headers)
-            index = records.put(
+                self._take_number(headers is not None)
+            index: cython.Py_ssize_t = records.put(
                 self._timestamp,
                 self._key_at,
                 self._key_size,
@@ -175,11 +171,9 @@ class BulkAppender:
                 self._numbers._next += 1  # type: ignore[union-attr]
             if batch_places[target] == 0:
                 batch_places[target] = self._begun(target, index)
-            if self._is_keyless:
-                if self._is_in_line:
-                    self._appender.count_keyless(records.size - before)
-                else:
-                    self._appender._sticky_bytes += records.size - before
+            if self._is_keyless:  # as `count_keyless()` does it, whose call would cost more
+                self._appender._sticky_bytes += records.size - before
+                self._appender._line_at += 1
             value_sizes[done] = values._size
             if has_keys:
                 key_sizes[done] = self._key_size

@@ -164,7 +164,6 @@ class ByteColumn(_Rows):
         """Find a row below `_length`: its bytes are `_size` (or NULL) from `_at` on."""
         begin: cython.longlong
         end: cython.longlong
-        exact: bytes
         items = self._items
         if items is not None:
             item = items[index]
@@ -173,7 +172,7 @@ class ByteColumn(_Rows):
                 return FOUND
             if type(item) is not bytes:
                 return NOT_BYTES
-            exact = item
+            exact: bytes = item
             self._size = len(exact)
             self._at = bytes_at(exact)
             return FOUND

@@ -11,9 +11,11 @@ cdef class HandOver:
     cdef dict _appenders
     cdef object _wake, _wake_to_answer, _raise_forked, _check_may_wait
     cdef list _entries, _questions
-    cdef long long _bytes, _limit, _largest, _sent, _forks
+    cdef readonly long long waiting_bytes, sent
+    cdef long long _limit, _largest, _forks
     cdef double _clock_offset
-    cdef bint _is_open, _is_plain, _is_told, _is_asked, _is_ended, _has_line
+    cdef readonly bint is_open
+    cdef bint _is_plain, _is_told, _is_asked, _is_ended, _has_line
 
     cdef bint _ask(self, BlockingDelivery delivery) except -1
     cdef _call(self, object wake)

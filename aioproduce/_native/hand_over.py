@@ -79,6 +79,11 @@ class HandOver:
         limit: Bytes that may lie here.
         largest: Bytes of key and value of the largest record that needs no look at its size.
         is_plain: Whether keys and values are bytes already, and nobody wants to see the records.
+
+    Attributes:
+        is_open: Whether anything may come in.
+        sent: How many records came in.
+        waiting_bytes: What lies here, as `cost_of()` counts it.
     """
 
     def __init__(
@@ -102,13 +107,13 @@ class HandOver:
         self._questions: list[BlockingDelivery] = []
         if not cython.compiled:
             self._lock = threading.RLock()
-        self._bytes = 0
+        self.waiting_bytes = 0
         self._limit = limit
         self._largest = largest
-        self._sent = 0
+        self.sent = 0
         self._forks = _forks
         self._clock_offset = wall_time() - monotonic()
-        self._is_open = True
+        self.is_open = True
         self._is_plain = is_plain
         self._is_told = False
         self._is_asked = False
@@ -144,21 +149,6 @@ class HandOver:
         return True
 
     # -- in the threads that send ---
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anything may come in."""
-        return self._is_open
-
-    @property
-    def sent(self) -> int:
-        """How many records came in."""
-        return self._sent
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What lies here, as `cost_of()` counts it."""
-        return self._bytes
 
     def knows(self, topic: str, partition: int | None) -> bool:
         """Whether there is such a topic now, and such a partition of it."""
@@ -217,11 +207,10 @@ class HandOver:
         self._has_line = has_line
 
     def _put(self, delivery: BlockingDelivery, is_first: cython.bint) -> cython.bint:
-        cost: cython.longlong
-        if not self._is_open or (self._has_line and not is_first):
+        if not self.is_open or (self._has_line and not is_first):
             return False
-        cost = cost_of(delivery)
-        if self._bytes + cost > self._limit and self._bytes > 0:
+        cost: cython.longlong = cost_of(delivery)
+        if self.waiting_bytes + cost > self._limit and self.waiting_bytes > 0:
             return False
         delivery._handed_at = monotonic()
         if not self._is_told:
@@ -229,8 +218,8 @@ class HandOver:
         if delivery._timestamp < 0:
             delivery._timestamp = int((delivery._handed_at + self._clock_offset) * 1000.0)
         self._entries.append(delivery)
-        self._bytes += cost
-        self._sent += 1
+        self.waiting_bytes += cost
+        self.sent += 1
         return True
 
     # -- in the loop thread ---
@@ -265,17 +254,14 @@ class HandOver:
         first: cython.Py_ssize_t = start
         end: cython.Py_ssize_t = stop
         freed: cython.longlong = 0
-        entry: BlockingDelivery
-        delivery: DeliveryFuture | None
-        appender: TopicAppender | None
         is_held: cython.bint = len(held) > 0
         for at in range(first, end):
-            entry = entries[at]
-            appender = self._appenders.get(entry._topic)
+            entry: BlockingDelivery = entries[at]
+            appender: TopicAppender | None = self._appenders.get(entry._topic)
             if appender is None or (is_held and entry._topic in held):
                 end = at
                 break
-            delivery = appender.append(
+            delivery: DeliveryFuture | None = appender.append(
                 entry._partition, entry._timestamp, entry._key, entry._value, entry._headers
             )
             if delivery is None:
@@ -291,16 +277,16 @@ class HandOver:
         self._free(cost_of(entry))
 
     def _free(self, count: cython.longlong) -> None:
-        self._bytes -= count
+        self.waiting_bytes -= count
 
     @property
     def is_half_empty(self) -> bool:
         """Whether there is enough room for those who wait to be worth their waking."""
-        return self._bytes * 2 <= self._limit
+        return self.waiting_bytes * 2 <= self._limit
 
     def shut(self) -> None:
         """Let nothing in any more."""
-        self._is_open = False
+        self.is_open = False
 
     def end(self) -> list[BlockingDelivery]:
         """Take no questions any more either: the loop thread is at its end, and every batch is settled.
@@ -308,7 +294,7 @@ class HandOver:
         Returns:
             The questions that are left.
         """
-        self._is_open = False
+        self.is_open = False
         self._is_ended = True
         return self.take_questions()
 
@@ -424,7 +410,6 @@ class BlockingPath:
     ) -> BlockingDelivery | None:
         """Hand the record over, or do nothing and give None: the long way, then."""
         hand_over: HandOver | None = self._hand_over
-        appender: TopicAppender | None
         delivery: BlockingDelivery
         number: cython.longlong = NO_PARTITION
         milliseconds: cython.longlong = -1
@@ -447,7 +432,7 @@ class BlockingPath:
             if type(timestamp) is not int or not 0 <= timestamp <= _MAX_TIMESTAMP:
                 return None
             milliseconds = timestamp
-        appender = hand_over._appenders.get(topic)
+        appender: TopicAppender | None = hand_over._appenders.get(topic)
         if appender is None:
             return None
         if partition is not None:

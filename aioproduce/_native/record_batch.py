@@ -152,13 +152,12 @@ def _bytes_of(value: object, field: str) -> bytes:
 
 
 def _header_name(name: object) -> bytes:
-    text: str
     if not isinstance(name, str):
         raise InvalidHeadersError(f"a header's name must be str, not {type(name).__name__}")
     try:
         if type(name) is not str:
             return str.encode(name, "utf-8")
-        text = name
+        text: str = name
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidHeadersError(f"a header's name cannot be written as UTF-8: {error}") from None
@@ -167,7 +166,6 @@ def _header_name(name: object) -> bytes:
 def _encoded_headers(headers: object) -> list[bytes | None]:
     """Name, value, name, value, ..., checked, as exact bytes."""
     pair: tuple[object, ...]
-    value: object
     if not isinstance(headers, list | tuple):
         raise InvalidHeadersError(
             f"headers must be a list or tuple of (name, value) pairs, not {type(headers).__name__}"
@@ -183,7 +181,7 @@ def _encoded_headers(headers: object) -> list[bytes | None]:
         if len(pair) != 2:
             raise InvalidHeadersError(f"a header must be a pair (name, value), not {header!r:.100}")
         encoded.append(_header_name(pair[0]))
-        value = pair[1]
+        value: object = pair[1]
         if value is None or type(value) is bytes:
             encoded.append(value)
             continue
@@ -313,9 +311,6 @@ class RecordBatchBuffer:
             InvalidTimestampError: The timestamp is negative and not -1.
             OverflowError: The timestamp does not fit 64 bits.
         """
-        key_bytes: bytes
-        value_bytes: bytes
-        encoded: bytes
         key_at: cython.p_uchar = self._data
         value_at: cython.p_uchar = self._data
         headers_at: cython.p_uchar = self._data
@@ -327,15 +322,15 @@ class RecordBatchBuffer:
         if timestamp < 0 and timestamp != NO_TIMESTAMP:
             raise InvalidTimestampError(f"a timestamp must not be negative, except -1 for none: {timestamp}")
         if key is not None:
-            key_bytes = key if type(key) is bytes else _bytes_of(key, "key")
+            key_bytes: bytes = key if type(key) is bytes else _bytes_of(key, "key")
             key_at = bytes_at(key_bytes)
             key_size = len(key_bytes)
         if value is not None:
-            value_bytes = value if type(value) is bytes else _bytes_of(value, "value")
+            value_bytes: bytes = value if type(value) is bytes else _bytes_of(value, "value")
             value_at = bytes_at(value_bytes)
             value_size = len(value_bytes)
         if headers is not None:
-            encoded = _written_headers(headers)
+            encoded: bytes = _written_headers(headers)
             headers_at = bytes_at(encoded)
             headers_size = len(encoded)
         # The caller's objects ran their last code above (`__buffer__` may): own state is read from here on.

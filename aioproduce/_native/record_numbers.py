@@ -141,11 +141,10 @@ class RecordNumbers:
         key_size: cython.Py_ssize_t = -1
         value_size: cython.Py_ssize_t = -1
         index: cython.Py_ssize_t
-        encoded: bytes
         if timestamp < 0 and timestamp != NO_TIMESTAMP:
             raise InvalidTimestampError(f"a timestamp must not be negative, except -1 for none: {timestamp}")
         if headers is not None:
-            encoded = encode_headers(headers)
+            encoded: bytes = encode_headers(headers)
             self.take_headers(bytes_at(encoded), len(encoded))
         elif self._taken != 0:
             self._take_none()
@@ -171,11 +170,8 @@ def number_runs(records: RecordBatchBuffer, most: int = -1) -> list[tuple[int, i
     """
     runs: list[tuple[int, int]] = []
     position: cython.Py_ssize_t = RECORD_BATCH_OVERHEAD
-    size: cython.ulonglong
-    shift: cython.int
     index: cython.Py_ssize_t
     byte: cython.Py_ssize_t
-    number: cython.ulonglong
     first: cython.ulonglong = 0
     last: cython.ulonglong = 0
     count: cython.Py_ssize_t = 0 if records._buffer is None else records.record_count
@@ -184,15 +180,15 @@ def number_runs(records: RecordBatchBuffer, most: int = -1) -> list[tuple[int, i
     data: cython.p_uchar = records._data
     for index in range(count):
         # Of our own writing, so nothing is checked: a zigzag length that is not negative, and a number at the end.
-        size = 0
-        shift = 0
+        size: cython.ulonglong = 0
+        shift: cython.int = 0
         while data[position] >= 0x80:
             size |= cython.cast(cython.ulonglong, data[position] & 0x7F) << shift
             shift += 7
             position += 1
         size |= cython.cast(cython.ulonglong, data[position]) << shift
         position += 1 + (size >> 1)
-        number = 0
+        number: cython.ulonglong = 0
         for byte in range(position - _NUMBER_SIZE, position):
             number = number << 8 | data[byte]
         if index == 0:

@@ -82,10 +82,6 @@ class RecordSpan:
     def metadata(self) -> list[RecordMetadata]:
         """The metadata of all, which are acknowledged."""
         index: cython.Py_ssize_t
-        offset: cython.longlong
-        first: cython.longlong
-        appended_at: cython.longlong
-        timestamp: cython.longlong
         place: cython.Py_ssize_t = 0
         last: cython.Py_ssize_t = -1
         is_routed: cython.bint = self._is_routed
@@ -97,8 +93,8 @@ class RecordSpan:
         indices: cython.p_int = ints_in(self._indices)
         timestamps: cython.p_longlong = longs_in(self._timestamps)
         found: list[RecordMetadata] = []
-        first = -1
-        appended_at = -1
+        first: cython.longlong = -1
+        appended_at: cython.longlong = -1
         topic: str = ""
         partition: int = -1
         for index in range(self._count):
@@ -111,10 +107,10 @@ class RecordSpan:
                 appended_at = result.log_append_time
                 topic = result.topic
                 partition = result.partition
-            offset = -1
+            offset: cython.longlong = -1
             if first >= 0:
                 offset = first + (indices[index] if is_routed else self._first_index + index)
-            timestamp = appended_at
+            timestamp: cython.longlong = appended_at
             if timestamp < 0:
                 timestamp = timestamps[index] if has_timestamps else self._timestamp
             found.append(
@@ -162,12 +158,8 @@ class RecordSpan:
 
 def span_of_batch(records: RecordBatchBuffer, result: BatchResult) -> RecordSpan:
     """All records of a batch that is whole; its bytes are read once, for their sizes and timestamps."""
-    after: cython.Py_ssize_t
     index: cython.Py_ssize_t
-    raw: cython.ulonglong
-    shift: cython.int
     field: cython.int
-    number: cython.longlong
     mask: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
     count: cython.Py_ssize_t = records.record_count
     span = RecordSpan(count, is_routed=False, has_keys=True, has_timestamps=True)
@@ -178,18 +170,18 @@ def span_of_batch(records: RecordBatchBuffer, result: BatchResult) -> RecordSpan
     base: cython.ulonglong = records.base_timestamp & mask
     position: cython.Py_ssize_t = RECORD_BATCH_OVERHEAD
     for index in range(count):
-        after = 0
+        after: cython.Py_ssize_t = 0
         # Of our own writing, so nothing is checked: length, attributes, timestamp, offset, key, value, headers.
         for field in range(5):
-            raw = 0
-            shift = 0
+            raw: cython.ulonglong = 0
+            shift: cython.int = 0
             while data[position] >= 0x80:
                 raw |= cython.cast(cython.ulonglong, data[position] & 0x7F) << shift
                 shift += 7
                 position += 1
             raw |= cython.cast(cython.ulonglong, data[position]) << shift
             position += 1
-            number = _unzigzag(raw)
+            number: cython.longlong = _unzigzag(raw)
             if field == 0:
                 after = position + number
                 position += 1

@@ -194,19 +194,14 @@ class BatchMetrics:
     def sent(self, batches: Sequence[RecordedBatch], now: cython.double) -> None:
         """These batches were handed to a connection, in one request."""
         total: cython.Py_ssize_t = 0
-        count: cython.Py_ssize_t
-        size: cython.Py_ssize_t
-        whole: cython.Py_ssize_t
-        ratio: cython.double
-        topic: TopicMetrics
         for batch in batches:
             records = batch.records
-            count = records.record_count
-            whole = records.size
-            size = batch.size
+            count: cython.Py_ssize_t = records.record_count
+            whole: cython.Py_ssize_t = records.size
+            size: cython.Py_ssize_t = batch.size
             # Of the records alone, as Kafka's MemoryRecordsBuilder has it: the header is not compressed.
-            ratio = (size - RECORD_BATCH_OVERHEAD) / (whole - RECORD_BATCH_OVERHEAD)
-            topic = self.topic(batch.topic)
+            ratio: cython.double = (size - RECORD_BATCH_OVERHEAD) / (whole - RECORD_BATCH_OVERHEAD)
+            topic: TopicMetrics = self.topic(batch.topic)
             topic.records.record(count, now)
             topic.bytes.record(size, now)
             topic.compression.record(ratio, now)

@@ -89,12 +89,11 @@ class _Windowed:
         latest = self._latest
         if latest is not None and now - latest.began_at < self._seconds:
             return latest
-        sample: _Sample
         samples = self._samples
         self._current = (self._current + 1) % (self._windows.samples + 1)
         if self._current == len(samples):
             samples.append(_Sample(self._former, now))
-        sample = samples[self._current]
+        sample: _Sample = samples[self._current]
         sample.reset(now)
         self._latest = sample
         return sample

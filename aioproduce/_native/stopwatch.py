@@ -69,9 +69,6 @@ class Latencies:
     ) -> None:
         """So many more, each `step` longer than the one before, of so many bytes together."""
         first: cython.longlong = 0
-        following: cython.longlong
-        bucket: cython.Py_ssize_t
-        value: cython.double
         highest: cython.double = lowest + step * (count - 1)
         if count <= 0:
             return
@@ -81,9 +78,9 @@ class Latencies:
         self.highest = max(self.highest, highest)
         counts = self._counts
         while first < count:
-            value = lowest + step * first
-            bucket = _bucket_of(value)
-            following = count
+            value: cython.double = lowest + step * first
+            bucket: cython.Py_ssize_t = _bucket_of(value)
+            following: cython.longlong = count
             if step > 0 and bucket < _BUCKETS and value + step * (count - first - 1) > _upper_end(bucket):
                 following = first + cython.cast(
                     cython.longlong, floor((_upper_end(bucket) - value) / step) + 1
@@ -118,13 +115,11 @@ class Latencies:
 
 def _bucket_of(value: cython.double) -> cython.Py_ssize_t:
     """The bucket whose lower end is at most a value, and its upper end above it."""
-    power: cython.int
-    bucket: cython.Py_ssize_t
     if value < ldexp(1.0, _LOWEST_POWER):
         return 0
-    power = cython.cast(cython.int, floor(log2(value)))
+    power: cython.int = cython.cast(cython.int, floor(log2(value)))
     # How far above that power of two, in steps; log2 may round up just below the next.
-    bucket = cython.cast(cython.Py_ssize_t, floor((ldexp(value, -power) - 1.0) * _STEPS))
+    bucket: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, floor((ldexp(value, -power) - 1.0) * _STEPS))
     bucket = max(bucket, 0) + (power - _LOWEST_POWER) * _STEPS
     return min(bucket, _BUCKETS)
 
@@ -235,12 +230,7 @@ class Stopwatch:
         To be called before the event loop has its turn: what is settled by then is only now seen to be. Where all
         values have the same size, `value_size` saves looking at each record.
         """
-        delivery: DeliveryFuture
-        result: BatchResult
-        batch: _Batch | None
         place: cython.Py_ssize_t = 0
-        first: cython.Py_ssize_t
-        size: cython.longlong
         count: cython.Py_ssize_t = len(deliveries)
         at: cython.double = began_at
         if count == 0:
@@ -248,13 +238,13 @@ class Stopwatch:
         self.sent += count
         step: cython.double = (ended_at - at) / count
         while place < count:
-            delivery = deliveries[place]
+            delivery: DeliveryFuture = deliveries[place]
             if delivery._result._status == _SPLIT:
                 delivery._follow_split()
-            result = delivery._result
+            result: BatchResult = delivery._result
             index: cython.Py_ssize_t = delivery._index
-            first = place
-            size = 0
+            first: cython.Py_ssize_t = place
+            size: cython.longlong = 0
             if value_size >= 0:
                 delivery = deliveries[count - 1]
                 if delivery._result is result and delivery._index - index == count - 1 - first:
@@ -267,7 +257,7 @@ class Stopwatch:
                     break
                 size += max(delivery._value_size, 0)
                 place += 1
-            batch = self._batches.get(result)
+            batch: _Batch | None = self._batches.get(result)
             run = (place - first, size, at + step * first, step, is_steady)
             if batch is not None:
                 batch._runs.append(run)

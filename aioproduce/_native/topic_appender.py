@@ -157,7 +157,6 @@ class TopicAppender:
         Returns:
             The record's future, or None if the accumulator has to decide something first.
         """
-        buffer: RecordBatchBuffer | None
         is_keyless: cython.bint = False
         before: cython.Py_ssize_t = 0
         if partition < 0:
@@ -170,7 +169,7 @@ class TopicAppender:
                     return None
         if partition >= self._partition_count or partition >= len(self._buffers):
             return None
-        buffer = self._buffers[partition]
+        buffer: RecordBatchBuffer | None = self._buffers[partition]
         if buffer is None:
             return None
         if is_keyless:
