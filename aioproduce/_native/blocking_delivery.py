@@ -87,6 +87,11 @@ class BlockingDelivery:
         7
     """
 
+    __slots__ = (  # noqa: SIM905  # a line for each says no more
+        "_owner _topic _key _value _headers _on_delivery _result _error "
+        "_watch _timestamp _handed_at _partition _index _key_size _value_size _is_observed"
+    ).split()
+
     _owner: DeliveryOwner
     _topic: str
     _key: bytes | None

@@ -253,6 +253,10 @@ class DeliveryFuture(Watched):
         >>> metadata = await delivery  # doctest: +SKIP
     """
 
+    __slots__ = (  # noqa: SIM905  # a line for each says no more
+        "_result _timestamp _held _index _key_size _value_size _is_watched _is_cancelled _is_observed"
+    ).split()
+
     _result: BatchResult
     _timestamp: cython.longlong
     _held: Any

@@ -41,6 +41,8 @@ _awaits: cython.longlong = 0
 class Watched:
     """What can be waited for."""
 
+    __slots__ = ()
+
     def done(self) -> cython.bint:
         """Whether the outcome is there."""
         raise NotImplementedError
