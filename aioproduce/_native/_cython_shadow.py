@@ -37,12 +37,7 @@ def _unchanged(target: _T) -> _T:
     return target
 
 
-cclass = _unchanged
-cfunc = _unchanged
-ccall = _unchanged
-final = _unchanged
-no_gc = _unchanged
-inline = _unchanged
+cclass = cfunc = inline = no_gc = _unchanged
 
 
 def annotation_typing(_wanted: builtins.bool) -> Callable[[_T], _T]:
@@ -61,17 +56,11 @@ def exceptval(_value: object = None, *, check: builtins.bool = False) -> Callabl
     return _unchanged
 
 
-def declare(_type: object = None, _value: Any = None, *, visibility: str = "private") -> Any:
-    """Declare an attribute or a variable; an interpreted class has its slots."""
-    del visibility
+def declare(_type: object = None, _value: Any = None) -> Any:
+    """Declare a variable: in interpreted code, just its value."""
     return _value
 
 
 def cast(_type: object, value: Any) -> Any:
     """Convert between C types; in interpreted code values keep their own."""
     return value
-
-
-def address(value: Any) -> Any:
-    """Take a C address: only ever behind `if cython.compiled:`."""
-    raise NotImplementedError(f"no address of {value!r} in interpreted code")

@@ -104,7 +104,7 @@ class BuildInfo:
         )
 
     def _how_built(self) -> str:
-        if not self.compiled:
+        if self.interpreted_modules:
             return f"interpreted ({', '.join(self.interpreted_modules)})"
         # Of one build all say the same; of a mixture each is named.
         makers = {

@@ -87,7 +87,7 @@ cdef extern from *:
         }
         return NULL;
     }
-    static int aioproduce_set_am_send(PyObject *type, aioproduce_sendfunc function) {
+    static CYTHON_INLINE int aioproduce_set_am_send(PyObject *type, aioproduce_sendfunc function) {
         PyTypeObject *target = (PyTypeObject *)type;
         if (aioproduce_prepare_stop() < 0) return -1;
         target->tp_as_async->am_send = (sendfunc)function;

@@ -1,28 +1,27 @@
-# What `hand_over` does with the deliveries of threads, in C; `blocking_delivery.py` is the source.
+# The C side of `blocking_delivery.py`.
 
 cimport cython
 
-from aioproduce._native.delivery cimport BatchResult, DeliveryFuture
+from aioproduce._native._metadata cimport record_metadata
+from aioproduce._native.delivery cimport BatchResult, DeliveryFuture, _FAILED, _SPLIT, _SUCCEEDED, make_delivery
 
 
+# Without the collector, as DeliveryFuture and for the same reason. What it refers to and could refer back (who
+# waits, the callback) it drops when it is settled.
 @cython.final
 @cython.no_gc
 cdef class BlockingDelivery:
     cdef object _owner
     cdef str _topic
-    cdef bytes _key
-    cdef bytes _value
-    cdef object _headers
-    cdef object _on_delivery
+    # The record, until it is accepted; the batch that it is in from then on; or why it never was accepted.
+    cdef bytes _key, _value
+    cdef object _headers, _on_delivery
     cdef BatchResult _result
     cdef BaseException _error
     cdef object _watch
     cdef long long _timestamp
     cdef double _handed_at
-    cdef int _partition
-    cdef int _index
-    cdef int _key_size
-    cdef int _value_size
+    cdef int _partition, _index, _key_size, _value_size
     cdef unsigned char _is_observed
 
     cdef accept(self, DeliveryFuture delivery)
@@ -38,3 +37,5 @@ cdef BlockingDelivery new_delivery(
     object owner, str topic, bytes key, bytes value, object headers, Py_ssize_t partition, long long timestamp,
     object on_delivery
 )
+
+cdef tuple _part_of(BatchResult result, Py_ssize_t index)

@@ -12,9 +12,6 @@ Invariants:
    first and looks then for a `_Watch`. One of them sees the other, and then the batch calls back: `tell()`.
 3. Nothing per record is done when a batch is settled, but for records with a `_Watch` or a delivery callback.
 4. A copy that `fork()` made is never settled: it says so at once.
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted;
-`blocking_delivery.pxd` is for the other compiled modules.
 """
 
 from __future__ import annotations
@@ -27,39 +24,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproduce._native._error_copies import copy_of
-from aioproduce._native.delivery import BatchResult, DeliveryFuture, make_delivery
+from aioproduce._native.delivery import BatchResult, DeliveryFuture
 from aioproduce.records import RecordMetadata
 
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from aioproduce._native._metadata import record_metadata
+    from aioproduce._native.delivery import _FAILED, _SPLIT, _SUCCEEDED, make_delivery
+
 if TYPE_CHECKING:
-    from aioproduce._native import _cython_shadow as cython
     from aioproduce._native._delivery_owner import DeliveryOwner
     from aioproduce.records import Header
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
-
-if cython.compiled:
-    # The same again as C knows them.
-    from cython.cimports.aioproduce._native.delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        _FAILED,
-        _SPLIT,
-        _SUCCEEDED,
-        BatchResult,
-        DeliveryFuture,
-        make_delivery,
-    )
-    from cython.cimports.aioproduce._native.record_metadata import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        record_metadata,
-    )
-else:
-    from aioproduce._native.delivery import _FAILED, _SPLIT, _SUCCEEDED
-
-    def record_metadata(kind: type[RecordMetadata], *fields: Any) -> RecordMetadata:
-        """Make one."""
-        return kind(*fields)
-
 
 _log = logging.getLogger("aioproduce")
 
@@ -93,10 +72,7 @@ class _Watch:
         self.callbacks: list[Callable[[BlockingDelivery], object]] = []
 
 
-# Without the collector, as DeliveryFuture and for the same reason. What it refers to and could refer back (who
-# waits, the callback) it drops when it is settled.
 @cython.no_gc
-@cython.final
 @cython.cclass
 class BlockingDelivery:
     """The outcome of one record that `BlockingProducer.send()` took: a future for threads.
@@ -111,35 +87,18 @@ class BlockingDelivery:
         7
     """
 
-    __slots__ = (
-        "_error",
-        "_handed_at",
-        "_headers",
-        "_index",
-        "_is_observed",
-        "_key",
-        "_key_size",
-        "_on_delivery",
-        "_owner",
-        "_partition",
-        "_result",
-        "_timestamp",
-        "_topic",
-        "_value",
-        "_value_size",
-        "_watch",
-    )
+    __slots__ = (  # noqa: SIM905  # a line for each says no more
+        "_owner _topic _key _value _headers _on_delivery _result _error "
+        "_watch _timestamp _handed_at _partition _index _key_size _value_size _is_observed"
+    ).split()
 
     _owner: DeliveryOwner
     _topic: str
-    # The record, until it is accepted.
     _key: bytes | None
     _value: bytes | None
     _headers: Any
     _on_delivery: Any
-    # Where it is from then on.
     _result: BatchResult | None
-    # Why it was never accepted.
     _error: BaseException | None
     _watch: Any
     _timestamp: cython.longlong
@@ -270,7 +229,6 @@ class BlockingDelivery:
         """When it was handed over, by `time.monotonic()`."""
         return self._handed_at
 
-    @cython.cfunc
     def accept(self, delivery: DeliveryFuture) -> None:
         """The record is in a batch."""
         result: BatchResult = delivery._result
@@ -322,7 +280,6 @@ class BlockingDelivery:
             return
         self._attach(make_delivery(result, self._index, self._timestamp, self._key_size, self._value_size))
 
-    @cython.cfunc
     def _attach(self, delivery: DeliveryFuture) -> None:
         self._is_observed = True  # as above
         delivery.add_delivery_callback(self._settled)
@@ -348,8 +305,6 @@ class BlockingDelivery:
 
     # -- in the threads of those who ask ---
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
     def _is_settled(self) -> cython.bint:
         if self._result is None:
             return self._error is not None
@@ -358,7 +313,6 @@ class BlockingDelivery:
         is_settled: cython.bint = status == _SUCCEEDED or status == _FAILED  # of C's numbers
         return is_settled
 
-    @cython.cfunc
     def _batch(self) -> BatchResult:
         """The batch that the record is in; of a split one, the part."""
         assert self._result is not None
@@ -367,8 +321,6 @@ class BlockingDelivery:
         part: BatchResult = _part_of(self._result, self._index)[0]
         return part
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
     def _index_in_batch(self) -> cython.Py_ssize_t:
         """The record's index in `_batch()`."""
         assert self._result is not None
@@ -377,7 +329,6 @@ class BlockingDelivery:
         index: cython.Py_ssize_t = _part_of(self._result, self._index)[1]
         return index
 
-    @cython.cfunc
     def _outcome(self, timeout: Any) -> BaseException | None:
         """The error of the record, a copy; `None` on success."""
         if not self._is_settled():
@@ -428,7 +379,6 @@ class BlockingDelivery:
         if self._owner.is_forked():
             self._owner.raise_forked()
 
-    @cython.cfunc
     def _metadata(self) -> RecordMetadata:
         batch: BatchResult = self._batch()
         offset: cython.longlong = batch._base_offset
@@ -448,7 +398,6 @@ class BlockingDelivery:
         )
 
 
-@cython.cfunc
 def _part_of(result: BatchResult, index: cython.Py_ssize_t) -> tuple[BatchResult, int]:
     """Of a batch that was split, maybe again, the part that holds a record, and its index there."""
     part: BatchResult
@@ -473,7 +422,6 @@ def _call(callback: Callable[[BlockingDelivery], object], delivery: BlockingDeli
         _log.exception("a done-callback of %r failed", delivery)
 
 
-@cython.cfunc
 def new_delivery(
     owner: DeliveryOwner,
     topic: str,

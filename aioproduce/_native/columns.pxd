@@ -1,49 +1,54 @@
-# What `bulk_append` reads of columns in C.
+# The C side of `columns.py`.
+
+cimport cython
+from aioproduce._native._memory cimport array_at, bytes_at, is_aligned, part_at, view_at, view_ints, view_longs
+from aioproduce._native.record_batch cimport part_size, put_part, put_unsigned, unsigned_size
+
 
 # Numbers in C: as names of the module each use would be a look-up and an object.
-cdef int FOUND
-cdef int NOT_BYTES
-cdef int MALFORMED
+cdef int FOUND, NOT_BYTES, MALFORMED
 
 
-cdef class ByteColumn:
-    cdef list _items
+cdef class _Rows:
     cdef list _kept
-    cdef Py_ssize_t _length
-    cdef Py_ssize_t _row
+    cdef Py_ssize_t _length, _row
     cdef bint _has_validity
-    cdef bint _is_large
-    cdef unsigned char* _validity
-    cdef int* _offsets
-    cdef long long* _large_offsets
-    cdef unsigned char* _data
-    cdef Py_ssize_t _data_size
-    cdef unsigned char* _at
-    cdef Py_ssize_t _size
-    cdef int locate(self, Py_ssize_t index) noexcept
+    cdef unsigned char *_validity
 
-cdef class LongColumn:
-    cdef list _kept
-    cdef Py_ssize_t _length
-    cdef Py_ssize_t _row
-    cdef bint _has_validity
-    cdef unsigned char* _validity
-    cdef long long* _values
     cdef bint is_null(self, Py_ssize_t index) noexcept
 
-cdef class HeaderColumn:
-    cdef list _kept
-    cdef Py_ssize_t _length
-    cdef Py_ssize_t _row
-    cdef bint _has_validity
-    cdef unsigned char* _validity
-    cdef int* _offsets
-    cdef ByteColumn _names
-    cdef ByteColumn _values
-    cdef bytearray _room
-    cdef unsigned char* _at
+
+@cython.final
+cdef class ByteColumn(_Rows):
+    cdef list _items
+    cdef bint _is_large
+    cdef int *_offsets
+    cdef long long *_large_offsets
+    cdef unsigned char *_data
+    cdef Py_ssize_t _data_size
+    # The row that `locate()` found.
+    cdef unsigned char *_at
     cdef Py_ssize_t _size
+
+    cdef int locate(self, Py_ssize_t index) noexcept
+
+
+@cython.final
+cdef class LongColumn(_Rows):
+    cdef long long *_values
+
+
+@cython.final
+cdef class HeaderColumn(_Rows):
+    cdef int *_offsets
+    cdef ByteColumn _names, _values
+    # Where all rows' headers are encoded already: how wide a row is, and the rows.
     cdef Py_ssize_t _width
-    cdef unsigned char* _encoded
-    cdef int locate(self, Py_ssize_t index) except? -1
-    cdef int _encode(self, Py_ssize_t index) except? -1
+    cdef unsigned char *_encoded
+    # The row that `locate()` found, and where it was encoded.
+    cdef unsigned char *_at
+    cdef Py_ssize_t _size
+    cdef bytearray _room
+
+    cdef int locate(self, Py_ssize_t index) except -1
+    cdef int _encode(self, Py_ssize_t index) except -1

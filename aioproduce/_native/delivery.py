@@ -15,8 +15,7 @@ Invariants:
    close a cycle through `DeliveryFuture`, which the garbage collector does not see.
 6. What a user gets, a drop-in for another library may have in that library's classes: `runtime.outcomes`.
 
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted; `delivery.pxd` is for
-other compiled modules. Nothing here knows an event loop: that is the `runtime`'s part.
+Nothing here knows an event loop: that is the `runtime`'s part.
 """
 
 from __future__ import annotations
@@ -25,44 +24,23 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproduce._native._error_copies import copy_of
-from aioproduce._native.watcher import (
-    Wakeups,
-    Watched,
-    begin_wait,
-    linked,
-    make_callback,
-    unlinked,
-)
+from aioproduce._native.watcher import Wakeups, Watched
 from aioproduce.records import RecordMetadata
+
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from aioproduce._native._metadata import record_metadata
+    from aioproduce._native.watcher import begin_wait, linked, make_callback, unlinked
 
 if TYPE_CHECKING:
     from contextvars import Context
 
-    from aioproduce._native import _cython_shadow as cython
     from aioproduce._native._delivery_runtime import DeliveryRuntime
-    from aioproduce._native.tuple_outcomes import TupleOutcomes
     from aioproduce._native.watcher import Watcher
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
-
-if cython.compiled:
-    from cython.cimports.aioproduce._native.record_metadata import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        record_metadata,
-    )
-    from cython.cimports.aioproduce._native.watcher import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        Wakeups,
-        Watched,
-        Watcher,
-        begin_wait,
-        linked,
-        make_callback,
-        unlinked,
-    )
-else:
-    from aioproduce._native._plain_metadata import record_metadata
 
 _PENDING: Final = 0
 _SUCCEEDED: Final = 1
@@ -74,45 +52,8 @@ SUCCEEDED: Final = _SUCCEEDED
 DeliveryCallback = Callable[[RecordMetadata, "BaseException | None"], object]
 
 
-@cython.cclass
 class BatchResult:
     """The outcome of one batch, shared by the futures of its records."""
-
-    __slots__ = (
-        "_base_offset",
-        "_callbacks",
-        "_children",
-        "_error",
-        "_late",
-        "_log_append_time",
-        "_log_start_offset",
-        "_outcomes",
-        "_partition",
-        "_record_errors",
-        "_runtime",
-        "_status",
-        "_topic",
-        "_unobserved",
-        "_wait",
-        "_watched",
-    )
-
-    _topic: str
-    _partition: cython.int
-    _status: cython.int
-    _base_offset: cython.longlong
-    _log_append_time: cython.longlong
-    _log_start_offset: cython.longlong
-    _error: BaseException | None
-    _runtime: DeliveryRuntime
-    _outcomes: TupleOutcomes | None
-    _record_errors: dict[int, BaseException] | None
-    _children: list[tuple[int, BatchResult]] | None
-    _watched: list[DeliveryFuture] | None
-    _callbacks: list[tuple[DeliveryFuture, Any]] | None
-    _unobserved: cython.longlong
-    _late: Wakeups | None
-    _wait: Any  # the runtime's own way to wait for a delivery, or None
 
     @cython.annotation_typing(False)
     def __init__(self, topic: str, partition: int, runtime: DeliveryRuntime) -> None:
@@ -120,15 +61,16 @@ class BatchResult:
         self._partition = partition
         self._status = _PENDING
         self._base_offset = self._log_append_time = self._log_start_offset = -1
-        self._error = None
+        self._error: BaseException | None = None
         self._runtime = runtime
         self._outcomes = getattr(runtime, "outcomes", None)
-        self._record_errors = self._children = None
-        self._watched = None
-        self._callbacks = None
+        self._record_errors: dict[int, BaseException] | None = None
+        self._children: list[tuple[int, BatchResult]] | None = None
+        self._watched: list[DeliveryFuture] | None = None
+        self._callbacks: list[tuple[DeliveryFuture, Any]] | None = None
         self._unobserved = 0
-        self._late = None
-        self._wait = getattr(runtime, "wait", None)
+        self._late: Wakeups | None = None
+        self._wait: Any = getattr(runtime, "wait", None)
 
     @property
     def topic(self) -> str:
@@ -253,25 +195,21 @@ class BatchResult:
             raise fatal
         return raised
 
-    @cython.cfunc
     def _check_pending(self) -> None:
         if self._status != _PENDING:
             raise RuntimeError(f"the batch of {self._topic}-{self._partition} was settled twice")
 
-    @cython.cfunc
     def _error_at(self, index: cython.int) -> BaseException:
         assert self._error is not None
         if self._record_errors is None:
             return self._error
         return self._record_errors.get(index, self._error)
 
-    @cython.cfunc
     def _watch(self, future: DeliveryFuture) -> None:
         if self._watched is None:
             self._watched = []
         self._watched.append(future)
 
-    @cython.cfunc
     def _fire(self) -> None:
         future: DeliveryFuture
         watched = self._watched
@@ -282,7 +220,6 @@ class BatchResult:
                 wakeups.add(future._take_watchers())
             wakeups.schedule()
 
-    @cython.cfunc
     def _tell_late(self, watcher: Watcher) -> None:
         """Somebody asks to be told of what is done: in the loop's next turn, with all who ask before it."""
         if self._late is None or self._late._is_begun:
@@ -299,10 +236,7 @@ class BatchResult:
             self._runtime.unobserved_failure(self._topic, self._partition, self._error, self._unobserved)
 
 
-# Without the collector: a million live deliveries would cost each of its passes. No cycle outlives the record: what
-# a delivery refers to (its watchers) it drops when it is settled, which `delivery.timeout.ms` bounds.
 @cython.no_gc
-@cython.final
 @cython.cclass
 class DeliveryFuture(Watched):
     """The outcome of one accepted record: awaitable, any number of times, by any number of tasks.
@@ -319,21 +253,12 @@ class DeliveryFuture(Watched):
         >>> metadata = await delivery  # doctest: +SKIP
     """
 
-    __slots__ = (
-        "_held",
-        "_index",
-        "_is_cancelled",
-        "_is_observed",
-        "_is_watched",
-        "_key_size",
-        "_result",
-        "_timestamp",
-        "_value_size",
-    )
+    __slots__ = (  # noqa: SIM905  # a line for each says no more
+        "_result _timestamp _held _index _key_size _value_size _is_watched _is_cancelled _is_observed"
+    ).split()
 
     _result: BatchResult
     _timestamp: cython.longlong
-    # The watchers, a linked list; once cancelled, the message that `cancel()` was given.
     _held: Any
     _index: cython.int
     _key_size: cython.int
@@ -368,8 +293,6 @@ class DeliveryFuture(Watched):
         """The event loop that the producer runs on."""
         return self._result._runtime.get_loop()
 
-    @cython.ccall
-    @cython.exceptval(-1, check=False)
     def done(self) -> cython.bint:
         """Whether the record was acknowledged, failed, or this handle was cancelled."""
         if self._is_cancelled:
@@ -484,7 +407,6 @@ class DeliveryFuture(Watched):
 
     # -- between the classes ---
 
-    @cython.cfunc
     def _follow_split(self) -> None:
         while self._result._status == _SPLIT:
             children = self._result._children
@@ -499,7 +421,6 @@ class DeliveryFuture(Watched):
             self._index -= first
             self._result = target
 
-    @cython.cfunc
     def _attach(self, watcher: Watcher) -> None:
         """Add a watcher, behind those that are there; not once done."""
         self._held = linked(self._held, watcher)
@@ -507,24 +428,20 @@ class DeliveryFuture(Watched):
             self._is_watched = True
             self._result._watch(self)
 
-    @cython.cfunc
     def _detach(self, watcher: Watcher) -> None:
         """Forget a watcher, if it is still there: a settled future dropped its list."""
         if not self._is_cancelled:
             self._held = unlinked(self._held, watcher)
 
-    @cython.cfunc
     def _runtime_of(self) -> DeliveryRuntime:
         return self._result._runtime
 
-    @cython.cfunc
     def _take_watchers(self) -> Watcher | None:
         taken: Watcher | None = None if self._is_cancelled else self._held
         if not self._is_cancelled:
             self._held = None
         return taken
 
-    @cython.cfunc
     def _metadata(self) -> Any:
         result: BatchResult = self._result
         offset: cython.longlong = result._base_offset
@@ -548,7 +465,6 @@ class DeliveryFuture(Watched):
             self._value_size,
         )
 
-    @cython.cfunc
     def _value(self) -> Any:
         """The metadata, or what `result()` raises."""
         error = self._outcome()
@@ -559,7 +475,6 @@ class DeliveryFuture(Watched):
         finally:
             error = None  # its traceback holds this frame
 
-    @cython.cfunc
     def _outcome(self) -> BaseException | None:
         """The error of the record, a copy; `None` on success."""
         if self._is_cancelled:
@@ -572,13 +487,11 @@ class DeliveryFuture(Watched):
         error = copy_of(self._result._error_at(self._index))
         return error if self._result._outcomes is None else self._result._outcomes.error(error)
 
-    @cython.cfunc
     def _observe(self) -> None:
         self._result._unobserved -= not self._is_observed
         self._is_observed = True
 
 
-@cython.ccall
 def make_delivery(
     result: BatchResult,
     index: cython.Py_ssize_t,

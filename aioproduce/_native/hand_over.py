@@ -17,56 +17,37 @@ Invariants:
 4. Whoever puts something into an empty hand-over wakes the loop thread, once: it takes everything before it
    sleeps.
 5. Once shut, nothing comes in: what was in is for the loop thread to settle.
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from aioproduce._native.blocking_delivery import BlockingDelivery
 from aioproduce._native.topic_appender import NO_PARTITION
+
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from aioproduce._native.blocking_delivery import new_delivery
+
+    monotonic = time.monotonic
+    wall_time = time.time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from datetime import datetime
 
-    from aioproduce._native import _cython_shadow as cython
-    from aioproduce._native.blocking_delivery import BlockingDelivery, new_delivery
     from aioproduce._native.delivery import DeliveryCallback, DeliveryFuture
     from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.records import Header, Headers, ProducerRecord
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
-
-if cython.compiled:
-    from cython.cimports.aioproduce._native.blocking_delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        BlockingDelivery,
-        new_delivery,
-    )
-    from cython.cimports.aioproduce._native.delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        DeliveryFuture,
-    )
-    from cython.cimports.aioproduce._native.topic_appender import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        TopicAppender,
-    )
-    from cython.cimports.cpython.time import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        monotonic,
-    )
-    from cython.cimports.cpython.time import (
-        time as wall_time,
-    )
-else:
-    if not TYPE_CHECKING:
-        from aioproduce._native.blocking_delivery import BlockingDelivery, new_delivery
-    monotonic = time.monotonic
-    wall_time = time.time
 
 # What an entry takes beside its key and value: the delivery, and what malloc and the list add.
 _ENTRY: Final = 160
@@ -85,7 +66,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-@cython.cclass
 class HandOver:
     """What threads have sent and the loop thread has not taken into batches yet.
 
@@ -99,51 +79,12 @@ class HandOver:
         limit: Bytes that may lie here.
         largest: Bytes of key and value of the largest record that needs no look at its size.
         is_plain: Whether keys and values are bytes already, and nobody wants to see the records.
+
+    Attributes:
+        is_open: Whether anything may come in.
+        sent: How many records came in.
+        waiting_bytes: What lies here, as `cost_of()` counts it.
     """
-
-    __slots__ = (
-        "_appenders",
-        "_bytes",
-        "_check_may_wait",
-        "_clock_offset",
-        "_entries",
-        "_forks",
-        "_has_line",
-        "_is_asked",
-        "_is_ended",
-        "_is_open",
-        "_is_plain",
-        "_is_told",
-        "_largest",
-        "_limit",
-        "_lock",
-        "_questions",
-        "_raise_forked",
-        "_sent",
-        "_wake",
-        "_wake_to_answer",
-    )
-
-    _appenders: dict[str, TopicAppender]
-    _wake: Callable[[], object]
-    _wake_to_answer: Callable[[], object]
-    _raise_forked: Callable[[], NoReturn]
-    _check_may_wait: Callable[[str], None]
-    _entries: list[BlockingDelivery]
-    _questions: list[BlockingDelivery]
-    _lock: Any
-    _bytes: cython.longlong
-    _limit: cython.longlong
-    _largest: cython.longlong
-    _sent: cython.longlong
-    _forks: cython.longlong
-    _clock_offset: cython.double
-    _is_open: cython.bint
-    _is_plain: cython.bint
-    _is_told: cython.bint
-    _is_asked: cython.bint
-    _is_ended: cython.bint
-    _has_line: cython.bint
 
     def __init__(
         self,
@@ -162,17 +103,17 @@ class HandOver:
         self._wake_to_answer = wake_to_answer
         self._raise_forked = raise_forked
         self._check_may_wait = check_may_wait
-        self._entries = []
-        self._questions = []
-        # Again by the same thread: a signal's handler may send in the middle of a `send()`.
-        self._lock = threading.RLock()
-        self._bytes = 0
+        self._entries: list[BlockingDelivery] = []
+        self._questions: list[BlockingDelivery] = []
+        if not cython.compiled:
+            self._lock = threading.RLock()
+        self.waiting_bytes = 0
         self._limit = limit
         self._largest = largest
-        self._sent = 0
+        self.sent = 0
         self._forks = _forks
         self._clock_offset = wall_time() - monotonic()
-        self._is_open = True
+        self.is_open = True
         self._is_plain = is_plain
         self._is_told = False
         self._is_asked = False
@@ -195,19 +136,12 @@ class HandOver:
 
     def ask(self, delivery: BlockingDelivery) -> None:
         """Have the loop thread look at a delivery that somebody waits for; do so here once it is at its end."""
-        if cython.compiled:
-            is_asked = self._ask(delivery)
-        else:
-            with self._lock:
-                is_asked = self._ask(delivery)
-        if not is_asked:
+        if not self._ask(delivery):
             delivery.heed_watch()
         elif not self._is_asked:
             self._is_asked = True
             self._call(self._wake_to_answer)
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
     def _ask(self, delivery: BlockingDelivery) -> cython.bint:
         if self._is_ended:
             return False
@@ -215,21 +149,6 @@ class HandOver:
         return True
 
     # -- in the threads that send ---
-
-    @property
-    def is_open(self) -> bool:
-        """Whether anything may come in."""
-        return self._is_open
-
-    @property
-    def sent(self) -> int:
-        """How many records came in."""
-        return self._sent
-
-    @property
-    def waiting_bytes(self) -> int:
-        """What lies here, as `cost_of()` counts it."""
-        return self._bytes
 
     def knows(self, topic: str, partition: int | None) -> bool:
         """Whether there is such a topic now, and such a partition of it."""
@@ -264,11 +183,7 @@ class HandOver:
         Returns:
             Whether it is in.
         """
-        if cython.compiled:
-            is_in = self._put(delivery, is_first)
-        else:
-            with self._lock:
-                is_in = self._put(delivery, is_first)
+        is_in: bool = self._put(delivery, is_first)
         if is_in:
             self.tell()
         return is_in
@@ -279,7 +194,6 @@ class HandOver:
             self._is_told = True
             self._call(self._wake)
 
-    @cython.cfunc
     def _call(self, wake: Any) -> None:
         try:
             wake()
@@ -292,14 +206,11 @@ class HandOver:
         """Whether threads wait in line."""
         self._has_line = has_line
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
     def _put(self, delivery: BlockingDelivery, is_first: cython.bint) -> cython.bint:
-        cost: cython.longlong
-        if not self._is_open or (self._has_line and not is_first):
+        if not self.is_open or (self._has_line and not is_first):
             return False
-        cost = cost_of(delivery)
-        if self._bytes + cost > self._limit and self._bytes > 0:
+        cost: cython.longlong = cost_of(delivery)
+        if self.waiting_bytes + cost > self._limit and self.waiting_bytes > 0:
             return False
         delivery._handed_at = monotonic()
         if not self._is_told:
@@ -307,22 +218,14 @@ class HandOver:
         if delivery._timestamp < 0:
             delivery._timestamp = int((delivery._handed_at + self._clock_offset) * 1000.0)
         self._entries.append(delivery)
-        self._bytes += cost
-        self._sent += 1
+        self.waiting_bytes += cost
+        self.sent += 1
         return True
 
     # -- in the loop thread ---
 
     def take(self) -> list[BlockingDelivery]:
         """All that came in since the last time. Whoever comes from now on wakes the loop thread again."""
-        if cython.compiled:
-            return self._take()
-        else:
-            with self._lock:
-                return self._take()
-
-    @cython.cfunc
-    def _take(self) -> list[BlockingDelivery]:
         taken = self._entries
         self._entries = []
         self._is_told = False
@@ -330,14 +233,6 @@ class HandOver:
 
     def take_questions(self) -> list[BlockingDelivery]:
         """The deliveries that somebody waits for (`ask()`)."""
-        if cython.compiled:
-            return self._take_questions()
-        else:
-            with self._lock:
-                return self._take_questions()
-
-    @cython.cfunc
-    def _take_questions(self) -> list[BlockingDelivery]:
         taken = self._questions
         self._questions = []
         self._is_asked = False
@@ -359,17 +254,14 @@ class HandOver:
         first: cython.Py_ssize_t = start
         end: cython.Py_ssize_t = stop
         freed: cython.longlong = 0
-        entry: BlockingDelivery
-        delivery: DeliveryFuture | None
-        appender: TopicAppender | None
         is_held: cython.bint = len(held) > 0
         for at in range(first, end):
-            entry = entries[at]
-            appender = self._appenders.get(entry._topic)
+            entry: BlockingDelivery = entries[at]
+            appender: TopicAppender | None = self._appenders.get(entry._topic)
             if appender is None or (is_held and entry._topic in held):
                 end = at
                 break
-            delivery = appender.append(
+            delivery: DeliveryFuture | None = appender.append(
                 entry._partition, entry._timestamp, entry._key, entry._value, entry._headers
             )
             if delivery is None:
@@ -384,25 +276,17 @@ class HandOver:
         """A record leaves otherwise than by `accept()`; it still has its key and value."""
         self._free(cost_of(entry))
 
-    def _free(self, count: int) -> None:
-        if cython.compiled:
-            self._bytes -= count
-        else:
-            with self._lock:
-                self._bytes -= count
+    def _free(self, count: cython.longlong) -> None:
+        self.waiting_bytes -= count
 
     @property
     def is_half_empty(self) -> bool:
         """Whether there is enough room for those who wait to be worth their waking."""
-        return self._bytes * 2 <= self._limit
+        return self.waiting_bytes * 2 <= self._limit
 
     def shut(self) -> None:
         """Let nothing in any more."""
-        if cython.compiled:
-            self._is_open = False
-        else:
-            with self._lock:
-                self._is_open = False
+        self.is_open = False
 
     def end(self) -> list[BlockingDelivery]:
         """Take no questions any more either: the loop thread is at its end, and every batch is settled.
@@ -410,20 +294,25 @@ class HandOver:
         Returns:
             The questions that are left.
         """
-        if cython.compiled:
-            self._is_open = False
-            self._is_ended = True
-            return self._take_questions()
-        else:
+        self.is_open = False
+        self._is_ended = True
+        return self.take_questions()
+
+
+if not cython.compiled:
+    # Invariant 1 by a lock, which the same thread may take again: a signal's handler may send within a `send()`.
+    def _locked(method: Any) -> Any:
+        @functools.wraps(method)
+        def locked(self: HandOver, *arguments: Any) -> Any:
             with self._lock:
-                self._is_open = False
-                self._is_ended = True
-                return self._take_questions()
+                return method(self, *arguments)
+
+        return locked
+
+    for _name in ("_ask", "_put", "take", "take_questions", "_free", "shut", "end"):
+        setattr(HandOver, _name, _locked(getattr(HandOver, _name)))
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
 def cost_of(entry: BlockingDelivery) -> cython.longlong:
     """Bytes that a record takes here."""
     cost: cython.longlong = _ENTRY
@@ -434,16 +323,11 @@ def cost_of(entry: BlockingDelivery) -> cython.longlong:
     return cost
 
 
-@cython.cclass
 class BlockingPath:
     """Takes records that need nothing decided. The BlockingProducer is one."""
 
-    __slots__ = ("__weakref__", "_hand_over")
-
-    _hand_over: HandOver | None
-
     def __init__(self) -> None:
-        self._hand_over = None
+        self._hand_over: HandOver | None = None
 
     def open_path(self, hand_over: HandOver) -> None:
         """Records are taken from now on."""
@@ -514,7 +398,6 @@ class BlockingPath:
         """The long way of `send()`: whatever the short one does not do."""
         raise NotImplementedError
 
-    @cython.cfunc
     def _taken(  # noqa: C901  # one function, with every test
         self,
         topic: object,
@@ -527,7 +410,6 @@ class BlockingPath:
     ) -> BlockingDelivery | None:
         """Hand the record over, or do nothing and give None: the long way, then."""
         hand_over: HandOver | None = self._hand_over
-        appender: TopicAppender | None
         delivery: BlockingDelivery
         number: cython.longlong = NO_PARTITION
         milliseconds: cython.longlong = -1
@@ -550,11 +432,11 @@ class BlockingPath:
             if type(timestamp) is not int or not 0 <= timestamp <= _MAX_TIMESTAMP:
                 return None
             milliseconds = timestamp
-        appender = hand_over._appenders.get(topic)
+        appender: TopicAppender | None = hand_over._appenders.get(topic)
         if appender is None:
             return None
         if partition is not None:
-            if type(partition) is not int or not 0 <= partition < _partition_count(appender):
+            if type(partition) is not int or not 0 <= partition < appender._partition_count:
                 return None
             number = partition
         delivery = new_delivery(hand_over, topic, key, value, None, number, milliseconds, on_delivery)
@@ -566,13 +448,3 @@ class BlockingPath:
         elif not hand_over.put(delivery):
             return None
         return delivery
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _partition_count(appender: TopicAppender) -> cython.Py_ssize_t:
-    if cython.compiled:
-        return appender._partition_count
-    else:
-        return appender.open_batches()[2]

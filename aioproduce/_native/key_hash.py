@@ -9,27 +9,20 @@ an empty key counts as none. Which named partitioner has which rule is in `aiopr
 1. All arithmetic is modulo 2**32. Compiled, that is what an unsigned int does; interpreted, the masks do it.
 2. Of murmur2 the sign bit is dropped, as Java's `Utils.toPositive` does; of FNV-1a the absolute value is taken, as
    librdkafka and Sarama do; CRC-32 is unsigned.
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
 """
 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from aioproduce._native import _cython_shadow as cython
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
 
-if cython.compiled:
-    from cython.cimports.cpython.bytes import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        PyBytes_AS_STRING,
-    )
+if not cython.compiled:
+    from aioproduce._native._memory import bytes_at
 
 NO_HASH: Final = 0
 MURMUR2: Final = 1
@@ -51,9 +44,6 @@ _HASHES_NULL = HASHES_NULL
 _SKIPS_EMPTY = SKIPS_EMPTY
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
 def _murmur2_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
     mix: cython.uint = 0x5BD1E995
     mask: cython.uint = 0xFFFFFFFF
@@ -82,9 +72,6 @@ def _murmur2_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
     return h ^ (h >> 15)
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
 def _fnv1a_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
     h: cython.uint = 0x811C9DC5
     prime: cython.uint = 0x01000193
@@ -95,9 +82,6 @@ def _fnv1a_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
     return h
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
 def _crc32_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
     if cython.compiled:
         # Bit by bit: of keys' few bytes as fast as a call of zlib's.
@@ -113,8 +97,6 @@ def _crc32_at(key: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
         return zlib.crc32(key[:size])
 
 
-@cython.cfunc
-@cython.exceptval(check=False)
 def partition_at(
     rule: cython.int, key: cython.p_uchar, size: cython.Py_ssize_t, count: cython.longlong
 ) -> cython.longlong:
@@ -140,17 +122,9 @@ def partition_at(
     return hashed % count
 
 
-@cython.ccall
-@cython.exceptval(-2)
 def partition_of(rule: cython.int, key: bytes | None, count: cython.longlong) -> cython.longlong:
     """What a key rule says of a key: its partition of `count`, or `UNDECIDED`, also where none is known yet."""
-    if cython.compiled:
-        if key is None:
-            return partition_at(rule, cython.cast(cython.p_uchar, 0), -1, count)
-        return partition_at(rule, cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key), count)
-    else:
-        size = -1 if key is None else len(key)
-        return partition_at(rule, key or b"", size, count)  # type: ignore[arg-type]
+    return partition_at(rule, bytes_at(b"" if key is None else key), -1 if key is None else len(key), count)
 
 
 def murmur2(data: bytes) -> int:
@@ -160,10 +134,7 @@ def murmur2(data: bytes) -> int:
         >>> murmur2(b"foobar") - 2**32
         -790332482
     """
-    if cython.compiled:
-        return _murmur2_at(cython.cast(cython.p_uchar, PyBytes_AS_STRING(data)), len(data))
-    else:
-        return _murmur2_at(data, len(data))  # type: ignore[arg-type]
+    return _murmur2_at(bytes_at(data), len(data))
 
 
 def partition_for_key(key: bytes, count: int) -> int:

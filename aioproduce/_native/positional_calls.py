@@ -6,8 +6,6 @@ itself: nothing that runs refers to the drop-in, and one that was forgotten is c
 warns.
 
 Invariant: a call costs what `Producer.send()` costs; there is no frame of Python in between.
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
 """
 
 from __future__ import annotations
@@ -16,36 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 from aioproduce._native.send_path import SendPath, mark_as_async
 
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from aioproduce._native.send_path import make_call
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from aioproduce._native import _cython_shadow as cython
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
 
-if cython.compiled:
-    from cython.cimports.aioproduce._native.send_path import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        SendPath,
-        make_call,
-    )
-else:
-    from aioproduce._native.send_path import make_call
-
-
-@cython.cclass
 class PositionalCalls:
     """What sends records of another library's users.
 
     Args:
         path: Accepts the records.
     """
-
-    __slots__ = ("_path",)
-
-    _path: SendPath
 
     @cython.annotation_typing(False)
     def __init__(self, path: SendPath) -> None:
@@ -94,7 +80,6 @@ class PositionalCalls:
         return _call(self._path, topic, value, key, partition, timestamp_ms, headers, True)  # type: ignore[no-any-return]
 
 
-@cython.cfunc
 def _call(
     path: SendPath,
     topic: Any,

@@ -1,50 +1,39 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """Record batches of message format v2, written straight into a buffer of the pool.
 
-`RecordBatchBuffer` is called by the core: `try_append()` once per record (the hottest function of the
-package), `seal()` once per attempt to send the batch. The layout is that of KIP-98, with headers (KIP-82):
+The core makes a `RecordBatchBuffer` per batch. `try_append()` is called once per record, by `record_numbers` and
+`bulk_append` as `put()`; `seal()` once per attempt to send the batch. The layout is that of KIP-98, with headers
+(KIP-82):
 
     61 bytes of header, filled by seal():       then each record:
     base offset, length, leader epoch, magic,   length, attributes, timestamp delta, offset delta,
     CRC-32C, attributes, ..., record count      key, value, headers; lengths and deltas are zigzag varints
 
-This file is compiled by Cython (pure Python mode) and runs interpreted just as well, with the same bytes.
-
 1. The buffer never changes its size while a RecordBatchBuffer holds it: the memoryview in `_view` forbids it
    (a resize raises BufferError), so the address taken in `__init__` stays good until `release()`.
-2. `try_append()` changes nothing unless the whole record fits: it raises, or answers -1, before it writes.
+2. A record is written whole or not at all: what does not fit, or is refused, changes nothing.
 3. Nothing is appended after the first `seal()`: a transport may hold a view of the bytes.
 4. Offsets count from 0 without gaps; the index that `try_append()` answers is the record's offset delta, to
    which the broker's base offset is added.
+5. Sizes are in bytes; where C takes an address and a size, -1 is null.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from aioproduce._native._record_reading import Record, read_record
 from aioproduce.errors import InvalidHeadersError, InvalidTimestampError, SerializationError
 
-if TYPE_CHECKING:
-    from aioproduce._native import _cython_shadow as cython
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
 
-if cython.compiled:
-    from cython.cimports.cpython.bytearray import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        PyByteArray_AS_STRING,
-    )
-    from cython.cimports.cpython.bytes import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        PyBytes_AS_STRING,
-    )
-    from cython.cimports.libc.string import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        memcpy,
-    )
+if not cython.compiled:
+    from aioproduce._native._memory import array_at, bytes_at, copy
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 RECORD_BATCH_OVERHEAD = 61
@@ -104,7 +93,7 @@ def _zigzag_delta(value: cython.longlong, base: cython.longlong) -> cython.ulong
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _unsigned_size(value: cython.ulonglong) -> cython.Py_ssize_t:
+def unsigned_size(value: cython.ulonglong) -> cython.Py_ssize_t:
     size: cython.Py_ssize_t = 1
     while value >= 0x80:
         value >>= 7
@@ -115,16 +104,7 @@ def _unsigned_size(value: cython.ulonglong) -> cython.Py_ssize_t:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _length_size(length: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    # Of a length that is not negative: zigzag is a doubling.
-    value: cython.ulonglong = length
-    return _unsigned_size(value << 1)
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _put_unsigned(
+def put_unsigned(
     target: cython.p_uchar, position: cython.Py_ssize_t, value: cython.ulonglong
 ) -> cython.Py_ssize_t:
     while value >= 0x80:
@@ -138,34 +118,27 @@ def _put_unsigned(
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _put_nullable(
-    target: cython.p_uchar, position: cython.Py_ssize_t, value: bytes | None
+def part_size(size: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    # A length and the bytes; null is a length alone. Zigzag of what is not negative is a doubling.
+    if size < 0:
+        return 1
+    length: cython.ulonglong = size
+    return unsigned_size(length << 1) + size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def put_part(
+    target: cython.p_uchar, position: cython.Py_ssize_t, source: cython.p_uchar, size: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
-    # A length and the bytes; the length of null is -1, in zigzag 1.
-    if value is None:
+    if size < 0:
         target[position] = 1
         return position + 1
-    length: cython.ulonglong = len(value)
-    position = _put_unsigned(target, position, length << 1)
-    if cython.compiled:
-        memcpy(cython.address(target[position]), PyBytes_AS_STRING(value), len(value))
-    else:
-        target[position : position + len(value)] = value
-    return position + len(value)
+    length: cython.ulonglong = size
+    return copy(target, put_unsigned(target, position, length << 1), source, size)
 
 
-@cython.cfunc
-@cython.exceptval(-1)
-def _put_headers(
-    target: cython.p_uchar, position: cython.Py_ssize_t, encoded: list[bytes | None]
-) -> cython.Py_ssize_t:
-    position = _put_unsigned(target, position, len(encoded) // 2 * 2)
-    for part in encoded:
-        position = _put_nullable(target, position, part)
-    return position
-
-
-@cython.cfunc
 def _bytes_of(value: object, field: str) -> bytes:
     # An exact bytes object, also of a subclass: the typed C variables take no other.
     try:
@@ -178,25 +151,21 @@ def _bytes_of(value: object, field: str) -> bytes:
         ) from None
 
 
-@cython.cfunc
 def _header_name(name: object) -> bytes:
-    text: str
     if not isinstance(name, str):
         raise InvalidHeadersError(f"a header's name must be str, not {type(name).__name__}")
     try:
         if type(name) is not str:
             return str.encode(name, "utf-8")
-        text = name
+        text: str = name
         return text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise InvalidHeadersError(f"a header's name cannot be written as UTF-8: {error}") from None
 
 
-@cython.cfunc
 def _encoded_headers(headers: object) -> list[bytes | None]:
     """Name, value, name, value, ..., checked, as exact bytes."""
     pair: tuple[object, ...]
-    value: object
     if not isinstance(headers, list | tuple):
         raise InvalidHeadersError(
             f"headers must be a list or tuple of (name, value) pairs, not {type(headers).__name__}"
@@ -212,7 +181,7 @@ def _encoded_headers(headers: object) -> list[bytes | None]:
         if len(pair) != 2:
             raise InvalidHeadersError(f"a header must be a pair (name, value), not {header!r:.100}")
         encoded.append(_header_name(pair[0]))
-        value = pair[1]
+        value: object = pair[1]
         if value is None or type(value) is bytes:
             encoded.append(value)
             continue
@@ -225,15 +194,11 @@ def _encoded_headers(headers: object) -> list[bytes | None]:
     return encoded
 
 
-@cython.cfunc
-@cython.exceptval(-1)
 def _encoded_headers_size(encoded: list[bytes | None]) -> cython.Py_ssize_t:
-    size: cython.Py_ssize_t = _length_size(len(encoded) // 2)
+    size: cython.Py_ssize_t = unsigned_size(len(encoded) // 2 * 2)
+    part: bytes | None
     for part in encoded:
-        if part is None:
-            size += 1
-        else:
-            size += _length_size(len(part)) + len(part)
+        size += 1 if part is None else part_size(len(part))
     return size
 
 
@@ -243,14 +208,20 @@ def encode_headers(headers: Sequence[tuple[str, BytesLike | None]] | None) -> by
     Raises:
         InvalidHeadersError: They are not pairs of a name and a value.
     """
-    if not headers:
-        return b""
+    return _written_headers(headers) if headers else b""
+
+
+def _written_headers(headers: object) -> bytes:
     encoded = _encoded_headers(headers)
+    part: bytes | None
     written = bytearray(_encoded_headers_size(encoded))
-    if cython.compiled:
-        _put_headers(cython.cast(cython.p_uchar, PyByteArray_AS_STRING(written)), 0, encoded)
-    else:
-        _put_headers(written, 0, encoded)
+    target: cython.p_uchar = array_at(written)
+    position: cython.Py_ssize_t = put_unsigned(target, 0, len(encoded) // 2 * 2)
+    for part in encoded:
+        if part is None:
+            position = put_part(target, position, target, -1)
+        else:
+            position = put_part(target, position, bytes_at(part), len(part))
     return bytes(written)
 
 
@@ -275,8 +246,6 @@ def record_size_upper_bound(
     return size
 
 
-@cython.final
-@cython.cclass
 class RecordBatchBuffer:
     """One batch of records in a buffer that somebody else owns.
 
@@ -285,6 +254,10 @@ class RecordBatchBuffer:
         capacity: How many bytes of the buffer may be used; all of them by default.
 
     Attributes:
+        record_count: How many records were appended.
+        size: Bytes written, the header's 61 included. This and the other numbers stay readable after `release()`.
+        base_timestamp: The first record's timestamp; -1 when empty.
+        max_timestamp: The highest timestamp of the records; -1 when empty.
         largest_record: Bytes of the largest record, its length included; 0 when empty.
 
     Example:
@@ -296,28 +269,6 @@ class RecordBatchBuffer:
         True
     """
 
-    __slots__ = (
-        "_base_timestamp",
-        "_buffer",
-        "_count",
-        "_data",
-        "_limit",
-        "_max_timestamp",
-        "_position",
-        "_view",
-        "largest_record",
-    )
-
-    _buffer: bytearray | None
-    _view: memoryview | None
-    _data: cython.p_uchar
-    _position: cython.Py_ssize_t
-    _limit: cython.Py_ssize_t
-    _count: cython.Py_ssize_t
-    _base_timestamp: cython.longlong
-    _max_timestamp: cython.longlong
-    largest_record: cython.Py_ssize_t
-
     def __init__(self, buffer: bytearray, capacity: int | None = None) -> None:
         limit = len(buffer) if capacity is None else capacity
         if not RECORD_BATCH_OVERHEAD <= limit <= min(len(buffer), _MAX_BATCH_SIZE):
@@ -325,21 +276,16 @@ class RecordBatchBuffer:
                 f"capacity must be from {RECORD_BATCH_OVERHEAD} to the buffer's {len(buffer)} bytes "
                 f"(and below 2 GiB), not {limit}"
             )
-        self._buffer = buffer
-        self._view = memoryview(buffer)
-        if cython.compiled:
-            self._data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
-        else:
-            self._data = buffer
-        self._position = RECORD_BATCH_OVERHEAD
+        self._buffer: bytearray | None = buffer
+        self._view: memoryview | None = memoryview(buffer)
+        self._data = array_at(buffer)
+        self.size = RECORD_BATCH_OVERHEAD
         self._limit = limit
-        self._count = 0
-        self._base_timestamp = NO_TIMESTAMP
-        self._max_timestamp = NO_TIMESTAMP
+        self.record_count = 0
+        self.base_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
         self.largest_record = 0
 
-    @cython.ccall
-    @cython.exceptval(-2, check=False)
     def try_append(
         self,
         timestamp: cython.longlong,
@@ -365,94 +311,46 @@ class RecordBatchBuffer:
             InvalidTimestampError: The timestamp is negative and not -1.
             OverflowError: The timestamp does not fit 64 bits.
         """
-        key_bytes: bytes | None = None
-        value_bytes: bytes | None = None
-        encoded: list[bytes | None] | None = None
-        key_size: cython.Py_ssize_t = 0
-        value_size: cython.Py_ssize_t = 0
-        # Attributes (1), and one byte each for a null key, a null value and no headers.
-        body: cython.Py_ssize_t = 4
-        delta: cython.ulonglong = 0
-        offset: cython.ulonglong
-        length: cython.ulonglong
-        position: cython.Py_ssize_t
-
+        key_at: cython.p_uchar = self._data
+        value_at: cython.p_uchar = self._data
+        headers_at: cython.p_uchar = self._data
+        key_size: cython.Py_ssize_t = -1
+        value_size: cython.Py_ssize_t = -1
+        headers_size: cython.Py_ssize_t = 0
         if not cython.compiled and not -(2**63) <= timestamp < 2**63:
             raise OverflowError("the timestamp does not fit 64 bits")
         if timestamp < 0 and timestamp != NO_TIMESTAMP:
             raise InvalidTimestampError(f"a timestamp must not be negative, except -1 for none: {timestamp}")
         if key is not None:
-            key_bytes = key if type(key) is bytes else _bytes_of(key, "key")
+            key_bytes: bytes = key if type(key) is bytes else _bytes_of(key, "key")
+            key_at = bytes_at(key_bytes)
             key_size = len(key_bytes)
-            body += _length_size(key_size) + key_size - 1
         if value is not None:
-            value_bytes = value if type(value) is bytes else _bytes_of(value, "value")
+            value_bytes: bytes = value if type(value) is bytes else _bytes_of(value, "value")
+            value_at = bytes_at(value_bytes)
             value_size = len(value_bytes)
-            body += _length_size(value_size) + value_size - 1
         if headers is not None:
-            encoded = _encoded_headers(headers)
-            body += _encoded_headers_size(encoded) - 1
+            encoded: bytes = _written_headers(headers)
+            headers_at = bytes_at(encoded)
+            headers_size = len(encoded)
         # The caller's objects ran their last code above (`__buffer__` may): own state is read from here on.
-        if self._count:
-            delta = _zigzag_delta(timestamp, self._base_timestamp)
-        offset = self._count
-        offset <<= 1
-        body += _unsigned_size(delta) + _unsigned_size(offset)
-        position = self._position
-        if position + _length_size(body) + body > self._limit:
-            return -1
+        return _write(self, timestamp, key_at, key_size, value_at, value_size, headers_at, headers_size)
 
-        # It fits: from here on nothing can fail.
-        length = body
-        position = _put_unsigned(self._data, position, length << 1)
-        self._data[position] = 0
-        position = _put_unsigned(self._data, position + 1, delta)
-        position = _put_unsigned(self._data, position, offset)
-        position = _put_nullable(self._data, position, key_bytes)
-        position = _put_nullable(self._data, position, value_bytes)
-        if encoded is None:
-            self._data[position] = 0
-            position += 1
-        else:
-            position = _put_headers(self._data, position, encoded)
-        if self._count == 0:
-            self._base_timestamp = timestamp
-        if timestamp > self._max_timestamp:
-            self._max_timestamp = timestamp
-        self.largest_record = max(self.largest_record, position - self._position)
-        self._position = position
-        self._count += 1
-        return self._count - 1
+    def put(
+        self,
+        timestamp: cython.longlong,
+        key: cython.p_uchar,
+        key_size: cython.Py_ssize_t,
+        value: cython.p_uchar,
+        value_size: cython.Py_ssize_t,
+        headers: cython.p_uchar,
+        headers_size: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """`try_append()` in C, of what is checked and encoded.
 
-    def bulk_state(self) -> tuple[bytearray, int, int, int, int, int]:
-        """What `bulk_append` needs to write records itself, until `bulk_done()`.
-
-        Returns:
-            The buffer, where the next record goes and where the last must end, the count, the first record's
-            timestamp and the highest.
+        Headers are as `encode_headers()` writes them, of no bytes where there are none.
         """
-        buffer = self._buffer
-        if buffer is None or self._limit == 0:
-            return bytearray(), 0, 0, self._count, self._base_timestamp, self._max_timestamp
-        return buffer, self._position, self._limit, self._count, self._base_timestamp, self._max_timestamp
-
-    def bulk_done(
-        self, position: int, count: int, base_timestamp: int, max_timestamp: int, largest_record: int
-    ) -> None:
-        """Take note of the records that were written since `bulk_state()`, the largest of them among it.
-
-        Raises:
-            ValueError: They end beyond the limit, or less is there than was.
-        """
-        if count == self._count:
-            return
-        if count < self._count or not self._position < position <= self._limit:
-            raise ValueError(f"{count} records up to {position} after {self._count} up to {self._position}")
-        self._position = position
-        self._count = count
-        self._base_timestamp = base_timestamp
-        self._max_timestamp = max_timestamp
-        self.largest_record = max(self.largest_record, largest_record)
+        return _write(self, timestamp, key, key_size, value, value_size, headers, headers_size)
 
     def copy_into(self, buffer: bytearray) -> RecordBatchBuffer:
         """The same records in another buffer, to which nothing more is appended.
@@ -461,38 +359,18 @@ class RecordBatchBuffer:
             ValueError: The buffer is too small.
             RuntimeError: This batch's buffer was given back.
         """
-        copied = RecordBatchBuffer(buffer, self._position)
-        buffer[: self._position] = self._require_view()[: self._position]
-        copied._position = self._position
-        copied._count = self._count
-        copied._base_timestamp = self._base_timestamp
-        copied._max_timestamp = self._max_timestamp
+        copied = RecordBatchBuffer(buffer, self.size)
+        buffer[: self.size] = self._require_view()[: self.size]
+        copied.size = self.size
+        copied.record_count = self.record_count
+        copied.base_timestamp = self.base_timestamp
+        copied.max_timestamp = self.max_timestamp
         copied.largest_record = self.largest_record
         return copied
 
-    @property
-    def record_count(self) -> int:
-        """How many records were appended."""
-        return self._count
-
-    @property
-    def size(self) -> int:
-        """Bytes written, the header's 61 included; also after `release()`."""
-        return self._position
-
-    @property
-    def base_timestamp(self) -> int:
-        """The first record's timestamp; -1 when empty."""
-        return self._base_timestamp
-
-    @property
-    def max_timestamp(self) -> int:
-        """The highest timestamp of the records; -1 when empty."""
-        return self._max_timestamp
-
     def records_view(self) -> memoryview:
         """The records as they were written, without the header: what a codec compresses."""
-        return self._require_view()[RECORD_BATCH_OVERHEAD : self._position]
+        return self._require_view()[RECORD_BATCH_OVERHEAD : self.size]
 
     def seal(
         self,
@@ -525,12 +403,12 @@ class RecordBatchBuffer:
             RuntimeError: The buffer was given back.
         """
         view = self._require_view()
-        if not self._count:
+        if not self.record_count:
             raise ValueError("a batch without records cannot be sealed")
         if bool(attributes & _CODEC_MASK) != (compressed is not None):
             raise ValueError("compressed records go together with a codec in the attributes, and only so")
-        self._limit = self._position
-        records_size = self._position - RECORD_BATCH_OVERHEAD if compressed is None else len(compressed)
+        self._limit = self.size
+        records_size = self.size - RECORD_BATCH_OVERHEAD if compressed is None else len(compressed)
         size = RECORD_BATCH_OVERHEAD + records_size
         header = view if compressed is None else memoryview(bytearray(RECORD_BATCH_OVERHEAD))
         _HEADER.pack_into(
@@ -542,13 +420,13 @@ class RecordBatchBuffer:
             2,
             0,
             attributes | _TRANSACTIONAL if is_transactional else attributes,
-            self._count - 1,
-            self._base_timestamp,
-            self._max_timestamp,
+            self.record_count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
             producer_id,
             producer_epoch,
             base_sequence,
-            self._count,
+            self.record_count,
         )
         crc32c = load_crc32c() if _crc32c is None else _crc32c
         if compressed is None:
@@ -558,20 +436,17 @@ class RecordBatchBuffer:
         return [header.tobytes(), compressed], size
 
     def release(self) -> None:
-        """Let go of the buffer: it goes back to its owner, and this batch never touches it again.
-
-        The counters stay readable. Safe to call again.
-        """
+        """Let go of the buffer: it goes back to its owner, which this batch never touches again. Safe to repeat."""
         self._limit = 0
         self._buffer = None
         self._view = None
 
     def iter_records(self) -> Iterator[Record]:
         """Read the records back, in order; for splitting a batch, not for speed."""
-        view = self._require_view()[: self._position]
+        view = self._require_view()[: self.size]
         position: int = RECORD_BATCH_OVERHEAD
-        for _ in range(self._count):
-            record, position = read_record(view, position, self._base_timestamp)
+        for _ in range(self.record_count):
+            record, position = read_record(view, position, self.base_timestamp)
             yield record
 
     def record_at(self, index: int) -> Record:
@@ -580,14 +455,58 @@ class RecordBatchBuffer:
         Raises:
             IndexError: The batch has no such record.
         """
-        if not 0 <= index < self._count:
-            raise IndexError(f"record {index} of a batch of {self._count}")
+        if not 0 <= index < self.record_count:
+            raise IndexError(f"record {index} of a batch of {self.record_count}")
         for _, record in zip(range(index + 1), self.iter_records(), strict=False):
             found = record
         return found
 
-    @cython.cfunc
     def _require_view(self) -> memoryview:
         if self._view is None:
             raise RuntimeError("the batch's buffer was given back")
         return self._view
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _write(
+    records: RecordBatchBuffer,
+    timestamp: cython.longlong,
+    key: cython.p_uchar,
+    key_size: cython.Py_ssize_t,
+    value: cython.p_uchar,
+    value_size: cython.Py_ssize_t,
+    headers: cython.p_uchar,
+    headers_size: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """The one place where a record is written."""
+    base: cython.longlong = records.base_timestamp if records.record_count else timestamp
+    delta: cython.ulonglong = _zigzag_delta(timestamp, base)
+    offset: cython.ulonglong = records.record_count
+    body: cython.Py_ssize_t = 1 + unsigned_size(delta) + unsigned_size(offset << 1)
+    body += part_size(key_size) + part_size(value_size) + (headers_size if headers_size else 1)
+    length: cython.ulonglong = body
+    size: cython.Py_ssize_t = unsigned_size(length << 1) + body
+    position: cython.Py_ssize_t = records.size
+    if position + size > records._limit:
+        return -1
+    # It fits: from here on nothing can fail.
+    position = put_unsigned(records._data, position, length << 1)
+    records._data[position] = 0
+    position = put_unsigned(records._data, position + 1, delta)
+    position = put_unsigned(records._data, position, offset << 1)
+    position = put_part(records._data, position, key, key_size)
+    position = put_part(records._data, position, value, value_size)
+    if headers_size:
+        copy(records._data, position, headers, headers_size)
+    else:
+        records._data[position] = 0
+    records.base_timestamp = base
+    if timestamp > records.max_timestamp:
+        records.max_timestamp = timestamp
+    if size > records.largest_record:
+        records.largest_record = size
+    records.size += size
+    records.record_count += 1
+    return records.record_count - 1

@@ -14,47 +14,33 @@ Invariants:
    hole.
 2. Numbers ascend within a batch, and the number is the end of a record's bytes: they are read without decoding.
 3. No code of a user's runs between the taking of headers into the room here and the end of the write.
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproduce._native.record_batch import NO_TIMESTAMP, RECORD_BATCH_OVERHEAD, encode_headers
+from aioproduce._native.record_batch import (
+    NO_TIMESTAMP,
+    RECORD_BATCH_OVERHEAD,
+    RecordBatchBuffer,
+    encode_headers,
+)
 from aioproduce.errors import InvalidTimestampError
+
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from aioproduce._native._memory import array_at, bytes_at, copy, part_at
+    from aioproduce._native.record_batch import put_unsigned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproduce._native import _cython_shadow as cython
-    from aioproduce._native.record_batch import RecordBatchBuffer
-    from aioproduce._native.record_writer import put_unsigned, write_record
     from aioproduce.records import Header
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
-
-    if cython.compiled:
-        from cython.cimports.aioproduce._native.record_batch import RecordBatchBuffer
-        from cython.cimports.aioproduce._native.record_writer import put_unsigned, write_record
-    else:
-        from aioproduce._native.record_batch import RecordBatchBuffer
-        from aioproduce._native.record_writer import put_unsigned, write_record
-
-if cython.compiled:
-    from cython.cimports.cpython.bytearray import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        PyByteArray_AS_STRING,
-    )
-    from cython.cimports.cpython.bytes import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        PyBytes_AS_STRING,
-    )
-    from cython.cimports.libc.string import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        memcpy,
-    )
 
 STAMP_ROOM: Final = 32
 """By how much a number makes a record larger at most: the header, and one byte more for how many there are."""
@@ -67,8 +53,6 @@ _NUMBER_SIZE = 8
 _COUNT_SIZE = 5
 
 
-@cython.final
-@cython.cclass
 class RecordNumbers:
     """Gives the records of one producer their numbers, over all its topics.
 
@@ -78,17 +62,6 @@ class RecordNumbers:
     Raises:
         ValueError: they are not 16.
     """
-
-    __slots__ = ("_at", "_header", "_next", "_room", "_size", "_taken")
-
-    # The header without its number.
-    _header: bytes
-    _next: cython.ulonglong
-    # Headers as a record has them, the count first and ours last: `_size` bytes at `_at`; the user's were `_taken`.
-    _room: bytearray
-    _at: cython.p_uchar
-    _size: cython.Py_ssize_t
-    _taken: cython.Py_ssize_t
 
     def __init__(self, producer_id: bytes) -> None:
         if len(producer_id) != _ID_SIZE:
@@ -104,22 +77,15 @@ class RecordNumbers:
         """The number that the next record gets."""
         return self._next
 
-    @cython.cfunc
     def _take_none(self) -> None:
         empty: bytes = b""
-        if cython.compiled:
-            self.take_headers(cython.cast(cython.p_uchar, PyBytes_AS_STRING(empty)), 0)
-        else:
-            self.take_headers(empty, 0)  # type: ignore[arg-type]
+        self.take_headers(bytes_at(empty), 0)
 
-    @cython.cfunc
     def take_headers(self, headers: cython.p_uchar, size: cython.Py_ssize_t) -> None:
         """The records to come have these headers, as `encode_headers()` writes them; of no bytes for none."""
         count: cython.ulonglong = 0
         shift: cython.int = 0
         position: cython.Py_ssize_t = 0
-        target: cython.p_uchar
-        room: bytearray
         if size == 0 and self._taken == 0:
             return
         while position < size:
@@ -128,40 +94,20 @@ class RecordNumbers:
             position += 1
             if headers[position - 1] < 0x80:
                 break
-        room = bytearray(_COUNT_SIZE + size + _HEADER_SIZE)
-        if cython.compiled:
-            target = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(room))
-        else:
-            target = room
-        self._size = put_unsigned(target, 0, count + 2)
-        if cython.compiled:
-            memcpy(cython.address(target[self._size]), cython.address(headers[position]), size - position)
-            self._size += size - position
-            memcpy(
-                cython.address(target[self._size]),
-                PyBytes_AS_STRING(self._header),
-                _HEADER_SIZE - _NUMBER_SIZE,
-            )
-            self._size += _HEADER_SIZE
-        else:
-            # Of exactly so many bytes: what writes a record there takes all of it.
-            room = room[: self._size] + headers[position:size] + self._header + bytes(_NUMBER_SIZE)
-            target = room
-            self._size = len(room)
-        self._room = room
-        self._at = target
+        self._room = bytearray(_COUNT_SIZE + size + _HEADER_SIZE)
+        self._at = array_at(self._room)
+        self._size = put_unsigned(self._at, 0, count + 2)
+        self._size = copy(self._at, self._size, part_at(headers, position, size - position), size - position)
+        self._size = copy(self._at, self._size, bytes_at(self._header), _HEADER_SIZE - _NUMBER_SIZE)
+        self._size += _NUMBER_SIZE
         self._taken = size
 
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
     def put_next(self) -> cython.void:
         """Write the next number behind the headers that were taken."""
         number: cython.ulonglong = self._next
-        end: cython.p_uchar
         if cython.compiled:
             # One store of the bytes in reverse, as compilers see it.
-            end = cython.address(self._at[self._size - _NUMBER_SIZE])
+            end: cython.p_uchar = part_at(self._at, self._size - _NUMBER_SIZE, _NUMBER_SIZE)
             end[0] = (number >> 56) & 0xFF
             end[1] = (number >> 48) & 0xFF
             end[2] = (number >> 40) & 0xFF
@@ -173,8 +119,6 @@ class RecordNumbers:
         else:
             self._at[self._size - _NUMBER_SIZE :] = number.to_bytes(_NUMBER_SIZE, "big")
 
-    @cython.ccall
-    @cython.exceptval(-2, check=False)
     def append(
         self,
         records: RecordBatchBuffer,
@@ -196,62 +140,25 @@ class RecordNumbers:
         value_at: cython.p_uchar = self._at
         key_size: cython.Py_ssize_t = -1
         value_size: cython.Py_ssize_t = -1
-        position: cython.Py_ssize_t
-        base: cython.longlong
-        encoded: bytes
+        index: cython.Py_ssize_t
         if timestamp < 0 and timestamp != NO_TIMESTAMP:
             raise InvalidTimestampError(f"a timestamp must not be negative, except -1 for none: {timestamp}")
         if headers is not None:
-            encoded = encode_headers(headers)
-            if cython.compiled:
-                self.take_headers(cython.cast(cython.p_uchar, PyBytes_AS_STRING(encoded)), len(encoded))
-            else:
-                self.take_headers(encoded, len(encoded))  # type: ignore[arg-type]
+            encoded: bytes = encode_headers(headers)
+            self.take_headers(bytes_at(encoded), len(encoded))
         elif self._taken != 0:
             self._take_none()
         if key is not None:
             key_size = len(key)
-            key_at = _bytes_at(key)
+            key_at = bytes_at(key)
         if value is not None:
             value_size = len(value)
-            value_at = _bytes_at(value)
-        base = records._base_timestamp if records._count else timestamp
+            value_at = bytes_at(value)
         self.put_next()
-        position = write_record(
-            records._data,
-            records._position,
-            records._limit,
-            timestamp,
-            base,
-            records._count,
-            key_at,
-            key_size,
-            value_at,
-            value_size,
-            self._at,
-            self._size,
-        )
-        if position < 0:
-            return -1
-        self._next += 1
-        records._base_timestamp = base
-        if timestamp > records._max_timestamp:
-            records._max_timestamp = timestamp
-        if position - records._position > records.largest_record:
-            records.largest_record = position - records._position
-        records._position = position
-        records._count += 1
-        return records._count - 1
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _bytes_at(exact: bytes) -> cython.p_uchar:
-    if cython.compiled:
-        return cython.cast(cython.p_uchar, PyBytes_AS_STRING(exact))  # type: ignore[no-any-return]
-    else:
-        return exact  # type: ignore[return-value]
+        index = records.put(timestamp, key_at, key_size, value_at, value_size, self._at, self._size)
+        if index >= 0:
+            self._next += 1
+        return index
 
 
 def number_runs(records: RecordBatchBuffer, most: int = -1) -> list[tuple[int, int]]:
@@ -261,35 +168,27 @@ def number_runs(records: RecordBatchBuffer, most: int = -1) -> list[tuple[int, i
         records: The batch; its buffer was not given back.
         most: Look at so many records; -1 for all.
     """
-    data: cython.p_uchar
     runs: list[tuple[int, int]] = []
     position: cython.Py_ssize_t = RECORD_BATCH_OVERHEAD
-    size: cython.ulonglong
-    shift: cython.int
     index: cython.Py_ssize_t
     byte: cython.Py_ssize_t
-    number: cython.ulonglong
     first: cython.ulonglong = 0
     last: cython.ulonglong = 0
-    buffer: bytearray = records.bulk_state()[0]
-    count: cython.Py_ssize_t = len(buffer) and records.record_count
+    count: cython.Py_ssize_t = 0 if records._buffer is None else records.record_count
     if 0 <= most < count:
         count = most
-    if cython.compiled:
-        data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
-    else:
-        data = buffer
+    data: cython.p_uchar = records._data
     for index in range(count):
         # Of our own writing, so nothing is checked: a zigzag length that is not negative, and a number at the end.
-        size = 0
-        shift = 0
+        size: cython.ulonglong = 0
+        shift: cython.int = 0
         while data[position] >= 0x80:
             size |= cython.cast(cython.ulonglong, data[position] & 0x7F) << shift
             shift += 7
             position += 1
         size |= cython.cast(cython.ulonglong, data[position]) << shift
         position += 1 + (size >> 1)
-        number = 0
+        number: cython.ulonglong = 0
         for byte in range(position - _NUMBER_SIZE, position):
             number = number << 8 | data[byte]
         if index == 0:

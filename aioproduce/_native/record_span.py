@@ -8,101 +8,38 @@ Invariants:
 1. A record takes 4 bytes for its value's size, and what it needs besides: 4 where there are keys, 8 for a timestamp
    of its own, 8 where records of several batches mix.
 2. It holds the results of the batches, so a failure that nobody asks for is reported when it is dropped.
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from aioproduce._native.delivery import SUCCEEDED, BatchResult, DeliveryFuture, make_delivery
+from aioproduce._native.delivery import SUCCEEDED, BatchResult, DeliveryFuture
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer
 from aioproduce.records import RecordMetadata
 
-if TYPE_CHECKING:
-    from aioproduce._native import _cython_shadow as cython
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
 
-if cython.compiled:
-    from cython.cimports.aioproduce._native.record_metadata import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        record_metadata,
-    )
-    from cython.cimports.cpython.bytearray import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        PyByteArray_AS_STRING,
-    )
-else:
-
-    def record_metadata(kind: type[RecordMetadata], *fields: Any) -> RecordMetadata:
-        """As RecordMetadata(...) makes it."""
-        return kind(*fields)
-
+if not cython.compiled:
+    from aioproduce._native._memory import ints_in, longs_in
+    from aioproduce._native._metadata import record_metadata
+    from aioproduce._native.delivery import make_delivery
 
 _NULL = -1
 _INT = 4
 _LONG = 8
 
 
-@cython.cfunc
-def int_room(storage: bytearray) -> cython.p_int:
-    if cython.compiled:
-        return cython.cast(cython.p_int, PyByteArray_AS_STRING(storage))  # type: ignore[no-any-return]
-    else:
-        return memoryview(storage).cast("i")
-
-
-@cython.cfunc
-def long_room(storage: bytearray) -> cython.p_longlong:
-    if cython.compiled:
-        return cython.cast(cython.p_longlong, PyByteArray_AS_STRING(storage))  # type: ignore[no-any-return]
-    else:
-        return memoryview(storage).cast("q")
-
-
-@cython.final
-@cython.cclass
 class RecordSpan:
     """Where records that were appended together went, in their order: what futures and metadata are made of.
 
     Made by `BulkAppender.append()` and `span_of_batch()`.
     """
 
-    __slots__ = (
-        "_count",
-        "_first_index",
-        "_has_keys",
-        "_has_timestamps",
-        "_indices",
-        "_is_routed",
-        "_key_sizes",
-        "_places",
-        "_results",
-        "_timestamp",
-        "_timestamps",
-        "_value_sizes",
-    )
-
-    _count: cython.Py_ssize_t
-    _results: list[BatchResult]
-    # One batch takes all, from `_first_index` on; or, routed, `_places` (in `_results`) and `_indices` tell.
-    _first_index: cython.Py_ssize_t
-    _is_routed: cython.bint
-    _places: bytearray
-    _indices: bytearray
-    _has_keys: cython.bint
-    _key_sizes: bytearray
-    _value_sizes: bytearray
-    _timestamp: cython.longlong
-    _has_timestamps: cython.bint
-    _timestamps: bytearray
-
     def __init__(self, capacity: int, *, is_routed: bool, has_keys: bool, has_timestamps: bool) -> None:
         self._count = 0
-        self._results = []
+        self._results: list[BatchResult] = []
         self._first_index = 0
         self._is_routed = is_routed
         self._places = bytearray(_INT * capacity if is_routed else 0)
@@ -145,23 +82,19 @@ class RecordSpan:
     def metadata(self) -> list[RecordMetadata]:
         """The metadata of all, which are acknowledged."""
         index: cython.Py_ssize_t
-        offset: cython.longlong
-        first: cython.longlong
-        appended_at: cython.longlong
-        timestamp: cython.longlong
         place: cython.Py_ssize_t = 0
         last: cython.Py_ssize_t = -1
         is_routed: cython.bint = self._is_routed
         has_keys: cython.bint = self._has_keys
         has_timestamps: cython.bint = self._has_timestamps
-        value_sizes: cython.p_int = int_room(self._value_sizes)
-        key_sizes: cython.p_int = int_room(self._key_sizes)
-        places: cython.p_int = int_room(self._places)
-        indices: cython.p_int = int_room(self._indices)
-        timestamps: cython.p_longlong = long_room(self._timestamps)
+        value_sizes: cython.p_int = ints_in(self._value_sizes)
+        key_sizes: cython.p_int = ints_in(self._key_sizes)
+        places: cython.p_int = ints_in(self._places)
+        indices: cython.p_int = ints_in(self._indices)
+        timestamps: cython.p_longlong = longs_in(self._timestamps)
         found: list[RecordMetadata] = []
-        first = -1
-        appended_at = -1
+        first: cython.longlong = -1
+        appended_at: cython.longlong = -1
         topic: str = ""
         partition: int = -1
         for index in range(self._count):
@@ -174,10 +107,10 @@ class RecordSpan:
                 appended_at = result.log_append_time
                 topic = result.topic
                 partition = result.partition
-            offset = -1
+            offset: cython.longlong = -1
             if first >= 0:
                 offset = first + (indices[index] if is_routed else self._first_index + index)
-            timestamp = appended_at
+            timestamp: cython.longlong = appended_at
             if timestamp < 0:
                 timestamp = timestamps[index] if has_timestamps else self._timestamp
             found.append(
@@ -193,7 +126,6 @@ class RecordSpan:
             )
         return found
 
-    @cython.cfunc
     def _entry(self, index: cython.Py_ssize_t) -> tuple[BatchResult, int, int, int, int]:
         """Its batch's result, its index there, its timestamp, and the sizes of key and value."""
         if index < 0 or index >= self._count:
@@ -203,15 +135,14 @@ class RecordSpan:
         timestamp: cython.longlong = self._timestamp
         key_size: cython.Py_ssize_t = _NULL
         if self._is_routed:
-            place = int_room(self._places)[index]
-            record = int_room(self._indices)[index]
+            place = ints_in(self._places)[index]
+            record = ints_in(self._indices)[index]
         if self._has_timestamps:
-            timestamp = long_room(self._timestamps)[index]
+            timestamp = longs_in(self._timestamps)[index]
         if self._has_keys:
-            key_size = int_room(self._key_sizes)[index]
-        return self._results[place], record, timestamp, key_size, int_room(self._value_sizes)[index]
+            key_size = ints_in(self._key_sizes)[index]
+        return self._results[place], record, timestamp, key_size, ints_in(self._value_sizes)[index]
 
-    @cython.cfunc
     def trim(self, count: cython.Py_ssize_t) -> None:
         """Keep what `count` records take of the room."""
         self._count = count
@@ -227,46 +158,30 @@ class RecordSpan:
 
 def span_of_batch(records: RecordBatchBuffer, result: BatchResult) -> RecordSpan:
     """All records of a batch that is whole; its bytes are read once, for their sizes and timestamps."""
-    data: cython.p_uchar
-    position: cython.Py_ssize_t
-    after: cython.Py_ssize_t
     index: cython.Py_ssize_t
-    raw: cython.ulonglong
-    shift: cython.int
     field: cython.int
-    number: cython.longlong
-    base: cython.ulonglong
-    key_sizes: cython.p_int
-    value_sizes: cython.p_int
-    timestamps: cython.p_longlong
     mask: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
-    buffer: bytearray
     count: cython.Py_ssize_t = records.record_count
     span = RecordSpan(count, is_routed=False, has_keys=True, has_timestamps=True)
-    buffer = records.bulk_state()[0]
-    if cython.compiled:
-        data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
-    else:
-        data = buffer
-    key_sizes = int_room(span._key_sizes)
-    value_sizes = int_room(span._value_sizes)
-    timestamps = long_room(span._timestamps)
-    base_timestamp: cython.longlong = records.base_timestamp
-    base = base_timestamp & mask if not cython.compiled else base_timestamp
-    position = RECORD_BATCH_OVERHEAD
+    data: cython.p_uchar = records._data
+    key_sizes: cython.p_int = ints_in(span._key_sizes)
+    value_sizes: cython.p_int = ints_in(span._value_sizes)
+    timestamps: cython.p_longlong = longs_in(span._timestamps)
+    base: cython.ulonglong = records.base_timestamp & mask
+    position: cython.Py_ssize_t = RECORD_BATCH_OVERHEAD
     for index in range(count):
-        after = 0
+        after: cython.Py_ssize_t = 0
         # Of our own writing, so nothing is checked: length, attributes, timestamp, offset, key, value, headers.
         for field in range(5):
-            raw = 0
-            shift = 0
+            raw: cython.ulonglong = 0
+            shift: cython.int = 0
             while data[position] >= 0x80:
                 raw |= cython.cast(cython.ulonglong, data[position] & 0x7F) << shift
                 shift += 7
                 position += 1
             raw |= cython.cast(cython.ulonglong, data[position]) << shift
             position += 1
-            number = _unzigzag(raw)
+            number: cython.longlong = _unzigzag(raw)
             if field == 0:
                 after = position + number
                 position += 1
@@ -284,17 +199,11 @@ def span_of_batch(records: RecordBatchBuffer, result: BatchResult) -> RecordSpan
     return span
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
 def _unzigzag(raw: cython.ulonglong) -> cython.longlong:
     half: cython.longlong = raw >> 1
     return -half - 1 if raw & 1 else half
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
 def _signed(value: cython.ulonglong) -> cython.longlong:
     if cython.compiled:
         return cython.cast(cython.longlong, value)  # type: ignore[no-any-return]

@@ -1,27 +1,26 @@
-# The classes of `send_path.py` as C knows them.
+# The C side of `send_path.py`.
 
 cimport cython
+from aioproduce._native.am_send cimport set_am_send
+from aioproduce._native.topic_appender cimport TopicAppender
+from aioproduce._native.watcher cimport Watcher, begin_wait
+from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF, PyObject
 
 from aioproduce._native.delivery cimport DeliveryFuture
+from cpython.time cimport monotonic, time as wall_time
 
 
 # Numbers in C: as names of the module each use would be a look-up and an object.
-cdef int _NEW
-cdef int _RUNNING
-cdef int _DONE
-cdef long long _SENDS_PER_CLOCK
-cdef long long _MAX_PARTITION
-cdef long long _MAX_TIMESTAMP
+cdef int _NEW, _RUNNING, _DONE
+cdef long long _SENDS_PER_CLOCK, _MAX_PARTITION, _MAX_TIMESTAMP, _forks
 cdef double _TURN
 cdef int NO_PARTITION
-cdef long long _forks
 
 
 cdef class SendPath:
     cdef dict _appenders
-    cdef object _is_running
-    cdef object _on_next_turn
+    cdef object _is_running, _on_next_turn
     cdef unsigned long _thread
     cdef long long _forks
     cdef bint _is_plain
@@ -37,18 +36,12 @@ cdef class SendPath:
 @cython.final
 cdef class SendCall:
     cdef SendPath _path
-    cdef object _topic
-    cdef object _value
-    cdef object _key
-    cdef object _partition
-    cdef object _timestamp
-    cdef object _headers
-    cdef object _timeout
-    cdef object _on_delivery
+    cdef object _topic, _value, _key, _partition, _timestamp, _headers, _timeout, _on_delivery
+    # What it waits in: the long way's coroutine, or the wait for the acknowledgement.
     cdef object _inner
+    # What `_step()` came to.
     cdef object _given
-    cdef unsigned char _state
-    cdef unsigned char _is_awaiting
+    cdef unsigned char _state, _is_awaiting
 
     cdef bint _step(self, object sent) except -1
     cdef bint _wait(self) except -1
@@ -81,3 +74,8 @@ cdef inline int send_call_am_send(object self, object value, PyObject **result) 
     Py_INCREF(given)
     result[0] = <PyObject *>given
     return 1 if is_suspended else 0
+
+
+cdef BaseException _exception(object kind, object error, object traceback)
+cdef _reused(SendCall call)
+cdef _never_awaited(bint is_awaiting)

@@ -12,8 +12,6 @@ Invariants:
 3. The short way changes nothing where it does not accept the record.
 4. After `_TURN` seconds of uninterrupted sending the loop is given a turn: the clock is read once in so many calls,
    and what is due goes the long way.
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
 """
 
 from __future__ import annotations
@@ -27,50 +25,27 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproduce._native.topic_appender import NO_PARTITION
+from aioproduce._native.watcher import Watcher
+
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from aioproduce._native.watcher import begin_wait
+
+    monotonic = time.monotonic
+    wall_time = time.time
+    PyThread_get_thread_ident = threading.get_ident
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from datetime import datetime
 
-    from aioproduce._native import _cython_shadow as cython
     from aioproduce._native.delivery import DeliveryCallback, DeliveryFuture
     from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.records import Headers, ProducerRecord, RecordMetadata
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
-
-if cython.compiled:
-    from cython.cimports.aioproduce._native.am_send import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        set_am_send,
-    )
-    from cython.cimports.aioproduce._native.delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        DeliveryFuture,
-    )
-    from cython.cimports.aioproduce._native.topic_appender import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        TopicAppender,
-    )
-    from cython.cimports.aioproduce._native.watcher import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        Watcher,
-        begin_wait,
-    )
-    from cython.cimports.cpython.pythread import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        PyThread_get_thread_ident,
-    )
-    from cython.cimports.cpython.time import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-        monotonic,
-    )
-    from cython.cimports.cpython.time import (
-        time as wall_time,
-    )
-else:
-    from aioproduce._native.watcher import Watcher, begin_wait
-
-    monotonic = time.monotonic
-    wall_time = time.time
-    PyThread_get_thread_ident = threading.get_ident
 
 # The clock is read once in so many sends (a power of 2), and the loop gets its turn when so many seconds are over.
 _SENDS_PER_CLOCK: Final = 16
@@ -96,41 +71,18 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-@cython.cclass
 class SendPath:
     """Accepts records that need nothing decided. The Producer is one."""
 
-    __slots__ = (
-        "_appenders",
-        "_began_at",
-        "_forks",
-        "_is_plain",
-        "_is_running",
-        "_on_next_turn",
-        "_sends",
-        "_thread",
-        "_wall_ms",
-    )
-
-    _appenders: dict[str, TopicAppender]
-    _is_running: Callable[[], bool]
-    _on_next_turn: Callable[[Callable[[], None]], None]
-    _thread: cython.ulong
-    _forks: cython.longlong
-    _is_plain: cython.bint
-    _sends: cython.longlong
-    _began_at: cython.double
-    _wall_ms: Callable[[], int] | None
-
     def __init__(self) -> None:
-        self._appenders = {}
-        self._is_running = bool
+        self._appenders: dict[str, TopicAppender] = {}
+        self._is_running: Callable[[], bool] = bool
         self._thread = 0
         self._forks = 0
         self._is_plain = False
         self._sends = 0
         self._began_at = 0.0
-        self._wall_ms = None
+        self._wall_ms: Callable[[], int] | None = None
 
     def open_path(
         self,
@@ -253,8 +205,6 @@ class SendPath:
         """The long way of `send()`: whatever the short one does not do."""
         raise NotImplementedError
 
-    @cython.ccall
-    @cython.exceptval(-1, check=False)
     def turn_is_due(self) -> cython.bint:
         """Whether somebody has been sending so long that the loop should have its turn (invariant 4)."""
         if self._sends == 0:
@@ -264,7 +214,6 @@ class SendPath:
             return False
         return self._wall_ms is None and bool(monotonic() - self._began_at >= _TURN)
 
-    @cython.ccall
     def put_turn_off(self) -> None:
         """Nobody goes on and on, as the tasks differ: not before some more sends is it asked again."""
         self._sends += 1
@@ -274,7 +223,6 @@ class SendPath:
 
     # -- the short way ---
 
-    @cython.cfunc
     def _accept(self, call: SendCall) -> DeliveryFuture | None:  # noqa: C901  # one function, with every test
         """Append the record of a call, or do nothing and give None: the long way, then."""
         partition: cython.longlong = NO_PARTITION
@@ -322,27 +270,10 @@ class SendPath:
         return delivery
 
 
-@cython.final
 @cython.freelist(64)
 @cython.cclass
 class SendCall:
     """One call of `send()` or `send_and_wait()`: a coroutine (`collections.abc.Coroutine`), to be awaited once."""
-
-    __slots__ = (
-        "_given",
-        "_headers",
-        "_inner",
-        "_is_awaiting",
-        "_key",
-        "_on_delivery",
-        "_partition",
-        "_path",
-        "_state",
-        "_timeout",
-        "_timestamp",
-        "_topic",
-        "_value",
-    )
 
     _path: SendPath
     _topic: Any
@@ -353,9 +284,7 @@ class SendCall:
     _headers: Any
     _timeout: Any
     _on_delivery: Any
-    # What it waits in: the long way's coroutine, or the wait for the acknowledgement.
     _inner: Any
-    # What `_step()` came to.
     _given: Any
     _state: cython.uchar
     _is_awaiting: cython.uchar
@@ -423,8 +352,6 @@ class SendCall:
         if inner is not None:
             inner.close()
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
     def _step(self, sent: object) -> cython.bint:
         """Go on. Whether it is suspended again; `_given` is what to yield, or to return."""
         delivery: DeliveryFuture | None
@@ -462,8 +389,6 @@ class SendCall:
             raise
         return True
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
     def _wait(self) -> cython.bint:
         """Go on with the wait for the acknowledgement, without the StopIteration of `Watcher.send()`."""
         watcher: Watcher = self._inner
@@ -473,7 +398,6 @@ class SendCall:
         self._end()
         return False
 
-    @cython.cfunc
     def _slowly(self) -> Any:
         coroutine = self._path._send_slowly(
             self._topic,
@@ -487,7 +411,6 @@ class SendCall:
         )
         return _then_wait(coroutine) if self._is_awaiting else coroutine
 
-    @cython.cfunc
     def _end(self) -> None:
         self._state = _DONE
         self._inner = None
@@ -497,7 +420,6 @@ class SendCall:
         self._headers = None
         self._on_delivery = None
 
-    @cython.cfunc
     def _take(self) -> Any:
         given = self._given
         self._given = None
@@ -528,7 +450,6 @@ else:
     SendCall.__del__ = SendCall.__dealloc__  # type: ignore[attr-defined]
 
 
-@cython.cfunc
 def make_call(
     path: SendPath,
     topic: object,
@@ -562,7 +483,6 @@ async def _then_wait(sending: Coroutine[Any, Any, DeliveryFuture]) -> RecordMeta
     return await (await sending)
 
 
-@cython.cfunc
 def _exception(kind: Any, error: Any, traceback: Any) -> BaseException:
     raised: BaseException
     if isinstance(kind, BaseException):
@@ -574,12 +494,10 @@ def _exception(kind: Any, error: Any, traceback: Any) -> BaseException:
     return raised if traceback is None else raised.with_traceback(traceback)
 
 
-@cython.cfunc
 def _reused(call: SendCall) -> RuntimeError:
     return RuntimeError(f"cannot reuse already awaited {call!r}")
 
 
-@cython.cfunc
 def _never_awaited(is_awaiting: cython.bint) -> None:
     name = "send_and_wait" if is_awaiting else "send"
     warnings.warn(

@@ -1,23 +1,22 @@
-# What is recorded of each batch and each request, in C.
+# The C side of `sensors.py`.
 
+cimport cython
 from aioproduce._native.stats cimport Distribution, Meter, Spread, SummedSpread, Windows
 
 
+@cython.final
 cdef class TopicMetrics:
-    cdef readonly Meter records
-    cdef readonly Meter bytes
+    cdef readonly Meter records, bytes
     cdef readonly Spread compression
-    cdef readonly Meter retries
-    cdef readonly Meter errors
+    cdef readonly Meter retries, errors
 
 
+@cython.final
 cdef class NodeMetrics:
     cdef NodeMetrics _all
     cdef Distribution _latencies
     cdef readonly Spread requests
-    cdef readonly Meter outgoing
-    cdef readonly Meter responses
-    cdef readonly Meter incoming
+    cdef readonly Meter outgoing, responses, incoming
     cdef readonly Spread latency
     cdef readonly Meter operations
     cdef public object in_flight
@@ -30,14 +29,13 @@ cdef class RequestMetrics:
     cdef Windows _windows
     cdef readonly dict nodes
     cdef readonly NodeMetrics all_nodes
-    cdef readonly Distribution request_latency
-    cdef readonly Distribution throttle
-    cdef readonly Spread steps_worked
-    cdef readonly Spread steps_waited
+    cdef readonly Distribution request_latency, throttle
+    cdef readonly Spread steps_worked, steps_waited
     cdef readonly Distribution loop_lag
     cpdef NodeMetrics node(self, Py_ssize_t node_id)
 
 
+@cython.final
 cdef class BatchMetrics:
     cdef Windows _windows
     cdef readonly dict topics
@@ -47,11 +45,7 @@ cdef class BatchMetrics:
     cdef readonly Meter records
     cdef readonly Spread records_per_request
     cdef readonly SummedSpread record_size
-    cdef readonly Meter retries
-    cdef readonly Meter errors
-    cdef readonly Distribution batching_time
-    cdef readonly Distribution await_send_time
-    cdef readonly Distribution in_flight_time
-    cdef readonly Distribution retry_time
+    cdef readonly Meter retries, errors
+    cdef readonly Distribution batching_time, await_send_time, in_flight_time, retry_time
     cdef readonly Distribution delivery_time
     cpdef TopicMetrics topic(self, str name)

@@ -7,8 +7,6 @@ Invariants:
 
 1. The stages of a batch's life add up to the time from its creation to its outcome.
 2. Nothing here raises, whatever is recorded, and nothing but topics and brokers makes it grow.
-
-One source, two builds, as `watcher.py`; `sensors.pxd` has the C types.
 """
 
 from __future__ import annotations
@@ -18,20 +16,17 @@ from typing import TYPE_CHECKING
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD
 from aioproduce._native.stats import Distribution, Meter, Spread, SummedSpread, Windows
 
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from aioproduce._native import _cython_shadow as cython
     from aioproduce._native._recorded_batch import RecordedBatch
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
 
 
-@cython.final
-@cython.cclass
 class TopicMetrics:
     """What is counted of one topic.
 
@@ -43,8 +38,6 @@ class TopicMetrics:
         errors: Records that failed.
     """
 
-    __slots__ = ("bytes", "compression", "errors", "records", "retries")
-
     def __init__(self, windows: Windows) -> None:
         self.records = Meter(windows)
         self.bytes = Meter(windows)
@@ -53,8 +46,6 @@ class TopicMetrics:
         self.errors = Meter(windows)
 
 
-@cython.final
-@cython.cclass
 class NodeMetrics:
     """What is counted of one broker, or of all of them together.
 
@@ -72,18 +63,6 @@ class NodeMetrics:
         operations: Reads and writes; of all brokers together only.
         in_flight: Looks up how many requests are not answered yet; of each broker only, set by who connects to it.
     """
-
-    __slots__ = (
-        "_all",
-        "_latencies",
-        "in_flight",
-        "incoming",
-        "latency",
-        "operations",
-        "outgoing",
-        "requests",
-        "responses",
-    )
 
     def __init__(
         self, windows: Windows, together: NodeMetrics | None = None, latencies: Distribution | None = None
@@ -124,7 +103,6 @@ class NodeMetrics:
             self._latencies.record(latency * 1e3, now)
 
 
-@cython.cclass
 class RequestMetrics:
     """What is counted of requests and of the sender's turns.
 
@@ -137,17 +115,6 @@ class RequestMetrics:
         steps_waited: How long it slept before, in ns.
         loop_lag: How much later the event loop ran what was due.
     """
-
-    __slots__ = (
-        "_windows",
-        "all_nodes",
-        "loop_lag",
-        "nodes",
-        "request_latency",
-        "steps_waited",
-        "steps_worked",
-        "throttle",
-    )
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
@@ -180,8 +147,6 @@ class RequestMetrics:
         self.loop_lag.record(seconds * 1e3, now)
 
 
-@cython.final
-@cython.cclass
 class BatchMetrics:
     """What is counted of batches.
 
@@ -201,24 +166,6 @@ class BatchMetrics:
         retry_time: From the failure of that to the outcome.
         delivery_time: All four.
     """
-
-    __slots__ = (
-        "_windows",
-        "await_send_time",
-        "batching_time",
-        "compression",
-        "delivery_time",
-        "errors",
-        "in_flight_time",
-        "queue_time",
-        "record_size",
-        "records",
-        "records_per_request",
-        "retries",
-        "retry_time",
-        "size",
-        "topics",
-    )
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
@@ -247,19 +194,14 @@ class BatchMetrics:
     def sent(self, batches: Sequence[RecordedBatch], now: cython.double) -> None:
         """These batches were handed to a connection, in one request."""
         total: cython.Py_ssize_t = 0
-        count: cython.Py_ssize_t
-        size: cython.Py_ssize_t
-        whole: cython.Py_ssize_t
-        ratio: cython.double
-        topic: TopicMetrics
         for batch in batches:
             records = batch.records
-            count = records.record_count
-            whole = records.size
-            size = batch.size
+            count: cython.Py_ssize_t = records.record_count
+            whole: cython.Py_ssize_t = records.size
+            size: cython.Py_ssize_t = batch.size
             # Of the records alone, as Kafka's MemoryRecordsBuilder has it: the header is not compressed.
-            ratio = (size - RECORD_BATCH_OVERHEAD) / (whole - RECORD_BATCH_OVERHEAD)
-            topic = self.topic(batch.topic)
+            ratio: cython.double = (size - RECORD_BATCH_OVERHEAD) / (whole - RECORD_BATCH_OVERHEAD)
+            topic: TopicMetrics = self.topic(batch.topic)
             topic.records.record(count, now)
             topic.bytes.record(size, now)
             topic.compression.record(ratio, now)

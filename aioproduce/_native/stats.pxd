@@ -1,8 +1,10 @@
-# What is counted with in C: once a batch or a request, a dozen of them.
+# The C side of `stats.py`: a batch or a request passes a dozen of these.
+
+cimport cython
+from libc.math cimport ceil, log2, pow
 
 cdef double _LOWEST
-cdef Py_ssize_t _SUB_BUCKETS
-cdef Py_ssize_t _BUCKETS
+cdef Py_ssize_t _SUB_BUCKETS, _BUCKETS
 
 
 cdef class Windows:
@@ -11,13 +13,9 @@ cdef class Windows:
 
 
 cdef class _Sample:
-    cdef double began_at
-    cdef double last_at
-    cdef double total
-    cdef double highest
+    cdef double began_at, last_at, total, highest
     cdef long long count
-    cdef dict counts
-    cdef dict former
+    cdef dict counts, former
     cdef reset(self, double now)
 
 
@@ -33,6 +31,7 @@ cdef class _Windowed:
     cdef double _elapsed(self, double now) except? -1
 
 
+@cython.final
 cdef class Meter(_Windowed):
     cdef readonly double total
     cpdef record(self, double value, double now)
@@ -40,16 +39,17 @@ cdef class Meter(_Windowed):
 
 cdef class Spread(_Windowed):
     cdef readonly long long count
-    cdef readonly double total
-    cdef readonly double highest
+    cdef readonly double total, highest
     cpdef record(self, double value, double now)
 
 
+@cython.final
 cdef class SummedSpread(Spread):
     cpdef record_sum(self, double total, long long count, double now)
     cpdef record_highest(self, double value, double now)
 
 
+@cython.final
 cdef class Distribution(Spread):
     pass
 

@@ -12,8 +12,6 @@ Invariants:
 1. `record()` costs the same however much was recorded; what was recorded before the windows costs no memory.
 2. Totals and histogram counts only grow: they are what Prometheus and OpenTelemetry count with.
 3. A percentile is at most one twentieth above what it should be: buckets are so wide, and their upper end is told.
-
-One source, two builds, as `watcher.py`; `stats.pxd` has the C types.
 """
 
 from __future__ import annotations
@@ -21,23 +19,14 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from aioproduce._native import _cython_shadow as cython
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
 
-if cython.compiled:
-    from cython.cimports.libc.math import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        ceil,
-        log2,
-        pow,
-    )
-else:
+if not cython.compiled:
     from math import ceil, log2, pow
 
 _SUB_BUCKETS: Final = 16
@@ -50,7 +39,6 @@ _BUCKETS: Final = 60 * _SUB_BUCKETS
 """From 2**-20 to 2**40: microseconds and years, bytes and gigabytes."""
 
 
-@cython.cclass
 class Windows:
     """How long what was recorded counts.
 
@@ -60,17 +48,12 @@ class Windows:
             takes too, divides nothing.
     """
 
-    __slots__ = ("samples", "seconds")
-
     def __init__(self, samples: cython.Py_ssize_t = 2, seconds: cython.double = 30.0) -> None:
         self.samples = samples
         self.seconds = max(seconds, 0.001)
 
 
-@cython.cclass
 class _Sample:
-    __slots__ = ("began_at", "count", "counts", "former", "highest", "last_at", "total")
-
     def __init__(self, former: dict[int, int], now: float) -> None:
         self.counts: dict[int, int] = {}
         self.former = former  # where the counts of a histogram go when the sample is used again
@@ -88,14 +71,11 @@ class _Sample:
             self.counts = {}
 
 
-@cython.cclass
 class _Windowed:
     """The samples of one sensor, as Kafka's SampledStat keeps them."""
 
     # The latest sample and the length of a window lie here, too: a batch passes a dozen of these with a cold cache,
     # and each object that is looked through costs it a wait for memory.
-    __slots__ = ("_current", "_former", "_latest", "_samples", "_seconds", "_windows")
-
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self._seconds = windows.seconds
@@ -109,12 +89,11 @@ class _Windowed:
         latest = self._latest
         if latest is not None and now - latest.began_at < self._seconds:
             return latest
-        sample: _Sample
         samples = self._samples
         self._current = (self._current + 1) % (self._windows.samples + 1)
         if self._current == len(samples):
             samples.append(_Sample(self._former, now))
-        sample = samples[self._current]
+        sample: _Sample = samples[self._current]
         sample.reset(now)
         self._latest = sample
         return sample
@@ -145,8 +124,6 @@ class _Windowed:
         return max(elapsed, 0.001)
 
 
-@cython.final
-@cython.cclass
 class Meter(_Windowed):
     """Something that happens: how often altogether, and how often a second.
 
@@ -159,8 +136,6 @@ class Meter(_Windowed):
         >>> records.total, records.rate(30.0)
         (150.0, 5.0)
     """
-
-    __slots__ = ("total",)
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(windows)
@@ -183,7 +158,6 @@ class Meter(_Windowed):
         return total / elapsed
 
 
-@cython.cclass
 class Spread(_Windowed):
     """A size or a duration: its average and its maximum over the windows.
 
@@ -199,8 +173,6 @@ class Spread(_Windowed):
         >>> latency.average(2.0), latency.maximum(2.0)
         (0.003, 0.006)
     """
-
-    __slots__ = ("count", "highest", "total")
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(windows)
@@ -257,12 +229,8 @@ class Spread(_Windowed):
         return highest if highest != -math.inf else math.nan
 
 
-@cython.final
-@cython.cclass
 class SummedSpread(Spread):
     """A `Spread` of what comes many at a time, told by their sum."""
-
-    __slots__ = ()
 
     def record_sum(self, total: float, count: cython.longlong, now: float) -> None:
         """Several of which only the sum is known; the maximum is told by `record_highest()`."""
@@ -280,8 +248,6 @@ class SummedSpread(Spread):
         self.highest = max(self.highest, value)
 
 
-@cython.final
-@cython.cclass
 class Distribution(Spread):
     """A `Spread` with percentiles, and all that was ever recorded in a histogram.
 
@@ -292,8 +258,6 @@ class Distribution(Spread):
         >>> sizes.percentile(0.5, 1.0), sizes.histogram((2.0, 100.0))
         (2.0, [2, 3, 3])
     """
-
-    __slots__ = ()
 
     def record(self, value: float, now: float) -> None:
         """One more; never negative."""

@@ -1,21 +1,20 @@
-# What the other compiled modules of this folder call in C; `topic_appender.py` is the source.
+# The C side of `topic_appender.py`.
 
 cimport cython
-from aioproduce._native.delivery cimport DeliveryFuture
+from aioproduce._native.delivery cimport DeliveryFuture, make_delivery
+from aioproduce._native.key_hash cimport _HASHES_NULL, partition_of
+from aioproduce._native.record_batch cimport RecordBatchBuffer
 from aioproduce._native.record_numbers cimport RecordNumbers
 
 
 @cython.final
 cdef class TopicAppender:
-    cdef list _buffers
-    cdef list _results
+    cdef list _buffers, _results
     cdef Py_ssize_t _partition_count
     cdef int _key_rule
     cdef list _line
-    cdef Py_ssize_t _line_at
-    cdef Py_ssize_t _sticky
-    cdef long long _sticky_bytes
-    cdef long long _sticky_left
+    cdef Py_ssize_t _line_at, _sticky
+    cdef long long _sticky_bytes, _sticky_left
     cdef RecordNumbers _numbers
     cdef bint _is_numbered
 

@@ -12,64 +12,35 @@ Invariants:
 2. Bytes of keyless records are counted until the accumulator takes the count (KIP-794).
 3. A record that is not appended takes no place in the line: it is asked for again (Java's round robin lost every
    other place so, KAFKA-9965).
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aioproduce._native.delivery import BatchResult, make_delivery
-from aioproduce._native.key_hash import HASHES, NO_HASH, partition_of
+from aioproduce._native.delivery import BatchResult
+from aioproduce._native.key_hash import HASHES, NO_HASH
 from aioproduce._native.record_batch import RecordBatchBuffer
 from aioproduce._native.record_numbers import RecordNumbers
+
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from aioproduce._native.delivery import make_delivery
+    from aioproduce._native.key_hash import _HASHES_NULL, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aioproduce._native import _cython_shadow as cython
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.records import Header
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
-
-if cython.compiled:
-    # The same again as C knows them: calls between the compiled modules cost a nanosecond then.
-    from cython.cimports.aioproduce._native.delivery import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        make_delivery,
-    )
-    from cython.cimports.aioproduce._native.key_hash import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        _HASHES_NULL,
-        partition_of,
-    )
-    from cython.cimports.aioproduce._native.record_batch import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        RecordBatchBuffer,
-    )
-    from cython.cimports.aioproduce._native.record_numbers import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        RecordNumbers,
-    )
-else:
-    from aioproduce._native.key_hash import _HASHES_NULL
 
 NO_PARTITION = -1
 
 
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _written(buffer: RecordBatchBuffer) -> cython.Py_ssize_t:
-    if cython.compiled:
-        return buffer._position
-    else:
-        return buffer.size
-
-
-@cython.final
-@cython.cclass
 class TopicAppender:
     """The open batches of one topic.
 
@@ -77,43 +48,17 @@ class TopicAppender:
         key_rule: What keys have to say (`key_hash`).
     """
 
-    __slots__ = (
-        "_buffers",
-        "_is_numbered",
-        "_key_rule",
-        "_line",
-        "_line_at",
-        "_numbers",
-        "_partition_count",
-        "_results",
-        "_sticky",
-        "_sticky_bytes",
-        "_sticky_left",
-    )
-
-    _buffers: list[RecordBatchBuffer | None]
-    _results: list[BatchResult | None]
-    _partition_count: cython.Py_ssize_t
-    _key_rule: cython.int
-    _line: list[int] | None
-    _line_at: cython.Py_ssize_t
-    _sticky: cython.Py_ssize_t
-    _sticky_bytes: cython.longlong
-    _sticky_left: cython.longlong
-    _numbers: RecordNumbers | None
-    _is_numbered: cython.bint
-
     def __init__(self, key_rule: int) -> None:
-        self._buffers = []
-        self._results = []
+        self._buffers: list[RecordBatchBuffer | None] = []
+        self._results: list[BatchResult | None] = []
         self._partition_count = 0
         self._key_rule = key_rule
-        self._line = None
+        self._line: list[int] | None = None
         self._line_at = 0
         self._sticky = NO_PARTITION
         self._sticky_bytes = 0
         self._sticky_left = 0
-        self._numbers = None
+        self._numbers: RecordNumbers | None = None
         self._is_numbered = False
 
     def set_numbers(self, numbers: RecordNumbers) -> None:
@@ -167,18 +112,12 @@ class TopicAppender:
         """How many places of the line are not taken."""
         return 0 if self._line is None else max(len(self._line) - self._line_at, 0)
 
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
     def next_keyless(self) -> cython.Py_ssize_t:
         """Where the next keyless record goes; `NO_PARTITION` where that is to be decided."""
         if self._line is not None:
             return self._line[self._line_at] if self._line_at < len(self._line) else -1
         return self._sticky if self._sticky_bytes < self._sticky_left else -1
 
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
     def count_keyless(self, size: cython.Py_ssize_t) -> cython.void:
         """One more keyless record of so many bytes is where `next_keyless()` said."""
         self._sticky_bytes += size
@@ -198,7 +137,6 @@ class TopicAppender:
         self._sticky_bytes = 0
         return taken
 
-    @cython.ccall
     def append(
         self,
         partition: cython.Py_ssize_t,
@@ -219,7 +157,6 @@ class TopicAppender:
         Returns:
             The record's future, or None if the accumulator has to decide something first.
         """
-        buffer: RecordBatchBuffer | None
         is_keyless: cython.bint = False
         before: cython.Py_ssize_t = 0
         if partition < 0:
@@ -232,11 +169,11 @@ class TopicAppender:
                     return None
         if partition >= self._partition_count or partition >= len(self._buffers):
             return None
-        buffer = self._buffers[partition]
+        buffer: RecordBatchBuffer | None = self._buffers[partition]
         if buffer is None:
             return None
         if is_keyless:
-            before = _written(buffer)
+            before = buffer.size
         index: cython.Py_ssize_t
         if self._is_numbered:
             index = self._numbers.append(buffer, timestamp, key, value, headers)  # type: ignore[union-attr]
@@ -245,7 +182,7 @@ class TopicAppender:
         if index < 0:
             return None
         if is_keyless:
-            self.count_keyless(_written(buffer) - before)
+            self.count_keyless(buffer.size - before)
         return make_delivery(
             self._results[partition],  # type: ignore[arg-type]  # there is one wherever there is a buffer
             index,

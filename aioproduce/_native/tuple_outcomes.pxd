@@ -1,18 +1,17 @@
-# The class of `tuple_outcomes.py` as C knows it.
+# The C side of `tuple_outcomes.py`.
 
 cimport cython
+from aioproduce._native._metadata cimport placed_metadata
 
 
-cdef int _CREATE_TIME
-cdef int _LOG_APPEND_TIME
+cdef int _CREATE_TIME, _LOG_APPEND_TIME
 
 
 @cython.final
 cdef class TupleOutcomes:
-    cdef object _metadata_type
-    cdef object _place_type
-    cdef object _translate
+    cdef object _metadata_type, _place_type, _translate
     cdef bint _is_acknowledged
+    # Of the record before: those of a batch are asked one after the other.
     cdef str _topic
     cdef int _partition
     cdef object _place

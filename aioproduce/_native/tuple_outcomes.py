@@ -7,30 +7,22 @@ Invariants:
 
 1. Nothing is made for a record that nobody asks for.
 2. A tuple costs what our own RecordMetadata costs: no frame of Python, and nothing for the garbage collector.
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
+if not cython.compiled:
+    from aioproduce._native._metadata import placed_metadata
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from aioproduce._native import _cython_shadow as cython
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
-
-if cython.compiled:
-    from cython.cimports.aioproduce._native.placed_metadata import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        placed_metadata,
-    )
-else:
-    from aioproduce._native._plain_metadata import placed_metadata
 
 # What a timestamp is: the record's own, or that of the broker's appending it.
 _CREATE_TIME: Final = 0
@@ -47,8 +39,6 @@ _FIELDS: Final = (
 )
 
 
-@cython.final
-@cython.cclass
 class TupleOutcomes:
     """Makes outcomes of the classes that it is given.
 
@@ -63,25 +53,6 @@ class TupleOutcomes:
         TypeError: the metadata has other fields; it would be made wrongly.
     """
 
-    __slots__ = (
-        "_is_acknowledged",
-        "_metadata_type",
-        "_partition",
-        "_place",
-        "_place_type",
-        "_topic",
-        "_translate",
-    )
-
-    _metadata_type: Any
-    _place_type: Any
-    _translate: Callable[[BaseException], BaseException]
-    _is_acknowledged: cython.bint
-    # Of the record before: those of a batch are asked one after the other.
-    _topic: str
-    _partition: cython.int
-    _place: Any
-
     def __init__(
         self,
         metadata_type: type,
@@ -92,15 +63,14 @@ class TupleOutcomes:
     ) -> None:
         if not issubclass(metadata_type, tuple) or getattr(metadata_type, "_fields", ()) != _FIELDS:
             raise TypeError(f"{metadata_type.__name__} is no named tuple of {', '.join(_FIELDS)}")
-        self._metadata_type = metadata_type
-        self._place_type = place_type
+        self._metadata_type: Any = metadata_type
+        self._place_type: Any = place_type
         self._translate = translate
         self._is_acknowledged = is_acknowledged
         self._topic = ""
         self._partition = -1
-        self._place = None
+        self._place: Any = None
 
-    @cython.ccall
     def metadata(
         self,
         topic: str,
@@ -131,7 +101,6 @@ class TupleOutcomes:
             log_start_offset,
         )
 
-    @cython.ccall
     def error(self, error: BaseException) -> BaseException:
         """Why a record was not acknowledged."""
         return self._translate(error)

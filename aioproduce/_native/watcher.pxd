@@ -1,17 +1,14 @@
-# What the other compiled modules of this folder call in C; `watcher.py` is the source.
+# The C side of `watcher.py`.
 
 cimport cython
+from aioproduce._native.am_send cimport set_am_send
 from cpython.ref cimport Py_INCREF, PyObject
 
 
 # Numbers in C: as names of the module each use would be a look-up and an object.
-cdef int _NEW
-cdef int _PARKED
-cdef int _CANCELLED
-cdef int _CALLBACK
+cdef int _NEW, _PARKED, _CANCELLED, _CALLBACK
 cdef Py_ssize_t _WAKES_PER_TURN
-cdef long long _AWAITS_PER_TURN
-cdef long long _awaits
+cdef long long _AWAITS_PER_TURN, _awaits
 
 
 @cython.no_gc
@@ -23,17 +20,14 @@ cdef class Watched:
     cdef _detach(self, Watcher watcher)
 
 
+# Without the collector, as what refers to it is without it.
 @cython.final
 @cython.no_gc
 cdef class Watcher:
     cdef Watcher _next
     cdef Watched _watched
-    cdef object _callback
-    cdef object _context
-    cdef object _cancelled_with
-    cdef unsigned char _state
-    cdef unsigned char _is_quiet
-    cdef unsigned char _is_blocking
+    cdef object _callback, _context, _cancelled_with
+    cdef unsigned char _state, _is_quiet, _is_blocking
 
     cdef bint is_callback(self) noexcept
     cdef _advance(self)

@@ -8,9 +8,6 @@ Invariants:
 1. A `Watcher` is told once, in a callback of the event loop, never within the call that settles the outcome.
 2. What a task is parked on is the watcher of its own `await`: cancelling it takes it from the list, no more.
 3. Telling many costs the loop one callback, and `_WAKES_PER_TURN` of them at a time get their turn.
-
-One source, two builds: compiled by Cython as it stands (pure Python mode), or interpreted; `watcher.pxd` tells the
-other compiled modules what they may call in C.
 """
 
 from __future__ import annotations
@@ -20,21 +17,15 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproduce.errors import WrongEventLoopError
 
+try:
+    import cython
+except ImportError:
+    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+
 if TYPE_CHECKING:
     from contextvars import Context
 
-    from aioproduce._native import _cython_shadow as cython
     from aioproduce._native._delivery_runtime import DeliveryRuntime
-else:
-    try:
-        import cython
-    except ImportError:
-        from aioproduce._native import _cython_shadow as cython
-
-if cython.compiled:
-    from cython.cimports.aioproduce._native.am_send import (  # type: ignore[import-untyped,import-not-found,no-redef,unused-ignore]
-        set_am_send,
-    )
 
 # A wake-up runs a task's step, about a microsecond or two: so many are well below a millisecond.
 _WAKES_PER_TURN: Final = 256
@@ -45,34 +36,29 @@ _AWAITS_PER_TURN: Final = 256
 _awaits: cython.longlong = 0
 
 
+@cython.no_gc
 @cython.cclass
 class Watched:
     """What can be waited for."""
 
     __slots__ = ()
 
-    @cython.ccall
-    @cython.exceptval(-1, check=False)
     def done(self) -> cython.bint:
         """Whether the outcome is there."""
         raise NotImplementedError
 
-    @cython.cfunc
     def _runtime_of(self) -> DeliveryRuntime:
         """The event loop's side."""
         raise NotImplementedError
 
-    @cython.cfunc
     def _value(self) -> Any:
         """The outcome, given or raised."""
         raise NotImplementedError
 
-    @cython.cfunc
     def _attach(self, watcher: Watcher) -> None:
         """Add a watcher, behind those that are there; not once done."""
         raise NotImplementedError
 
-    @cython.cfunc
     def _detach(self, watcher: Watcher) -> None:
         """Forget a watcher, if it is still there."""
         raise NotImplementedError
@@ -84,9 +70,7 @@ _CANCELLED: Final = 2
 _CALLBACK: Final = 3
 
 
-# Without the collector, as what refers to it is without it.
 @cython.no_gc
-@cython.final
 @cython.freelist(256)
 @cython.cclass
 class Watcher:
@@ -96,17 +80,6 @@ class Watcher:
     sees a future of the task's own in it (`_asyncio_future_blocking`, `add_done_callback`, `cancel`, `result`), and
     cancels it without touching the delivery.
     """
-
-    __slots__ = (
-        "_callback",
-        "_cancelled_with",
-        "_context",
-        "_is_blocking",
-        "_is_quiet",
-        "_next",
-        "_state",
-        "_watched",
-    )
 
     _next: Watcher | None
     _watched: Watched
@@ -167,13 +140,10 @@ class Watcher:
             self._state = _CANCELLED
             self._watched._detach(self)
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
     def is_callback(self) -> cython.bint:
         """Whether it is a done-callback, not an `await`."""
         return self._state == _CALLBACK
 
-    @cython.cfunc
     def _advance(self) -> Any:
         """Itself, to suspend on; or what the `await` gives."""
         if self._is_blocking:
@@ -232,7 +202,6 @@ class Watcher:
             raise self._watched._runtime_of().cancelled_error(self._cancelled_with)
 
 
-@cython.ccall
 def make_wait(watched: Watched) -> Watcher:
     """A wait for one outcome. No constructor: its call would cost as much as all the rest."""
     wait: Watcher = Watcher.__new__(Watcher)
@@ -244,7 +213,6 @@ def make_wait(watched: Watched) -> Watcher:
     return wait
 
 
-@cython.ccall
 def make_quiet_wait(watched: Watched) -> Watcher:
     """A wait that does not ask for the outcome: it gives None."""
     wait = make_wait(watched)
@@ -252,7 +220,6 @@ def make_quiet_wait(watched: Watched) -> Watcher:
     return wait
 
 
-@cython.ccall
 def begin_wait(watched: Watched, foreign: Any, is_quiet: cython.bint) -> Any:
     """What an `await` drives: a Watcher, or where the loop waits in its own way (`foreign`), and must, that."""
     global _awaits
@@ -263,7 +230,6 @@ def begin_wait(watched: Watched, foreign: Any, is_quiet: cython.bint) -> Any:
     return make_quiet_wait(watched) if is_quiet else make_wait(watched)
 
 
-@cython.ccall
 def make_callback(watched: Watched, callback: Any, context: Context | None) -> Watcher:
     """A done-callback, in its context; None is that of who asks."""
     watcher = make_wait(watched)
@@ -276,7 +242,6 @@ if cython.compiled:
     set_am_send(Watcher, watcher_am_send)  # type: ignore[name-defined]  # noqa: F821  # of watcher.pxd
 
 
-@cython.ccall
 def linked(first: Watcher | None, watcher: Watcher) -> Watcher:
     """A list of watchers, by its first, with one more at its end."""
     last: Watcher | None = first
@@ -288,7 +253,6 @@ def linked(first: Watcher | None, watcher: Watcher) -> Watcher:
     return first  # type: ignore[return-value]  # it is not None
 
 
-@cython.ccall
 def unlinked(first: Watcher | None, watcher: Watcher) -> Watcher | None:
     """The same without one of them, if it is there: a settled future dropped its list."""
     before: Watcher | None = first
@@ -303,25 +267,15 @@ def unlinked(first: Watcher | None, watcher: Watcher) -> Watcher | None:
     return first
 
 
-@cython.final
-@cython.cclass
 class Wakeups:
     """Watchers on their way to being told, in one callback of the loop, or a few where they are many."""
 
-    __slots__ = ("_is_begun", "_position", "_runtime", "_watchers")
-
-    _runtime: DeliveryRuntime
-    _watchers: list[Watcher]
-    _position: cython.Py_ssize_t
-    _is_begun: cython.bint
-
     def __init__(self, runtime: DeliveryRuntime) -> None:
         self._runtime = runtime
-        self._watchers = []
+        self._watchers: list[Watcher] = []
         self._position = 0
         self._is_begun = False
 
-    @cython.cfunc
     def add(self, watcher: Watcher | None) -> None:
         """Tell these: one and its followers."""
         while watcher is not None:
@@ -330,13 +284,11 @@ class Wakeups:
             self._watchers.append(watcher)
             watcher = following
 
-    @cython.cfunc
     def schedule(self) -> None:
         """Have them told in the loop's next turn."""
         if self._position < len(self._watchers):
             self._runtime.call_soon(_run_some, self, None)
 
-    @cython.cfunc
     def run_some(self) -> None:
         """Tell the next ones, each in its own context, and leave the rest to the next turn."""
         self._is_begun = True
@@ -351,7 +303,6 @@ class Wakeups:
                 self._watchers.clear()
             self.schedule()
 
-    @cython.cfunc
     def _tell(self, watcher: Watcher) -> None:
         callback = watcher._callback
         context = watcher._context

@@ -102,7 +102,8 @@ def project(folder: Path) -> Path:
     """A folder with our setup.py and one of our modules; gives the module."""
     native = folder / "aioproduce" / "_native"
     native.mkdir(parents=True)
-    shutil.copy(FOLDER / "key_hash.py", native)
+    for name in ("key_hash.py", "key_hash.pxd", "_memory.pxd"):
+        shutil.copy(FOLDER / name, native)
     shutil.copy(SETUP, folder)
     return native / "key_hash.py"
 
@@ -153,7 +154,7 @@ def test_what_is_built_follows_the_sources_content_whatever_their_times(tmp_path
     assert built.returncode == 0, built.stderr
     beside = {path.name.partition(".")[2] for path in module.parent.iterdir()}
     # A C file would be packed into wheels.
-    assert beside <= {"py", *(suffix.removeprefix(".") for suffix in EXTENSION_SUFFIXES)}
+    assert beside <= {"py", "pxd", *(suffix.removeprefix(".") for suffix in EXTENSION_SUFFIXES)}
 
     first = digest_in(only_extension(tmp_path))
     assert first == source_digest("key_hash", tmp_path)

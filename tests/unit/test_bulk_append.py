@@ -436,8 +436,15 @@ def test_a_span_that_is_not_settled(build: str) -> None:
 
 def test_the_writer_refuses_what_does_not_fit() -> None:
     """Interpreted alone: compiled it can only be called in C."""
-    write = native_module("record_writer", "interpreted").write_record
-    room = bytearray(13)
-    assert write(room, 0, 12, 1, 1, 0, b"", -1, b"value", 5, b"", 0) == 12
-    assert room == bytes([22, 0, 0, 0, 1, 10]) + b"value" + bytes(2)
-    assert write(bytearray(13), 1, 12, 1, 1, 0, b"", -1, b"value", 5, b"", 0) == -1
+    native = native_module("record_batch", "interpreted")
+    batch = native.RecordBatchBuffer(
+        bytearray(native.RECORD_BATCH_OVERHEAD + 13), native.RECORD_BATCH_OVERHEAD + 12
+    )
+    assert batch.put(1, b"", -1, b"value", 5, b"", 0) == 0
+    assert list(batch.iter_records()) == [(1, None, b"value", ())]
+    assert batch.records_view() == bytes([22, 0, 0, 0, 1, 10]) + b"value" + bytes(1)
+    smaller = native.RecordBatchBuffer(
+        bytearray(native.RECORD_BATCH_OVERHEAD + 12), native.RECORD_BATCH_OVERHEAD + 11
+    )
+    assert smaller.put(1, b"", -1, b"value", 5, b"", 0) == -1
+    assert (smaller.record_count, smaller.size) == (0, native.RECORD_BATCH_OVERHEAD)

@@ -1,0 +1,40 @@
+# Addresses, in C; `_memory.py` is what stands for each of these in interpreted code.
+
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from libc.string cimport memcpy
+
+
+cdef inline unsigned char *bytes_at(bytes content) noexcept:
+    return <unsigned char *>PyBytes_AS_STRING(content)
+
+cdef inline unsigned char *array_at(bytearray content) noexcept:
+    return <unsigned char *>PyByteArray_AS_STRING(content)
+
+cdef inline int *ints_in(bytearray content) noexcept:
+    return <int *>PyByteArray_AS_STRING(content)
+
+cdef inline long long *longs_in(bytearray content) noexcept:
+    return <long long *>PyByteArray_AS_STRING(content)
+
+cdef inline unsigned char *view_at(memoryview content) noexcept:
+    return <unsigned char *>PyMemoryView_GET_BUFFER(content).buf
+
+cdef inline int *view_ints(memoryview content) noexcept:
+    return <int *>PyMemoryView_GET_BUFFER(content).buf
+
+cdef inline long long *view_longs(memoryview content) noexcept:
+    return <long long *>PyMemoryView_GET_BUFFER(content).buf
+
+cdef inline bint is_aligned(memoryview content, Py_ssize_t entry) noexcept:
+    return <size_t>PyMemoryView_GET_BUFFER(content).buf % entry == 0
+
+cdef inline unsigned char *part_at(unsigned char *content, Py_ssize_t start, Py_ssize_t size) noexcept:
+    return content + start
+
+cdef inline Py_ssize_t copy(
+    unsigned char *target, Py_ssize_t position, unsigned char *source, Py_ssize_t size
+) noexcept:
+    memcpy(target + position, source, size)
+    return position + size
