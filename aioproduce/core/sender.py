@@ -406,10 +406,13 @@ class Sender:
         """The next instant at which `handle_timer()` has something to do."""
         if self._state is SenderState.CLOSED:
             return None  # the sockets alone are waited for
-        at = self.connections.next_timer()
-        first = inf if at is None else at
+        first = inf
+        for at in (self.accumulator.next_timer(), self.connections.next_timer()):
+            if at is not None and at < first:
+                first = at
         for exchange in self._exchanges:
-            first = min(first, exchange.next_timer())
+            if exchange.timer_at < first:
+                first = exchange.timer_at
         return None if first == inf else first
 
     def next_effect(self, now: float) -> Effect | Compress[ProducerBatch] | None:
@@ -433,7 +436,8 @@ class Sender:
             return
         for exchange in self._exchanges:
             exchange.advance(now)
-        self._check_flushes()
+        if self._flushes:
+            self._check_flushes()
         if self._state is SenderState.CLOSING and all(exchange.finish(now) for exchange in self._exchanges):
             self._finish_close(now)
 

@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic, TypeVar, final
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar, final
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,6 +31,10 @@ class StateTable(Generic[StateT, EventT]):
         subject: What has these states, for errors and for the diagram.
         moves: By state, by event: the state that follows.
 
+    Attributes:
+        subject: Likewise.
+        moves: Likewise.
+
     Example:
         >>> from enum import Enum
         >>> Door = Enum("Door", "OPEN SHUT")
@@ -39,21 +43,18 @@ class StateTable(Generic[StateT, EventT]):
         'SHUT'
     """
 
-    __slots__ = ("_moves", "subject")
+    __slots__ = ("moves", "subject")
 
     def __init__(self, subject: str, moves: Mapping[StateT, Mapping[EventT, StateT]]) -> None:
         self.subject = subject
-        self._moves = {state: dict(events) for state, events in moves.items()}
-
-    @property
-    def moves(self) -> Mapping[StateT, Mapping[EventT, StateT]]:
-        """The table itself."""
-        return MappingProxyType(self._moves)
+        self.moves: Mapping[StateT, Mapping[EventT, StateT]] = MappingProxyType(
+            {state: dict(events) for state, events in moves.items()}
+        )
 
     @property
     def start(self) -> StateT:
         """Where every machine begins."""
-        return next(iter(self._moves))
+        return next(iter(self.moves))
 
     def after(self, state: StateT, event: EventT, who: object = None) -> StateT:
         """The state that follows.
@@ -67,15 +68,19 @@ class StateTable(Generic[StateT, EventT]):
             RuntimeError: The state does not expect the event. It is a bug of the caller's.
         """
         try:
-            return self._moves[state][event]
+            return self.moves[state][event]
         except KeyError:
-            subject = self.subject if who is None else f"{self.subject} ({who})"
-            raise RuntimeError(f"{subject} is {name_of(state)}: {event!r} cannot happen to it now") from None
+            self.refuse(state, event, who)
+
+    def refuse(self, state: StateT, event: EventT, who: object = None) -> NoReturn:
+        """Raise what `after()` raises of an event that the state does not expect."""
+        subject = self.subject if who is None else f"{self.subject} ({who})"
+        raise RuntimeError(f"{subject} is {name_of(state)}: {event!r} cannot happen to it now") from None
 
     def diagram(self) -> str:
         """The table as a state diagram in Mermaid's language, which GitHub and many editors draw."""
         lines = ["stateDiagram-v2", f"    [*] --> {self.start.name}"]
-        for state, events in self._moves.items():
+        for state, events in self.moves.items():
             by_target: dict[StateT, list[str]] = {}
             for event, target in events.items():
                 by_target.setdefault(target, []).append(event)

@@ -102,6 +102,10 @@ BATCH_STATES: Final[StateTable[BatchState, _Event]] = StateTable(
 )
 
 
+_AFTER: Final = BATCH_STATES.moves
+"""The same: what every batch goes through several times looks it up without a call."""
+
+
 @final
 class _SharedLease:
     """The lease of a batch that was split: it goes back when the last of the parts is done."""
@@ -423,7 +427,10 @@ class ProducerBatch:
         return parts
 
     def _move(self, event: _Event) -> None:
-        self.state = BATCH_STATES.after(self.state, event, self.topic_partition)
+        try:
+            self.state = _AFTER[self.state][event]
+        except KeyError:
+            BATCH_STATES.refuse(self.state, event, self.topic_partition)
 
     def _release(self) -> None:
         self._drop_bytes()

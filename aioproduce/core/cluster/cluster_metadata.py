@@ -326,6 +326,17 @@ class ClusterMetadata:
         """
         return self._strategy == "rebootstrap" and not self._is_bootstrapping
 
+    def is_late(self, due_at: float | None, now: float) -> bool:
+        """Whether `needs_rebootstrap()` may be true: an update is due, in flight or has failed. Cheap to ask.
+
+        Args:
+            due_at: What `next_update_at()` gave.
+            now: The current instant.
+        """
+        if self._is_rebootstrap_demanded or self._attempt_started_at is not None:
+            return True
+        return due_at is None or due_at <= now
+
     def rebootstrap_at(self) -> float | None:
         """When `needs_rebootstrap()` will be true if no update succeeds before; `None` for never."""
         if self._strategy != "rebootstrap":

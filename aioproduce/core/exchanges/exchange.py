@@ -6,13 +6,14 @@ in the Sender's list.
 
     facts:  `answered` and `lost`, from `core.cluster.in_flight_request.Asker`: the end of each request
     steps:  `advance(now)`: send what is due; called in each step of the core
-    time:   `next_timer()`: when to be asked again; `handle_timer(now)`: that has come
+    time:   `timer_at`: when to be asked again; `handle_timer(now)`: some timer of the core has come
     end:    `begin_close(now)`, then `finish(now)` in each step until it says that nothing is left
 
 Invariants:
 
 1. `advance()` sends nothing that is not due and waits for nothing: what cannot be sent now is sent in a later step.
-   An exchange that needs a connection says so by `awaits_connection`, else room that comes free wakes nobody.
+   An exchange that needs a connection says so by `awaits_connection`, else room that comes free wakes nobody. It
+   tells of the latest step: whatever changes it makes news, and so another step, by itself.
 2. After `begin_close()` nothing new is begun, and what is under way has an end that time alone brings, if nothing
    else does.
 3. `wake_all()` tells everybody who waits on the exchange, whatever state it is in.
@@ -32,20 +33,18 @@ class Exchange:
 
     Attributes:
         timer_at: When to look again, if nothing happens before; infinity: never.
+        awaits_connection: Whether something was due in the latest step that no connection could take.
     """
 
-    __slots__ = ("timer_at",)
+    # Attributes, not methods: they are read with every request.
+    __slots__ = ("awaits_connection", "timer_at")
 
     def __init__(self) -> None:
         self.timer_at = inf
+        self.awaits_connection = False
 
     def advance(self, now: float) -> None:
         """Send what is due to whoever can take it."""
-
-    @property
-    def awaits_connection(self) -> bool:
-        """Whether something is due that no connection can take at present."""
-        return False
 
     def answered(self, response: Any, now: float) -> bool:
         """A request of this exchange was answered; see `Asker`."""
@@ -54,10 +53,6 @@ class Exchange:
     def lost(self, loss: Lost, now: float) -> None:
         """The connection that carried a request of this exchange is gone; see `Asker`."""
         raise NotImplementedError(f"{type(self).__name__} asks nothing by itself")
-
-    def next_timer(self) -> float:
-        """When `handle_timer()` has something to do; infinity: not before something happens."""
-        return self.timer_at
 
     def handle_timer(self, now: float) -> None:
         """Do what is due. The core takes a step afterwards."""

@@ -53,7 +53,6 @@ class MetadataRequests(Exchange):
 
     __slots__ = (
         "_accumulator",
-        "_awaits_connection",
         "_bounded_log",
         "_client_id",
         "_connections",
@@ -78,7 +77,6 @@ class MetadataRequests(Exchange):
         self._bounded_log = bounded_log
         self._waiters: dict[str, dict[TopicWaiter, None]] = {}
         self.has_news = False
-        self._awaits_connection = False
 
     # -- who waits ---
 
@@ -97,7 +95,7 @@ class MetadataRequests(Exchange):
         self._metadata.want_topic(topic, now)
         due_at = self._metadata.next_update_at()
         # Not where it is looked at by then in any case: who asks in each step would keep the core from its rest.
-        if due_at is not None and due_at < self.timer_at and not self._awaits_connection:
+        if due_at is not None and due_at < self.timer_at and not self.awaits_connection:
             self.has_news = True
 
     def _add(self, topic: str, notify: Callable[[], None]) -> TopicWaiter:
@@ -132,22 +130,18 @@ class MetadataRequests(Exchange):
 
     # -- asking ---
 
-    @property
-    def awaits_connection(self) -> bool:
-        """Whether a request is due that no connection can take at present."""
-        return self._awaits_connection
-
     def advance(self, now: float) -> None:
         """Send a request if one is due and a broker can take it."""
         metadata = self._metadata
-        self.has_news = self._awaits_connection = False
+        self.has_news = self.awaits_connection = False
         self.timer_at = inf
         if self._accumulator.readiness.has_new_leaderless:
             self._accumulator.readiness.has_new_leaderless = False
             self._ask_for_leaders(now)
-        if metadata.needs_rebootstrap(now):
-            self._rebootstrap("no metadata for metadata.recovery.rebootstrap.trigger.ms", now)
         due_at = metadata.next_update_at()
+        if metadata.is_late(due_at, now) and metadata.needs_rebootstrap(now):
+            self._rebootstrap("no metadata for metadata.recovery.rebootstrap.trigger.ms", now)
+            due_at = metadata.next_update_at()
         if due_at is None:
             return
         if due_at > now:
@@ -163,7 +157,7 @@ class MetadataRequests(Exchange):
             connection = self._connections.least_loaded(metadata.brokers, now)
         if connection is None:
             # The connections wake us when one is ready or may be tried; time alone may call for a re-bootstrap.
-            self._awaits_connection = True
+            self.awaits_connection = True
             at = metadata.rebootstrap_at()
             self.timer_at = inf if at is None else at
             return

@@ -10,8 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from aioproduce.core.cluster.broker_connection import LossCause
 from aioproduce.core.exchanges.exchange import Exchange
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.batch_compression import BatchCompression
     from aioproduce.core.batching.candidates import BrokerLoads
     from aioproduce.core.batching.producer_batch import ProducerBatch
+    from aioproduce.core.batching.ready_queues import ReadyQueues
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
     from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.cluster.broker_connection import BrokerConnection
@@ -94,18 +94,19 @@ class ProduceRequests(Exchange):
 
     def advance(self, now: float) -> None:
         """One request to each broker that has batches waiting, and room for it."""
-        self._accumulator.readiness.has_news = False
+        readiness = self._accumulator.readiness
+        readiness.has_news = False
         if self._sequences is None or self._sequences.is_ready:
-            self._send_ready(now)
+            self._send_ready(readiness.ready, now)
+        self.awaits_connection = bool(readiness.ready)
         compression = self._compression
         if compression is not None:
             while compression.failures:
                 batch, error = compression.failures.popleft()
                 self._completion.compression_failed(batch, compression.codec.name, error, now)
 
-    def _send_ready(self, now: float) -> None:
-        loads = self._loads
-        nodes = self._accumulator.readiness.ready.nodes
+    def _send_ready(self, ready: ReadyQueues, now: float) -> None:
+        loads, nodes = self._loads, ready.nodes
         loads.pass_time(nodes, now)
         for node in list(nodes):
             address = self._metadata.broker(node)
@@ -141,24 +142,15 @@ class ProduceRequests(Exchange):
         connection.send(
             ApiKey.PRODUCE,
             encode,
-            _Sent(self._completion, connection, batches),
+            # Past its constructor, which would be a call of Python code for each request.
+            tuple.__new__(_Sent, (self._completion, connection, batches)),
             now,
             expects_response=config.acks != 0,
             max_version=None if has_ids else _LAST_VERSION_BY_NAME,
         )
         self._metrics.batches.sent(batches, now)
 
-    @property
-    def awaits_connection(self) -> bool:
-        """Whether batches are ready to be sent."""
-        return bool(self._accumulator.readiness.ready)
-
-    # -- time ---
-
-    def next_timer(self) -> float:
-        """When a batch's linger, back-off or delivery time-out is over."""
-        at = self._accumulator.next_timer()
-        return inf if at is None else at
+    # -- time: `timer_at` stays at infinity, as the Sender looks at the accumulator's own timer ---
 
     def handle_timer(self, now: float) -> None:
         """Fail what is out of time; make ready what has lingered or backed off."""
@@ -177,24 +169,19 @@ class ProduceRequests(Exchange):
 
 
 @final
-class _Sent:
+class _Sent(NamedTuple):
     """One request: hears of its end for its batches."""
 
-    __slots__ = ("_batches", "_completion", "_connection")
-
-    def __init__(
-        self, completion: ProduceCompletion, connection: BrokerConnection, batches: Sequence[ProducerBatch]
-    ) -> None:
-        self._completion = completion
-        self._connection = connection
-        self._batches = batches
+    completion: ProduceCompletion
+    connection: BrokerConnection
+    batches: Sequence[ProducerBatch]
 
     def answered(self, response: ProduceResponse | None, now: float) -> bool:
         if response is None:
-            self._completion.written(self._batches, now)
+            self.completion.written(self.batches, now)
             return False
-        return self._completion.answered(self._batches, response, self._connection, now)
+        return self.completion.answered(self.batches, response, self.connection, now)
 
     def lost(self, loss: Lost, now: float) -> None:
         is_timeout = loss.cause is LossCause.REQUEST_TIMEOUT
-        self._completion.unanswered(self._batches, loss.reason, timed_out=is_timeout, now=now)
+        self.completion.unanswered(self.batches, loss.reason, timed_out=is_timeout, now=now)

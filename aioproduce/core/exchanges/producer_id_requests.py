@@ -72,16 +72,13 @@ class ProducerIdRequests(Exchange):
         self._bounded_log = bounded_log
         self._failures = 0
 
-    @property
-    def awaits_connection(self) -> bool:
-        """Whether there is an id to be asked for, or partitions whose sequences are in doubt."""
-        return not self._sequences.is_at_rest
-
     def advance(self, now: float) -> None:
         """Ask for a producer id if one is needed."""
         sequences = self._sequences
         for topic_partition in sequences.settle_sequences():
             self._accumulator.unblock(topic_partition, now)
+        # An id, or answers that settle sequences in doubt.
+        self.awaits_connection = not sequences.is_at_rest
         if not sequences.needs_producer_id or self.timer_at != inf:
             return  # there is one, or it is on its way, or this backs off
         connection = self._connections.least_loaded(self._metadata.brokers, now)

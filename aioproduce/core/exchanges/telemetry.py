@@ -179,7 +179,6 @@ class Telemetry(Exchange):
     """
 
     __slots__ = (
-        "_awaits_connection",
         "_bounded_log",
         "_codec",
         "_config",
@@ -217,7 +216,6 @@ class Telemetry(Exchange):
         self._bounded_log = bounded_log
         self.state = TelemetryState.SUBSCRIPTION_NEEDED
         self.client_instance_id: UUID | None = None
-        self._awaits_connection = False
         # When something is to be asked or pushed; at infinity while an answer is awaited, and after the end.
         self._due_at = -inf
         self._ends_at = inf
@@ -248,11 +246,6 @@ class Telemetry(Exchange):
 
     # -- asking and pushing ---
 
-    @property
-    def awaits_connection(self) -> bool:
-        """Whether something is due, and the connections that offer telemetry are busy."""
-        return self._awaits_connection
-
     def advance(self, now: float) -> None:
         """Ask or push, if something is due and a broker can take it."""
         if self._due_at > now or self._unoffered_at == self._connections.negotiations:
@@ -268,19 +261,19 @@ class Telemetry(Exchange):
 
     def _choose(self, now: float, *, may_connect: bool) -> BrokerConnection | None:
         """A connection that can send now: to the broker that answered last, else the one with the least to do."""
-        self._awaits_connection = False
+        self.awaits_connection = False
         best: BrokerConnection | None = None
         for connection in self._connections.ready():
             if not _offers_telemetry(connection):
                 continue
-            self._awaits_connection = True
+            self.awaits_connection = True
             if not connection.can_send(now):
                 continue
             if connection.node_id == self._node_id:
                 return connection
             if best is None or len(connection.in_flight) < len(best.in_flight):
                 best = connection
-        if best is not None or self._awaits_connection:
+        if best is not None or self.awaits_connection:
             return best
         if not may_connect:
             self._unoffered_at = self._connections.negotiations
@@ -350,7 +343,7 @@ class Telemetry(Exchange):
     def _sent(self, connection: BrokerConnection, event: _Event) -> None:
         self._move(event)
         self._due_at = inf
-        self._awaits_connection = False
+        self.awaits_connection = False
         self._node_id = connection.node_id
         self._outstanding += 1
 
@@ -470,7 +463,7 @@ class Telemetry(Exchange):
             connection = self._choose(now, may_connect=False) if now < self._ends_at else None
             if connection is not None:
                 self._push(connection, now)
-            elif not self._awaits_connection:
+            elif not self.awaits_connection:
                 self._end()
         if self.state is not TelemetryState.TERMINATED and now >= self._ends_at:
             self._end()
@@ -486,7 +479,7 @@ class Telemetry(Exchange):
 
     def _end(self) -> None:
         self._move("ended")
-        self._due_at, self.timer_at, self._awaits_connection = inf, inf, False
+        self._due_at, self.timer_at, self.awaits_connection = inf, inf, False
         self.wake_all()
 
     # -- states ---
