@@ -171,7 +171,7 @@ def _buffer_released_on_time_out() -> AbstractContextManager[None]:
 
 def _lease_leaked() -> AbstractContextManager[None]:
     """The memory of a batch that failed in flight never comes back."""
-    return _patched(ProducerBatch, "release_abandoned", lambda _: lambda batch: batch._move(BatchState.DONE))
+    return _patched(ProducerBatch, "release_abandoned", lambda _: lambda batch: batch._move("bytes free"))
 
 
 def _waiter_not_woken() -> AbstractContextManager[None]:
@@ -295,7 +295,9 @@ def _answer_time_not_kept() -> AbstractContextManager[None]:
     """`request.timeout.ms` is not kept: a broker that does not answer is waited for."""
 
     def make(send: Any) -> Any:
-        def patiently(connection: BrokerConnection, *arguments: Any, timeout: float, **options: Any) -> Any:
+        def patiently(
+            connection: BrokerConnection, *arguments: Any, timeout: float | None = None, **options: Any
+        ) -> Any:
             return send(connection, *arguments, timeout=1e9, **options)
 
         return patiently
