@@ -76,8 +76,8 @@ class Producer(SendPath, BulkCalls):
     # CPython 3.12 and later look `send` up anew for each record where an instance has a `__dict__`: it is made for
     # what users add, if they do.
     __slots__ = (
-        "__dict__",
-        "__weakref__",
+        # Interpreted, SendPath has them already.
+        *(() if SendPath.__dictoffset__ else ("__dict__", "__weakref__")),
         "_body",
         "_bulk",
         "_input",
