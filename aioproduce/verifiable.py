@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from aioproduce.cli.verifiable import main
+from aioproduce.cli.verifiable import VerifiableProducer, main
 
-__all__ = ["main"]
+__all__ = ["VerifiableProducer", "main"]
 
 if __name__ == "__main__":
     sys.exit(main())

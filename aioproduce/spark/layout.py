@@ -26,7 +26,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Self, final
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    pass
 
 PARTITION_COLUMNS: Final = ("table", "topic", "date", "hour", "batch")
 """The levels of directories, outermost first."""
@@ -111,29 +111,3 @@ def file_schema() -> str:
 def table_schema() -> str:
     """The columns of a table as it is read, as SQL: those of the files, and those that directories tell."""
     return f"{file_schema()}, topic string, date date, hour int, batch string"
-
-
-def read_table(spark: SparkSession, lake: str, table: Table) -> DataFrame:
-    """A table of the lake; without rows where nothing was landed into it yet.
-
-    The schema is given, so no file is opened to find it, and no topic becomes a number because it looks like one.
-    Of a local lake these are the files that count now, whatever a compaction is at; one that ends before they are
-    read takes some away, and the read fails (`store.read_consistently` reads again).
-
-    Args:
-        spark: The session.
-        lake: The lake's directory, as Spark takes it.
-        table: Which.
-    """
-    # These modules import the names above.
-    from aioproduce.spark.files import files_of, is_local
-    from aioproduce.spark.store import Store
-
-    path = table_path(lake, table)
-    if is_local(path):
-        paths = Store(lake, table).snapshot().files
-    else:
-        paths = [path] if files_of(path, spark).exists(path) else []
-    if not paths:
-        return spark.createDataFrame([], table_schema())
-    return spark.read.schema(table_schema()).option("basePath", path).parquet(*paths)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from aioproduce.spark.compaction import Compactor, Policy
-from aioproduce.spark.layout import PARTITION_COLUMNS, Table, file_schema, read_table
+from aioproduce.spark.layout import PARTITION_COLUMNS, Table, file_schema
+from aioproduce.spark.tables import read_table
 from tests.gate.marks import others_extended
 from tests.spark.lake_harness import QUERY, Lake, UnsyncedFiles
 

@@ -12,7 +12,8 @@ from aioproduce.audit.stamp import pack_stamp
 from aioproduce.spark import records
 from aioproduce.spark.duplicates import conflicts, drop_duplicates
 from aioproduce.spark.files import HadoopFiles
-from aioproduce.spark.layout import FILE_COLUMNS, PARTITION_COLUMNS, Table, read_table, table_path
+from aioproduce.spark.layout import FILE_COLUMNS, PARTITION_COLUMNS, Table, table_path
+from aioproduce.spark.tables import read_table
 from tests.spark.test_lake_state import test_local_files as check_files
 
 if TYPE_CHECKING:

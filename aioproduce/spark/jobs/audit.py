@@ -38,8 +38,9 @@ from aioproduce.spark.jobs.running import pairs_of
 from aioproduce.spark.jobs.selection import instant_of, names_of
 from aioproduce.spark.jobs.session import is_submitted
 from aioproduce.spark.jobs.task_progress import TaskProgress
-from aioproduce.spark.layout import Table, read_table, table_path
+from aioproduce.spark.layout import Table, table_path
 from aioproduce.spark.store import Snapshot, Store, read_consistently
+from aioproduce.spark.tables import read_table
 
 if TYPE_CHECKING:
     import argparse

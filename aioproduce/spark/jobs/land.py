@@ -40,9 +40,10 @@ from aioproduce.spark.lake import (
 from aioproduce.spark.lake_files import LandLock
 from aioproduce.spark.landing import SETTINGS as LANDING_SETTINGS
 from aioproduce.spark.landing import Landing
-from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch, Table, read_table
+from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch, Table
 from aioproduce.spark.starting import Found, Start, check_checkpoint, starting_offsets
 from aioproduce.spark.store import Snapshot, Store, read_consistently
+from aioproduce.spark.tables import read_table
 from aioproduce.spark.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:

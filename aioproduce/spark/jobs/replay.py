@@ -30,8 +30,9 @@ from aioproduce.spark.files import is_local
 from aioproduce.spark.jobs.running import ExitCode, pairs_of
 from aioproduce.spark.jobs.selection import Selection, add_selection_arguments, names_of, select, selection_of
 from aioproduce.spark.jobs.task_progress import TaskProgress
-from aioproduce.spark.layout import Table, read_table, table_path, table_schema
+from aioproduce.spark.layout import Table, table_path, table_schema
 from aioproduce.spark.store import Snapshot, Store, read_consistently
+from aioproduce.spark.tables import read_table
 
 if TYPE_CHECKING:
     import argparse

@@ -45,7 +45,7 @@ def select(rows: DataFrame, selection: Selection) -> DataFrame:
     """The rows that are meant.
 
     Args:
-        rows: Of a table of the lake (`layout.read_table`).
+        rows: Of a table of the lake (`tables.read_table`).
         selection: Which.
     """
     from pyspark.sql import functions as F

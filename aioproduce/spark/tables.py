@@ -1,0 +1,34 @@
+"""Tables of the lake as Spark reads them. What is where: `layout`; which files count: `store`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproduce.spark.files import files_of, is_local
+from aioproduce.spark.layout import Table, table_path, table_schema
+from aioproduce.spark.store import Store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_table(spark: SparkSession, lake: str, table: Table) -> DataFrame:
+    """A table of the lake; without rows where nothing was landed into it yet.
+
+    The schema is given, so no file is opened to find it, and no topic becomes a number because it looks like one.
+    Of a local lake these are the files that count now, whatever a compaction is at; one that ends before they are
+    read takes some away, and the read fails (`store.read_consistently` reads again).
+
+    Args:
+        spark: The session.
+        lake: The lake's directory, as Spark takes it.
+        table: Which.
+    """
+    path = table_path(lake, table)
+    if is_local(path):
+        paths = Store(lake, table).snapshot().files
+    else:
+        paths = [path] if files_of(path, spark).exists(path) else []
+    if not paths:
+        return spark.createDataFrame([], table_schema())
+    return spark.read.schema(table_schema()).option("basePath", path).parquet(*paths)
