@@ -471,8 +471,11 @@ def test_a_loss_gives_back_all_requests_in_order_but_not_our_own() -> None:
     peer.send("a", 1.0)
     peer.send("b", 1.0)
     peer.send("c", 1.0, expects_response=False, is_written=False)
-    lost = peer.connection.lost(ConnectionResetError("reset by peer"))
+    assert peer.connection.pending_count == 3
+    error = ConnectionResetError("reset by peer")
+    lost = peer.connection.lost(error)
     assert names(lost) == ["a", "b", "c"]
+    assert peer.connection.error is error
     assert peer.connection.pending_count == 0
     assert peer.connection.cause is LossCause.DISCONNECTED
     assert peer.connection.reason == "connection to broker:9092 (node 7) lost: reset by peer"

@@ -254,6 +254,17 @@ def test_versions_belong_to_the_connection_not_to_the_node() -> None:
     assert older.api_versions.version(ApiKey.PRODUCE) == 7
 
 
+def test_open_are_those_that_are_connected_and_not_closing() -> None:
+    world = World()
+    assert world.connections.open_count == 0
+    connection_id = world.connecting(ONE, 0.0)
+    assert world.connections.open_count == 0, "it is not there yet"
+    one = world.negotiated(connection_id, 1.0)
+    assert world.connections.open_count == 1
+    one.close("enough", LossCause.REQUESTED)
+    assert world.connections.open_count == 0
+
+
 def test_effects_of_a_lost_connection_are_taken_back() -> None:
     world = World()
     one, two = world.ready(ONE, 0.0), world.ready(TWO, 0.0)

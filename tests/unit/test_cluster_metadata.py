@@ -738,6 +738,13 @@ def test_a_hint_may_tell_where_other_leaders_are() -> None:
     assert metadata.leader_of("u", 0) == 7
 
 
+def test_a_hint_moves_broker_0_like_any_other() -> None:
+    metadata = with_topic(partition(0, leader=1, epoch=3))
+    moved = BrokerAddress(0, "elsewhere", 9093)
+    assert metadata.update_leaders({("t", 0): (0, 4)}, [moved]) == [TopicPartition("t", 0)]
+    assert metadata.broker(0) == moved
+
+
 def test_a_hint_with_a_negative_node_id_is_none() -> None:
     metadata = with_topic(partition(0, leader=1, epoch=3))
     assert metadata.update_leaders({("t", 0): (-5, 4)}, [BrokerAddress(-5, "evil", 1)]) == []

@@ -54,6 +54,26 @@ def test_a_full_batch_is_ready_and_a_new_one_is_opened() -> None:
     assert harness.ready() == set(), "the new batch lingers"
 
 
+def test_a_partition_that_is_ready_already_is_no_news() -> None:
+    harness = AccumulatorHarness(linger=0.0)
+    harness.append(0)
+    readiness = harness.accumulator.readiness
+    assert readiness.has_news
+    readiness.has_news = False
+    queue = harness.accumulator._find(TopicPartition("test", 0))
+    assert queue is not None
+    readiness.reconsider(queue, harness.now)
+    assert not readiness.has_news
+
+
+def test_a_batch_in_flight_is_in_no_queue_to_be_taken_out_of() -> None:
+    harness = AccumulatorHarness(linger=0.0)
+    harness.append(0)
+    (batch,) = harness.drain(0)
+    harness.accumulator.remove_queued(batch, harness.now)
+    assert batch.state is BatchState.IN_FLIGHT
+
+
 def test_a_batch_that_is_full_to_the_byte_is_ready_at_once() -> None:
     harness = AccumulatorHarness(batch_size=OVERHEAD + RECORD)
     harness.append(0)

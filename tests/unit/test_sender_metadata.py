@@ -509,3 +509,11 @@ def test_without_recovery_the_known_brokers_are_tried_until_they_come_back() -> 
     h.advance(0.3)
     h.acknowledge()
     assert record.is_done
+
+
+def test_who_waits_for_a_topic_is_woken_once() -> None:
+    h = SenderHarness()
+    told = h.want("another")
+    h.sender.metadata_requests.wake_all()
+    h.sender.metadata_requests.wake_all()
+    assert told == ["another"]

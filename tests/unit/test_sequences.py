@@ -103,6 +103,12 @@ def test_later_is_meant_across_the_wrap_around() -> None:
 # -- the producer id ---
 
 
+@pytest.mark.parametrize(("ahead", "is_ahead"), [(0, False), (1, True), (2**30 - 1, True), (2**30, False)])
+def test_half_of_all_sequences_are_later_than_one(ahead: int, is_ahead: bool) -> None:
+    for sequence in (0, 7, MAX_SEQUENCE):
+        assert is_later(next_sequence(sequence, ahead), sequence) is is_ahead
+
+
 def test_the_producer_id_is_asked_for_given_and_may_be_refused() -> None:
     manager = Sequences()
     needed = [manager.needs_producer_id]

@@ -50,11 +50,6 @@ class ProducerIdAndEpoch(NamedTuple):
     producer_id: int
     epoch: int
 
-    @property
-    def is_valid(self) -> bool:
-        """Whether a broker gave it."""
-        return self.producer_id >= 0
-
 
 NO_PRODUCER_ID: Final = ProducerIdAndEpoch(-1, -1)
 
