@@ -132,6 +132,7 @@ BAD = """
 """
 
 
+@pytest.mark.extended("a pytest of its own with all of them; the example of the page stays in the gate")
 @EVERY_BACKEND
 def test_good_tests_pass(
     backend: Backend, pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]

@@ -31,7 +31,7 @@ def test_a_run_that_uses_nothing_of_it_loads_nothing(
     result.stdout.re_match_lines([r".*loaded: aioproduce aioproduce\.pytest_plugin aioproduce\.version$"])
 
 
-@pytest.mark.extended("a pytest of its own; test_backends.py has one in the gate")
+@pytest.mark.extended("a pytest of its own; the example of the page stays in the gate")
 def test_it_loads_what_a_test_asks_for(pytester: pytest.Pytester, run_pytest: RunPytest) -> None:
     pytester.makeconftest(TOLD)
     pytester.makepyfile("def test_something(kafka_cluster): pass")
