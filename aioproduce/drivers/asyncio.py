@@ -21,9 +21,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast, final
 
-from aioproduce.drivers.choice import asyncio_lookup
 from aioproduce.drivers.compression_workers import compression_threads
 from aioproduce.drivers.core_step import FOREVER, CoreStep
+from aioproduce.drivers.running_loop import asyncio_lookup
 from aioproduce.drivers.sockets import reason, set_buffer_sizes
 from aioproduce.errors import BrokerConnectionError
 

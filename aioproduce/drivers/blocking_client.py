@@ -81,6 +81,8 @@ class BlockingConnection:
         """
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         while not self._ready:
+            if self._frames.error is not None:  # behind the frames that were given
+                raise self._frames.error
             left = deadline - time.monotonic()
             if left <= 0:
                 raise TimeoutError("no answer in time")

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 import anyio
 
 from aioproduce.core.bounded_log import BoundedLog
-from aioproduce.drivers.choice import asyncio_loop_here
+from aioproduce.drivers.running_loop import asyncio_loop_here
 from aioproduce.errors import (
     ConfigError,
     IncompatibleSchemaError,

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from aioproduce import Producer
-from aioproduce.drivers.choice import asyncio_lookup
+from aioproduce.drivers.running_loop import asyncio_lookup
 from aioproduce.errors import ForcedCloseError
 from aioproduce.testing.simulation import Simulation
 

@@ -100,6 +100,16 @@ def test_what_is_no_frame_is_refused_before_memory_is_taken() -> None:
         connection.exchange(b"?")
 
 
+def test_what_is_no_frame_behind_one_is_told_at_once() -> None:
+    with (
+        served(sends(FRAME + b"HTTP/1.1 400")) as port,
+        BlockingConnection("127.0.0.1", port, PATIENCE) as connection,
+    ):
+        connection.exchange(b"?")
+        with pytest.raises(ProtocolError, match="it answers HTTP"):
+            connection.receive()
+
+
 def test_one_that_does_not_read_is_not_waited_for_for_ever() -> None:
     with silent_port() as address:
         host, _, port = address.rpartition(":")

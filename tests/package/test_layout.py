@@ -14,8 +14,10 @@ import io
 import subprocess
 import sys
 import tokenize
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 import aioproduce
@@ -109,6 +111,16 @@ def test_imports_only_go_down() -> None:
         [sys.executable, "-c", lint], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_imports_go_in_a_circle() -> None:
+    """Within a room, too, and within functions; annotations are for readers and may."""
+    graph = grimp.build_graph("aioproduce", cache_dir=None, exclude_type_checking_imports=True)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
 
 
 def test_the_package_is_typed() -> None:

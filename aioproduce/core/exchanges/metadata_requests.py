@@ -1,7 +1,7 @@
 """Keeping metadata current: when to ask, whom, and who is told of the answer.
 
-`ClusterMetadata` knows what is due; here it is asked for, over whichever
-connection is least loaded, and the accumulator learns of leaders that moved.
+`ClusterMetadata` knows what is due; here it is asked for, over whichever connection is least loaded, and the
+accumulator learns of leaders that moved.
 
 Invariants:
 
