@@ -383,6 +383,8 @@ def test_idle_topics_are_dropped() -> None:
     assert metadata.begin_update(MAX_IDLE).topics == ("t",)
     change = metadata.update(answer(topic("t", partition(0))), MAX_IDLE)
     assert (change.topics, change.dropped) == ((), ("t",))
+    # Whoever has records for it learns that it has no leader any more.
+    assert change.leaders == (TopicPartition("t", 0),)
     assert (metadata.is_wanted("t"), metadata.topic("t"), metadata.topic_name(ID_1)) == (False, None, None)
     assert metadata.begin_update(2 * MAX_IDLE) == MetadataQuery((), True)
     metadata.update(answer(), 2 * MAX_IDLE)
@@ -405,6 +407,14 @@ def test_idle_topics_are_dropped() -> None:
     metadata.want_topic("late", 2000.0)
     assert exchange(metadata, 2000.0 + 2 * MAX_IDLE, topic("late", partition(0))).dropped == ()
     assert metadata.is_known("late")
+
+
+def test_the_epoch_of_a_leader_whose_address_is_not_known_is_news() -> None:
+    metadata = make()
+    metadata.want_topic("t", 0.0)
+    change = exchange(metadata, 0.0, topic("t", partition(0, leader=77, epoch=0)))
+    assert change.leaders == (TopicPartition("t", 0),)
+    assert view_of(metadata, 0)[:2] == (-1, 0)
 
 
 def test_a_topic_left_out_of_the_answer() -> None:

@@ -498,6 +498,21 @@ def test_when_no_known_broker_can_be_reached_the_bootstrap_servers_are_asked() -
     assert record.is_done
 
 
+def test_after_that_a_partition_without_a_leader_waits_though_its_old_one_is_back() -> None:
+    h = bootstrapped_elsewhere()
+    record = h.send()
+    h.brokers = {0: ("b0", 9092), 5: ("b5", 9092)}
+    h.topics[TOPIC].leaders = [(-1, 1), (0, 1)]
+    h.lose(0)
+    h.advance(1)
+    assert h.produces == []
+    h.move(0, 5)
+    h.advance(1)
+    assert h.produce().node_id == 5
+    h.acknowledge()
+    assert record.is_done
+
+
 def test_without_recovery_the_known_brokers_are_tried_until_they_come_back() -> None:
     h = bootstrapped_elsewhere(metadata_recovery_strategy="none")
     record = h.send()

@@ -49,7 +49,8 @@ class BrokerLoads:
     def __init__(self, availability_timeout: float) -> None:
         self._availability_timeout = availability_timeout
         self._blocked_since: dict[int, float] = {}
-        self._now = 0.0
+        # None is slow before the first look.
+        self._now = float("-inf")
         self._next_refresh = float("-inf")
         self.refreshes = 0
 

@@ -126,8 +126,8 @@ class AuditMarks(Exchange):
         self._accumulator = accumulator
         self._most = most
         self._has_warned = False
-        # What the last mark told: how many were acknowledged, and how many failed.
-        self._told = (0, 0)
+        # What the last mark told: how many were acknowledged, and how many failed; `None` for one that was lost.
+        self._told: tuple[int, int] | None = (0, 0)
         self._ends_at = inf
         self._patience_ends_at = now + _PATIENCE
         self.state = MarksState.BEATING
@@ -142,7 +142,7 @@ class AuditMarks(Exchange):
         if self.timer_at > now:
             return
         if self.state is not MarksState.BEATING:
-            self.timer_at = self._ends_at if self.state is MarksState.CLOSING and self._ends_at > now else inf
+            self.timer_at = inf  # `finish()` looks again, now
             return
         self.timer_at = now + self._source.heartbeat
         if self._counts == self._told:
@@ -203,7 +203,7 @@ class AuditMarks(Exchange):
 
     def _settled(self, _metadata: RecordMetadata, error: BaseException | None) -> None:
         if error is not None:
-            self._told = (-1, -1)
+            self._told = None
             self._warn(str(error), "Look at its partitions")
 
     # -- the end ---
