@@ -360,8 +360,6 @@ class Sender:
         for request in requests:
             if request.asker is not None:
                 request.asker.answered(None, now)
-        if requests:
-            self._check_flushes()
         if requests or self._awaits_room:
             self._has_work = True
 

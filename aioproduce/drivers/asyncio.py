@@ -170,8 +170,6 @@ class _Connection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         if sock is not None:
             set_buffer_sizes(sock, self._config)
-        if self._core.is_dead:
-            self.transport.abort()
         self._core.connected(self._connection_id)
 
     def data_received(self, data: bytes) -> None:

@@ -170,7 +170,7 @@ class LoopThread:
                     raise self._ended()
             return call.result()
         except BaseException:
-            if not call.done() and not call.cancel():
+            if not call.cancel():  # it has begun
                 self.call_soon(self._cancel, call)
             raise
 

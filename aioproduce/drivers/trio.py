@@ -181,7 +181,6 @@ class TrioDriver:
         self.core.compression.close()
         is_fatal = death is not None and not isinstance(death, Exception)
         if death is not None:
-            self.core.is_dead = True
             on_death(death)
             if self._body is not None:
                 self._body.cancel()

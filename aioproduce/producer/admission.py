@@ -93,12 +93,7 @@ class Admission:
                 return None
         elif type(partition) is not int or not 0 <= partition < view.partition_count:
             return None
-        accumulator, now = sender.accumulator, self._driver.now()
-        delivery = accumulator.append(view, record, now)
-        if delivery is None:
-            lease = sender.pool.try_allocate(accumulator.size_of(record))
-            if lease is not None:
-                delivery = accumulator.append_new_batch(lease, view, record, now)
+        delivery = sender.accumulator.append(view, record, self._driver.now())
         if sender.has_work:
             # Also when an open batch took the record: another, left because it is full, may go now.
             self._driver.wake()
@@ -126,9 +121,7 @@ class Admission:
         placed = record._replace(partition=partition)
         if not partitioner.hears_of_new_batches:
             return placed, None
-        delivery = sender.accumulator.append(view, placed, self._driver.now())
-        if sender.has_work:
-            self._driver.wake()
+        delivery = sender.accumulator.append_to_open(view, placed, self._driver.now())
         if delivery is None:
             partitioner.on_new_batch(view.name, view, partition)
             placed = record._replace(

@@ -172,7 +172,7 @@ class Producer(SendPath, BulkCalls):
         except BaseException as failure:
             if not self._body.__exit__(type(failure), failure, failure.__traceback__):
                 raise
-            is_over = True
+            is_over = False  # the sender died meanwhile, which ended the close; the body's own error stands
         else:
             is_over = bool(self._body.__exit__(kind, error, traceback))
         if is_over or error is None:

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 from aioproduce import Producer
+from aioproduce.drivers.asyncio import _Alarm
 from aioproduce.drivers.running_loop import asyncio_lookup
 from aioproduce.errors import ForcedCloseError
 from aioproduce.testing.simulation import Simulation
@@ -25,6 +26,44 @@ def test_the_loop_is_found_in_a_process_that_never_imports_trio(monkeypatch: pyt
         return lookup() is asyncio.get_running_loop()
 
     assert asyncio.run(main())
+
+
+def test_an_alarm_that_is_cancelled_does_not_ring() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        at, rung, have_rung = loop.time(), list[float](), asyncio.Event()
+        cancelled = _Alarm(loop, rung.append)
+        cancelled.set(at)
+        cancelled.cancel()
+        _Alarm(loop, lambda _: have_rung.set()).set(at)
+        await have_rung.wait()
+        assert rung == []
+
+    asyncio.run(main())
+
+
+def test_a_kill_leaves_no_task_that_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though giving up takes it some turns of the loop."""
+
+    async def main() -> None:
+        connecting = asyncio.Event()
+
+        async def create_connection(*where: object) -> None:
+            connecting.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(5):
+                    await asyncio.sleep(0)
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", create_connection)
+        producer = Producer("localhost:9092")
+        await producer.start()
+        await connecting.wait()
+        await producer._life.driver.kill()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("patience", [0.0, 0.05, 0.5])

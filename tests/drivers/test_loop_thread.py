@@ -48,6 +48,8 @@ def refuses(thread: LoopThread) -> None:
         thread.call(asyncio.sleep, 0)
     with pytest.raises(ThreadEndedError):
         thread.ask(threading.get_ident)
+    with pytest.raises(ThreadEndedError):
+        thread.submit(asyncio.sleep, 0)
 
 
 def leave() -> None:

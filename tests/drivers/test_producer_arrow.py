@@ -81,6 +81,16 @@ async def test_every_row_is_where_its_future_says(cluster: FakeCluster, slices: 
         assert offsets == list(range(len(offsets)))
 
 
+async def test_more_rows_than_are_taken_at_once_into_one_open_batch(cluster: FakeCluster) -> None:
+    count = 5_000
+    async with Producer(cluster.bootstrap_servers, batch_size=1_000_000, linger_ms=1000) as producer:
+        await producer.send("one", b"opens it")
+        sent = await producer.send_arrow("one", pa.table({"value": [b"%d" % row for row in range(count)]}))
+        assert len(sent) == count
+        await producer.flush()
+    assert values(cluster, "one") == [b"opens it", *(b"%d" % row for row in range(count))]
+
+
 async def test_defaults_for_what_no_column_tells(cluster: FakeCluster) -> None:
     table = pa.table({"payload": ["a", None]})
     told: list[int] = []
@@ -199,7 +209,7 @@ async def test_interceptors_and_serializers(cluster: FakeCluster) -> None:
             pa.table({"value": ["a", "b"], "key": ["k", None]}),
             on_delivery=lambda metadata, _: told.append(metadata.offset),
         )
-        await deliveries
+        assert [metadata.offset for metadata in await deliveries] == [0, 1]
     assert told == [0, 1]
     async with Producer(cluster.bootstrap_servers, value_serializer=str.encode) as producer:
         await (await producer.send_arrow("one", pa.table({"value": ["c", "d"]})))

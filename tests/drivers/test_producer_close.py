@@ -46,6 +46,30 @@ async def test_close_sends_what_was_accepted(cluster: FakeCluster) -> None:
     assert producer.outstanding_bytes == 0
 
 
+async def test_who_gave_the_loop_its_turn_finds_it_closed(cluster: FakeCluster) -> None:
+    """A task that sends and sends lets others have their turn now and then; what it sends next is refused."""
+    producer = Producer(cluster.bootstrap_servers, linger_ms=FOREVER_MS, delivery_timeout_ms=2 * FOREVER_MS)
+    await producer.start()
+    await producer.partitions_for("one")
+    accepted: list[DeliveryFuture] = []
+    at_close: list[int] = []
+
+    async def close() -> None:
+        at_close.append(len(accepted))
+        await producer.close()
+
+    async def send() -> None:
+        while True:
+            accepted.append(await producer.send("one", b"v"))
+
+    closing = spawn(close())
+    with pytest.raises(ProducerClosedError):
+        await send()
+    assert at_close == [len(accepted)]
+    await closing
+    assert len(values(cluster, "one")) == len(accepted)
+
+
 async def test_twice_and_at_the_same_time(cluster: FakeCluster) -> None:
     producer = Producer(cluster.bootstrap_servers)
     await producer.start()

@@ -299,6 +299,36 @@ def test_a_timer_that_comes_late_is_lag_of_the_loop(cluster: Any) -> None:
     trio.run(body, clock=clock)
 
 
+def test_a_wake_up_that_comes_late_is_lag_of_the_loop(cluster: Any) -> None:
+    clock = trio.testing.MockClock()
+
+    async def body() -> None:
+        async with Producer(cluster.bootstrap_servers, linger_ms=0) as producer:
+            await producer.send_and_wait("one", b"v")
+            clock.jump(0.2)  # the pulse of what was in flight comes, and is the last one
+            await trio.testing.wait_all_tasks_blocked()
+            assert not producer.metrics().value("event-loop-lag-max") > 200
+            producer.try_send("one", b"wakes the sender")
+            clock.jump(5.0)  # before it has its turn
+            await producer.flush()
+            assert producer.metrics().value("event-loop-lag-max") == pytest.approx(5000)
+
+    trio.run(body, clock=clock)
+
+
+def test_a_call_back_does_not_wait_for_the_next_record(cluster: Any) -> None:
+    async def body() -> None:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.partitions_for("one")
+            await trio.testing.wait_all_tasks_blocked()
+            told: list[int] = []
+            producer._life.driver.on_next_turn(lambda: told.append(1))
+            await trio.testing.wait_all_tasks_blocked()
+            assert told == [1]
+
+    run(body)
+
+
 def test_a_run_that_is_blocked_while_an_answer_is_awaited_is_lag_too(cluster: Any) -> None:
     """Nothing of the producer's is due then but the pulse, a tenth of a second after the request."""
     clock = trio.testing.MockClock()
@@ -721,6 +751,34 @@ def test_the_senders_death_cancels_the_body_and_surfaces_from_async_with(
     run(body)
     assert reached == ["cancelled"]
     assert "nothing more can be sent" in caplog.text
+
+
+@pytest.mark.parametrize("own_error", [None, ZeroDivisionError("the body's own")], ids=["none", "its own"])
+def test_a_death_while_it_closes_hides_no_error_of_the_body(
+    cluster: Any, own_error: ZeroDivisionError | None
+) -> None:
+    async def live(nursery: trio.Nursery) -> None:
+        async with Producer(cluster.bootstrap_servers) as producer:
+            await producer.send_and_wait("one", b"v")
+            cluster.faults.drop_answers(api=ApiKey.PRODUCE, times=1)
+            await producer.send("one", b"w")
+
+            async def kill() -> None:
+                while "closing" not in repr(producer):
+                    await trio.lowlevel.checkpoint()
+                kill_the_sender()
+
+            nursery.start_soon(kill)
+            if own_error is not None:
+                raise own_error
+
+    async def body() -> None:
+        async with trio.open_nursery() as nursery:
+            with pytest.raises(SenderDiedError if own_error is None else ZeroDivisionError) as caught:
+                await live(nursery)
+        assert own_error is None or caught.value is own_error
+
+    run(body)
 
 
 def test_a_bug_surfaces_with_its_cause(cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,12 +223,7 @@ class AccumulatorHarness:
             if delivery is not None:
                 return delivery
         record = SerializedRecord(topic, key, value, headers, partition, timestamp)
-        delivery = self.accumulator.append(view, record, self.now)
-        if delivery is None:
-            lease = self.pool.try_allocate(self.accumulator.size_of(record))
-            if lease is not None:
-                delivery = self.accumulator.append_new_batch(lease, view, record, self.now)
-        return delivery
+        return self.accumulator.append(view, record, self.now)
 
     def append(self, partition: int | None = None, **record: Any) -> DeliveryFuture:
         """Append; the test knows that there is room."""

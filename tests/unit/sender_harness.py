@@ -226,13 +226,9 @@ class SenderHarness:
         """Accept one record; nothing is sent before `run()`."""
         view = self.sender.metadata.topic(topic)
         assert view is not None, f"{topic} is not known"
-        accumulator = self.sender.accumulator
         sent = SerializedRecord(topic, key, value, None, partition, 0)
-        delivery = accumulator.append(view, sent, self.now)
-        if delivery is None:
-            lease = self.sender.pool.try_allocate(accumulator.size_of(sent))
-            assert lease is not None, "the buffer is full"
-            delivery = accumulator.append_new_batch(lease, view, sent, self.now)
+        delivery = self.sender.accumulator.append(view, sent, self.now)
+        assert delivery is not None, "the buffer is full"
         record = Record(delivery, self.now)
         delivery.add_delivery_callback(lambda metadata, error: self._settled(record, metadata, error))
         self.records.append(record)

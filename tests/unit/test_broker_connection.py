@@ -737,6 +737,12 @@ def test_a_negative_limit_means_never() -> None:
     assert peer.deadlines.next_at() is None
 
 
+@pytest.mark.parametrize("limit", [0.0, 0.5])
+def test_a_limit_may_be_less_than_a_second(limit: float) -> None:
+    peer = Peer(connections_max_idle=limit).ready(now=5.0)
+    assert peer.deadlines.next_at() == 5.0 + limit
+
+
 # ApiVersions, by Java's NodeApiVersionsTest
 
 

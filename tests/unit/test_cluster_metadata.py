@@ -417,6 +417,17 @@ def test_the_epoch_of_a_leader_whose_address_is_not_known_is_news() -> None:
     assert view_of(metadata, 0)[:2] == (-1, 0)
 
 
+@pytest.mark.parametrize(("before", "after"), [(ID_1, ID_2), (None, None)], ids=["anew", "without ids"])
+def test_a_topic_with_fewer_partitions_takes_the_leaders_of_the_others(
+    before: UUID | None, after: UUID | None
+) -> None:
+    metadata = with_topic(partition(0), partition(1), partition(2, leader=-1), topic_id=before)
+    metadata.request_update(10.0)
+    change = exchange(metadata, 10.0, topic("t", partition(0, epoch=2), topic_id=after))
+    assert set(change.leaders) == {TopicPartition("t", 0), TopicPartition("t", 1)}
+    assert metadata.leader_of("t", 1) == -1
+
+
 def test_a_topic_left_out_of_the_answer() -> None:
     metadata = with_topic(partition(0, epoch=100))
     metadata.request_update(10.0)

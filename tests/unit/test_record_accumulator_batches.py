@@ -188,7 +188,7 @@ def test_a_lease_is_given_back_whatever_stops_the_append() -> None:
     small = harness.pool.try_allocate(OVERHEAD + 1)
     assert small is not None
     with pytest.raises(RuntimeError, match="did not fit"):
-        harness.accumulator.append_new_batch(small, harness.view, record_of(VALUE), harness.now)
+        harness.accumulator.append_with(small, harness.view, record_of(VALUE), harness.now)
     assert small.is_released
     assert harness.pool.available == harness.pool.total
     assert not harness.accumulator.has_incomplete

@@ -84,6 +84,19 @@ def test_a_retriable_error_for_the_producer_id_is_tried_again_with_backoff() -> 
     h.send_acknowledged()
 
 
+def test_each_refusal_of_the_producer_id_doubles_the_wait() -> None:
+    h = SenderHarness(is_bootstrapped=False, retry_backoff_ms=100, retry_backoff_max_ms=1000)
+    h.held.add(INIT_PRODUCER_ID)
+    h.want("test")
+    h.run()
+    for wait in (0.1, 0.2, 0.4, 0.8, 1.0, 1.0):
+        h.answer_init(codes.COORDINATOR_LOAD_IN_PROGRESS)
+        h.advance(wait - 0.001)
+        assert h.waiting(INIT_PRODUCER_ID) == []
+        h.advance(0.002)
+        assert len(h.waiting(INIT_PRODUCER_ID)) == 1
+
+
 def test_a_lost_connection_while_the_producer_id_is_asked_for() -> None:
     h = SenderHarness(is_bootstrapped=False)
     h.held.add(INIT_PRODUCER_ID)

@@ -436,6 +436,21 @@ def test_a_topic_that_is_created_again_is_written_under_its_new_id(idempotent: b
     h.send_acknowledged(offset=1)
 
 
+def test_a_partition_that_is_gone_fails_its_records_in_time() -> None:
+    """The topic was made anew with fewer, and the broker that led the others is gone, too."""
+    h = led_by(0, 1)
+    h.topics[TOPIC] = Topic(topic_id_of(7), [(0, 0)])
+    record = h.send(1)
+    h.answer(code=codes.UNKNOWN_TOPIC_ID)
+    del h.brokers[1]
+    h.refresh()
+    h.lose(1)
+    h.advance(1.5)
+    assert isinstance(record.error, DeliveryTimeoutError)
+    assert h.outstanding == 0
+    h.send_acknowledged(0, offset=0)
+
+
 def test_a_topic_that_is_gone_fails_its_records_in_time() -> None:
     h = warm()
     record = h.send()

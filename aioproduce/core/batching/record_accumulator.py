@@ -147,9 +147,9 @@ class RecordAccumulator:
         return max(self._batch_size, size)
 
     def append(self, topic: TopicView, record: SerializedRecord, now: float) -> DeliveryFuture | None:
-        """Append to a batch that is open already, which takes no memory and does not queue.
+        """Append to the open batch of the record's partition, or to a new one if there is memory for it.
 
-        So a full pool still takes records that fit into an open batch.
+        A full pool still takes records that fit into an open batch.
 
         Args:
             topic: The topic, as metadata knows it.
@@ -157,26 +157,68 @@ class RecordAccumulator:
             now: The current instant, at which batches that have no room for it are full.
 
         Returns:
-            The record's future, or `None` if a new batch must be opened.
+            The record's future, or `None` where memory must be waited for.
+
+        Raises:
+            RecordTooLargeError: the record exceeds `max.request.size`, and no open batch may take it.
         """
+        queues = self._queues_of(topic)
+        target = queues.partition_of(topic, record.partition, record.key)
+        delivery = self._append_to_open(queues, target, topic, record, now)
+        if delivery is None:
+            lease = self._pool.try_allocate(self.size_of(record))
+            if lease is not None:
+                delivery = self._append_to_new(lease, queues, target, topic, record, now)
+        return delivery
+
+    def append_to_open(self, topic: TopicView, record: SerializedRecord, now: float) -> DeliveryFuture | None:
+        """As `append()`, but never to a new batch: some partitioners choose again before one is opened."""
+        queues = self._queues_of(topic)
+        target = queues.partition_of(topic, record.partition, record.key)
+        return self._append_to_open(queues, target, topic, record, now)
+
+    def append_with(
+        self, lease: BufferLease, topic: TopicView, record: SerializedRecord, now: float
+    ) -> DeliveryFuture:
+        """Append after a wait for memory: to a batch that was opened meanwhile, or else to a new one.
+
+        The lease passes to this method: it becomes the new batch's, or is released.
+        """
+        try:
+            queues = self._queues_of(topic)
+            # Anew: the topic may have got more partitions during the wait.
+            target = queues.partition_of(topic, record.partition, record.key)
+            delivery = self._append_to_open(queues, target, topic, record, now)
+        except BaseException:
+            lease.release()
+            raise
+        if delivery is None:
+            return self._append_to_new(lease, queues, target, topic, record, now)
+        lease.release()
+        return delivery
+
+    def _append_to_open(
+        self, queues: TopicQueues, target: int | None, topic: TopicView, record: SerializedRecord, now: float
+    ) -> DeliveryFuture | None:
+        """Append to the open batch of the partition `target`, or of the keyless choice where that is `None`."""
         if self._measure_each:
             self.size_of(record)
-        queues = self._topics.get(topic.name)
-        if queues is None:
-            return None
-        queues.appender.set_partition_count(topic.partition_count)
+        appender = queues.appender
+        appender.set_partition_count(topic.partition_count)
         key, value, headers, timestamp = record.key, record.value, record.headers, record.timestamp
-        target = queues.partition_of(topic, record.partition, key)
         if target is not None:
-            delivery = queues.appender.append(target, timestamp, key, value, headers)
+            queue = queues.partitions.get(target)
+            if queue is None or queue.open is None:
+                return None
+            delivery = appender.append(target, timestamp, key, value, headers)
             if delivery is None:
-                self._close_open_batch(queues.partitions.get(target), now)
+                self._close_open_batch(queue, now)
             return delivery
         keyless = queues.keyless
-        if queues.appender.keyless_partition() == NO_PARTITION:
+        if appender.keyless_partition() == NO_PARTITION:
             keyless.choose(topic, can_switch=False)
         while True:
-            delivery = queues.appender.append(NO_PARTITION, timestamp, key, value, headers)
+            delivery = appender.append(NO_PARTITION, timestamp, key, value, headers)
             if delivery is not None:
                 return delivery
             chosen = keyless.partition
@@ -185,53 +227,36 @@ class RecordAccumulator:
             if keyless.choose(topic, can_switch=True) == chosen:
                 return None
 
-    def append_new_batch(
-        self, lease: BufferLease, topic: TopicView, record: SerializedRecord, now: float
+    def _append_to_new(
+        self,
+        lease: BufferLease,
+        queues: TopicQueues,
+        target: int | None,
+        topic: TopicView,
+        record: SerializedRecord,
+        now: float,
     ) -> DeliveryFuture:
-        """Append to a new batch, right after `append()` gave `None`.
-
-        The lease passes to this method: it becomes the new batch's, or is released on an error.
-        """
+        """Append to a new batch, right after `_append_to_open()` gave `None`; the lease passes to this method."""
         try:
-            queues = self._topics.get(topic.name) or self._add_topic(topic)
-            target = queues.partition_of(topic, record.partition, record.key)
-            is_keyless = target is None
-            if target is None:
-                target = queues.keyless.partition
-                if target == NO_PARTITION:
-                    target = queues.keyless.choose(topic, can_switch=True)
-            queue = queues.queue(target, self._metadata)
+            queue = queues.queue(queues.keyless.partition if target is None else target, self._metadata)
             batch = self._new_batch(queue, lease, now)
             batch.audit = queues.audit
             delivery = batch.try_append(record.timestamp, record.key, record.value, record.headers)
+            if delivery is None:
+                raise RuntimeError("a record did not fit into the buffer that was sized for it")
         except BaseException:
-            if not lease.is_released:
-                lease.release()
-            raise
-        if delivery is None:
             lease.release()
-            raise RuntimeError("a record did not fit into the buffer that was sized for it")
+            raise
         size = batch.records.size
         self._enqueue(batch, queue, is_full=size >= self._batch_size, now=now)
-        if is_keyless:
+        if target is None:
             queues.appender.add_keyless(size)
             if queue.open is None:
                 queues.keyless.choose(topic, can_switch=True)
         return delivery
 
-    def append_with(
-        self, lease: BufferLease, topic: TopicView, record: SerializedRecord, now: float
-    ) -> DeliveryFuture:
-        """Append after a wait for memory: to a batch that was opened meanwhile, or else to a new one."""
-        try:
-            delivery = self.append(topic, record, now)
-        except BaseException:
-            lease.release()
-            raise
-        if delivery is None:
-            return self.append_new_batch(lease, topic, record, now)
-        lease.release()
-        return delivery
+    def _queues_of(self, topic: TopicView) -> TopicQueues:
+        return self._topics.get(topic.name) or self._add_topic(topic)
 
     def _new_batch(self, queue: PartitionQueue, lease: BufferLease | OwnMemory, now: float) -> ProducerBatch:
         return ProducerBatch(
@@ -266,8 +291,7 @@ class RecordAccumulator:
         The records are copied into the lease, which passes to this method: it becomes the batch's, or is released.
         """
         try:
-            queues = self._topics.get(topic.name) or self._add_topic(topic)
-            queue = queues.queue(partition, self._metadata)
+            queue = self._queues_of(topic).queue(partition, self._metadata)
             batch = self._new_batch(queue, lease, now)
             batch.records = records.copy_into(lease.buffer)
         except BaseException:

@@ -423,9 +423,7 @@ class ClusterMetadata:
         for name in dropped:
             view = answered.pop(name)
             # Records may be on their way: whoever sends them has to learn that the leader is not known any more.
-            leaders.update(
-                (TopicPartition(name, p.partition), None) for p in view.partitions if p.leader_id >= 0
-            )
+            leaders.update(_led(view, 0))
             self._drop(view)
         for view in answered.values():
             if self._is_worth_asking_again(view):
@@ -447,10 +445,13 @@ class ClusterMetadata:
         if new_id != old_id:
             self._set_topic_id(view, new_id)
             if new_id is not None:
-                view.partitions.clear()  # another topic of the same name, whose epochs start again
+                # Another topic of the same name, whose epochs start again.
+                leaders.update(_led(view, 0))
+                view.partitions.clear()
         # A topic's partitions only ever become more: an answer with fewer is a stale one.
         count = len({metadata.partition for metadata in topic.partitions})
         if new_id is None:
+            leaders.update(_led(view, count))
             del view.partitions[count:]
         view.partitions.extend(PartitionView(number) for number in range(len(view.partitions), count))
         view.partition_count = len(view.partitions)
@@ -510,6 +511,11 @@ class ClusterMetadata:
                     partition.leader_id = leader_id
                     changed[TopicPartition(view.name, partition.partition)] = None
             view.available = tuple(p.partition for p in view.partitions if p.leader_id >= 0)
+
+
+def _led(view: TopicView, start: int) -> dict[TopicPartition, None]:
+    """The partitions from `start` on that have a leader, who is about to be none any more."""
+    return {TopicPartition(view.name, p.partition): None for p in view.partitions[start:] if p.leader_id >= 0}
 
 
 def make_cluster_metadata(config: ProducerConfig, backoff: ExponentialBackoff, now: float) -> ClusterMetadata:

@@ -110,9 +110,7 @@ class ProduceRequests(Exchange):
         loads.pass_time(nodes, now)
         for node in list(nodes):
             address = self._metadata.broker(node)
-            if address is None:
-                self._metadata.request_update(now)
-                continue
+            assert address is not None, "whoever is a partition's leader has an address"
             connection = self._connections.ensure(address, now)
             if connection is None or not connection.can_send(now):
                 loads.blocked(node, now)

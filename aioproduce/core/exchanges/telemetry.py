@@ -224,8 +224,8 @@ class Telemetry(Exchange):
         self._codec = 0
         self._refused_codecs: set[int] = set()
         self._subscription: Subscription | None = None
-        # How many negotiations there had been when no connection offered telemetry; -1: one did.
-        self._unoffered_at = -1
+        # How many negotiations there had been when no connection offered telemetry; `None`: one did.
+        self._unoffered_at: int | None = None
         self._waiters: dict[Callable[[], None], None] = {}
 
     # -- who waits for the id ---
@@ -250,7 +250,6 @@ class Telemetry(Exchange):
         """Ask or push, if something is due and a broker can take it."""
         if self._due_at > now or self._unoffered_at == self._connections.negotiations:
             return
-        self.timer_at = inf
         connection = self._choose(now, may_connect=self._wants_metrics)
         if connection is None:
             return
@@ -278,8 +277,9 @@ class Telemetry(Exchange):
         if not may_connect:
             self._unoffered_at = self._connections.negotiations
             return None
-        opened = self._connections.least_loaded(self._metadata.brokers, now)
-        return opened if opened is not None and _offers_telemetry(opened) else None
+        # Those that are ready do not offer it: this has another broker connected to, and its readiness wakes us.
+        self._connections.least_loaded(self._metadata.brokers, now)
+        return None
 
     def _ask(self, connection: BrokerConnection, now: float) -> None:
         connection.send(

@@ -228,14 +228,10 @@ class Brokers:
             return
         chosen = partition if 0 < partition <= view.partition_count else None
         key = b"k" * size if partition == 3 else None
-        accumulator = self.sender.accumulator
         record = SerializedRecord(topic, key, b"v" * size, None, chosen, 0)
-        delivery = accumulator.append(view, record, self.now)
+        delivery = self.sender.accumulator.append(view, record, self.now)
         if delivery is None:
-            lease = self.sender.pool.try_allocate(accumulator.size_of(record))
-            if lease is None:
-                return
-            delivery = accumulator.append_new_batch(lease, view, record, self.now)
+            return
         number = self.accepted
         self.accepted += 1
         delivery.add_delivery_callback(lambda metadata, error: self.outcomes.append(number))
