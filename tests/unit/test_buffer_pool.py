@@ -542,9 +542,9 @@ def test_pooled_buffers_are_broken_up_for_other_sizes() -> None:
     assert (pool.unallocated, pool.available) == (5, 85)  # nothing was broken up in vain
     odd.release()
     assert pool.available == 100
-    # As many as are needed, and no more: 20 are unallocated already.
-    odd = lease_of(pool, 20)
-    assert (pool.unallocated, pool.available) == (0, 80)
+    # As many as are needed, and no more: 20 are unallocated already, and one buffer makes 30.
+    odd = lease_of(pool, 30)
+    assert (pool.unallocated, pool.available) == (0, 70)
     odd.release()
 
 
