@@ -427,6 +427,7 @@ def test_the_time_of_flushes_and_of_waits_for_metadata() -> None:
     cluster = simulation.cluster
 
     async def story(producer: Producer) -> None:
+        await asyncio.sleep(60)
         cluster.model.faults.delay_answers(0.3, api=ApiKey.METADATA, times=1)
         began = now()
         await producer.send("t", b"x")
