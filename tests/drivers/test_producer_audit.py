@@ -128,14 +128,14 @@ async def test_what_is_refused_leaves_no_hole(cluster: FakeCluster) -> None:
     audited = with_audit_topic(cluster)
     auditor = Auditor()
     async with Producer(
-        audited.bootstrap_servers, interceptors=[auditor], max_request_size=10_000, max_block_ms=50
+        audited.bootstrap_servers, interceptors=[auditor], max_request_size=10_000
     ) as producer:
         await producer.send_and_wait("t", b"0")
         refused: list[tuple[type[Exception], dict[str, Any]]] = [
             (RecordTooLargeError, {"topic": "t", "value": b"x" * 9_990}),
             (InvalidHeadersError, {"topic": "t", "value": b"x", "headers": [("a", 7)]}),
             (InvalidTopicError, {"topic": "a b", "value": b"x"}),
-            (MetadataTimeoutError, {"topic": "missing", "value": b"x"}),
+            (MetadataTimeoutError, {"topic": "missing", "value": b"x", "timeout": 0.05}),
         ]
         for error, record in refused:
             with pytest.raises(error):
