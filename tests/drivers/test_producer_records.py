@@ -120,6 +120,13 @@ async def test_a_whole_record_is_sent_as_its_parts_are(cluster: FakeCluster) -> 
     assert [each[3:] for each in cluster.records("t", 2)] == [(b"k", b"v", (("h", b"1"),))] * 3
 
 
+async def test_try_send_has_room_for_the_first_record_of_each_partition(cluster: FakeCluster) -> None:
+    async with Producer(cluster.bootstrap_servers) as producer:
+        await producer.partitions_for("t")
+        deliveries = [producer.try_send("t", b"v", partition=partition) for partition in range(3)]
+        assert [(await delivery).partition for delivery in deliveries] == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     "more",
     [{"value": b"v"}, {"key": b"k"}, {"partition": 0}, {"timestamp": 1}, {"headers": []}],

@@ -88,17 +88,19 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_heartbeats_come_in_time_and_only_with_news() -> None:
     h = audited(10.0)
+    h.advance(10.0)
+    assert marks(h) == [], "there is nothing to tell"
     h.send_acknowledged()
     h.advance(9.9)
     assert marks(h) == []
     h.advance(0.1)
-    assert marks(h) == ["beat 1 at 1010000"]
+    assert marks(h) == ["beat 1 at 1020000"]
     h.acknowledge(of_marks(h)[0])
     h.advance(20.0)
     assert len(marks(h)) == 1, "nothing has changed"
     h.send_acknowledged(offset=1)
     h.advance(10.0)
-    assert marks(h)[1:] == ["beat 2 at 1040000"]
+    assert marks(h)[1:] == ["beat 2 at 1050000"]
 
 
 def test_the_audit_topic_is_asked_for_at_the_start() -> None:

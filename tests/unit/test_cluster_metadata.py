@@ -409,6 +409,17 @@ def test_idle_topics_are_dropped() -> None:
     assert metadata.is_known("late")
 
 
+def test_an_epoch_that_is_older_is_not_believed_even_the_first() -> None:
+    metadata = with_topic(partition(0, leader=1, epoch=1))
+    metadata.request_update(10.0)
+    exchange(metadata, 10.0, topic("t", partition(0, leader=2, epoch=0)))
+    assert view_of(metadata, 0)[:2] == (1, 1)
+    # Brokers that tell no epochs are believed.
+    metadata.request_update(20.0)
+    exchange(metadata, 20.0, topic("t", partition(0, leader=2, epoch=-1)))
+    assert view_of(metadata, 0)[:2] == (2, -1)
+
+
 def test_the_epoch_of_a_leader_whose_address_is_not_known_is_news() -> None:
     metadata = make()
     metadata.want_topic("t", 0.0)

@@ -484,6 +484,20 @@ def test_a_batch_that_cannot_be_compressed_fails_and_the_next_one_goes(idempoten
     assert h.outstanding == 0
 
 
+def test_so_does_the_one_before_it_which_is_still_being_compressed() -> None:
+    h = held()
+    good, bad = (h.append(0, b"%d" % number + HALF) for number in range(2))
+    h.append(0, HALF)  # closes the second
+    h.run()
+    assert jobs(h) == [0, 0]
+    h.finish_compression(1, error=MemoryError("no room"))
+    assert_failed(bad)
+    h.finish_compression()
+    assert sent(h) == [b"0" + HALF]
+    h.acknowledge()
+    assert good.error is None
+
+
 def test_a_flush_is_told_of_a_batch_that_cannot_be_compressed() -> None:
     h = held()
     told: list[None] = []
