@@ -267,11 +267,6 @@ class Watch:
         found["told"] = tuple((first, last) for first, last in found["told"])
         return cls(**found)
 
-    @property
-    def missed(self) -> int:
-        """How many numbers are waited for or were told as missing."""
-        return sum(gap.missing for gap in self.gaps) + count(self.told)
-
 
 def _paired(gaps: list[Gap]) -> list[Gap]:
     """Two neighbours of the same time as one."""
