@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproduce.spark.jobs import watch
-from aioproduce.spark.jobs.ranges import count
 from aioproduce.spark.jobs.watch import Alert, Kind, Patience, Watch
+from aioproduce.spark.ranges import count
 
 PATIENCE = Patience(grace_ms=10, silence_ms=100)
 

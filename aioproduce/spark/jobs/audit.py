@@ -34,7 +34,7 @@ from aioproduce.spark.jobs.audit_judge import Judge, Scope
 from aioproduce.spark.jobs.audit_lake import DataFile, FramePasses, LocalPasses, Passes, SparkPasses
 from aioproduce.spark.jobs.audit_report import AuditReport, ExitCode
 from aioproduce.spark.jobs.marks import MarkFold
-from aioproduce.spark.jobs.running import pairs_of
+from aioproduce.spark.jobs.running import add_repeated, pairs_of
 from aioproduce.spark.jobs.selection import instant_of, names_of
 from aioproduce.spark.jobs.session import is_submitted
 from aioproduce.spark.jobs.task_progress import TaskProgress
@@ -124,13 +124,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="their topic there (default: %(default)s)",
     )
-    marks.add_argument(
-        "--kafka",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of Kafka's consumer, e.g. security.protocol=SSL; may be repeated",
-    )
+    setting = "a setting of Kafka's consumer, e.g. security.protocol=SSL"
+    add_repeated(marks, "--kafka", "KEY=VALUE", setting)
     marks.add_argument(
         "--as-of",
         metavar="TIME",

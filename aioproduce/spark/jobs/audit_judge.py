@@ -35,10 +35,9 @@ from aioproduce.spark.jobs.audit_passes import (
     unsigned,
 )
 from aioproduce.spark.jobs.audit_report import HOLES_OF_A_PRODUCER, AuditReport, ProducerFinding, Status
-from aioproduce.spark.jobs.ranges import (
+from aioproduce.spark.ranges import (
     NOTHING,
     Ranges,
-    bounded,
     count,
     difference,
     intersection,
@@ -293,7 +292,7 @@ class Judge:
                 for hole in row["holes"]
             ),
         )
-        found.holes = bounded(listed, HOLES_OF_A_PRODUCER)
+        found.holes = listed[:HOLES_OF_A_PRODUCER]
         found.holes_more = lost + loose - count(found.holes)
         found.excused = missing - lost
         if expected is None:
@@ -382,7 +381,7 @@ def _absent(name: bytes, expected: Expectation, scope: Scope) -> ProducerFinding
         unknown = expected.excused_more if expected.is_closed else _in_flight(expected)
         found.lost = max(0, missing - unknown)
         found.undecided = missing - found.lost
-        found.holes = bounded(holes, HOLES_OF_A_PRODUCER)
+        found.holes = holes[:HOLES_OF_A_PRODUCER]
         found.holes_more = missing - count(found.holes)
     if found.lost:
         found.status = Status.VANISHED

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from aioproduce.spark.jobs.ranges import NOTHING, Ranges, difference, intersection
-from aioproduce.spark.jobs.ranges import count as how_many
+from aioproduce.spark.ranges import NOTHING, Ranges, difference, intersection
+from aioproduce.spark.ranges import count as how_many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,11 +10,12 @@ Made by `audit_judge`; printed, written as JSON and turned into an exit code by 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from aioproduce.spark.jobs.ranges import Ranges, bounded, shown
+from aioproduce.spark.jobs.running import Summary
+from aioproduce.spark.ranges import Ranges, shown
 
 HOLES_OF_A_PRODUCER = 100
 """Ranges that the report lists of one producer; the sums have all."""
@@ -115,10 +116,8 @@ class ProducerFinding:
         if self.is_by_counts:
             parts.append("by counts: some of its topics are not audited")
         if self.holes:
-            some = bounded(self.holes, 8)
-            parts.append(
-                f"missing {shown(some)}{' ...' if len(some) < len(self.holes) or self.holes_more else ''}"
-            )
+            more = " ..." if self.holes_more or len(self.holes) > 8 else ""
+            parts.append(f"missing {shown(self.holes[:8])}{more}")
         if self.conflicting:
             parts.append(f"conflicts at {', '.join(map(str, self.conflicting[:8]))}")
         told = ", ".join(f"{name}={value}" for name, value in self.run.items())
@@ -127,8 +126,8 @@ class ProducerFinding:
         return ": ".join((parts[0], ", ".join(parts[1:])))
 
 
-@dataclass(slots=True)
-class AuditReport:
+@dataclass
+class AuditReport(Summary):
     """What was found in a lake.
 
     Attributes:
@@ -151,11 +150,11 @@ class AuditReport:
         suspects: Blocks that the exact pass read.
         files: Files of the lake.
         size: Their bytes.
-        seconds: How long it took, from the list of files on.
         is_strict: Whether what is undecided counts as lost.
         fails_on_duplicates: Whether duplicates end with `ExitCode.DUPLICATES`.
     """
 
+    job = "audit"
     rows: int = 0
     unstamped: int = 0
     quarantined: int = 0
@@ -181,7 +180,6 @@ class AuditReport:
     suspects: int = 0
     files: int = 0
     size: int = 0
-    seconds: float = 0.0
     is_strict: bool = False
     fails_on_duplicates: bool = False
 
@@ -202,10 +200,9 @@ class AuditReport:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for machines."""
-        out = {"job": "audit", "verdict": self.verdict, "exit_code": int(self.exit_code), **asdict(self)}
-        out["rows_per_second"] = round(self.rows / self.seconds) if self.seconds else None
-        out["seconds"] = round(self.seconds, 3)
-        return out
+        rate = round(self.rows / self.seconds) if self.seconds else None
+        told = {"verdict": self.verdict, "exit_code": int(self.exit_code), "rows_per_second": rate}
+        return {**super().to_json(), **told}
 
     def lines(self) -> list[str]:
         """For people."""

@@ -8,6 +8,7 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Final, Self, final
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _EVERY: Final = 30.0
+_POLL: Final = 1  # second; Spark's own call takes whole ones
 
 
 @final
@@ -116,3 +118,20 @@ class StreamTotals:
         """For `ProgressLine`."""
         left = "" if self.behind is None else f", at most {self.behind:,} behind in a partition"
         return f"batch {self.batch}, {self.rows:,} rows, {self._rate:,.0f} rows/s{left}"
+
+
+def follow(query: StreamingQuery, title: str, *, is_quiet: bool) -> StreamTotals:
+    """Wait for the end of a query, showing how far it is; it is stopped where the wait is cut short."""
+    totals = StreamTotals()
+    try:
+        with ProgressLine(title, is_quiet=is_quiet) as line:
+            has_ended = False
+            while not has_ended:
+                has_ended = bool(query.awaitTermination(_POLL))
+                for progress in news_of(query, totals.batch):
+                    totals.take(json.loads(progress.json))
+                if totals.batch >= 0:
+                    line.show(totals.line())
+    finally:
+        query.stop()
+    return totals

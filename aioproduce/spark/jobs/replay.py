@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from aioproduce.audit.stamp import STAMP_HEADER
 from aioproduce.spark.duplicates import drop_duplicates
 from aioproduce.spark.errors import LayoutError, OptionError
 from aioproduce.spark.files import is_local
-from aioproduce.spark.jobs.running import ExitCode, pairs_of
+from aioproduce.spark.jobs.running import Summary, add_repeated, pairs_of
 from aioproduce.spark.jobs.selection import Selection, add_selection_arguments, names_of, select, selection_of
 from aioproduce.spark.jobs.task_progress import TaskProgress
 from aioproduce.spark.layout import Table, table_path, table_schema
@@ -78,8 +78,8 @@ class Replay:
     rate: int = 0
 
 
-@dataclass(slots=True)
-class ReplaySummary:
+@dataclass
+class ReplaySummary(Summary):
     """What was sent, or would be.
 
     Attributes:
@@ -88,25 +88,15 @@ class ReplaySummary:
         rows: Rows that were selected; acknowledged, unless dry.
         routes: Each topic of the lake, where its records go, how many, how many bytes of keys and values,
             and the first and last timestamp; only of a dry run.
-        seconds: How long it took.
         sink: What the sink told of the write.
     """
 
+    job = "replay"
     lake: str
     is_dry: bool
     rows: int = 0
     routes: tuple[dict[str, Any], ...] = ()
-    seconds: float = 0.0
     sink: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def exit_code(self) -> int:
-        """What was not acknowledged is an error, so this is reached only by a whole replay."""
-        return ExitCode.DONE
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {"job": "replay", **asdict(self), "seconds": round(self.seconds, 3)}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -135,13 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument("--to", metavar="TOPIC", help="everything into this topic")
     target.add_argument("--map", metavar="OLD=NEW,...", help="by topic; rows of other topics are not meant")
     target.add_argument("--same-topics", action="store_true", help="into the topics that they came from")
-    what.add_argument(
-        "--kafka",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of the producer, e.g. compression.type=zstd; may be repeated",
-    )
+    add_repeated(what, "--kafka", "KEY=VALUE", "a setting of the producer, e.g. compression.type=zstd")
     add_selection_arguments(parser)
     how = parser.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="tell what would be sent, and send nothing")

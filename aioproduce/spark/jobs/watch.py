@@ -26,7 +26,7 @@ from dataclasses import asdict, astuple, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from aioproduce.spark.jobs.ranges import (
+from aioproduce.spark.ranges import (
     NOTHING,
     Range,
     Ranges,
