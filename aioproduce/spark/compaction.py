@@ -30,7 +30,6 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
@@ -53,23 +52,6 @@ RESULT_FILE = "part-00000.parquet"
 # In a result's footer: what it replaced, for `repair`.
 FOOTER_KEY = b"aioproduce.compact"
 NEW, OLD = "new", "old"
-
-
-class Step(Enum):
-    """What is done next; `_STEPS` says in which phase."""
-
-    PUBLISH = auto()
-    SWITCH = auto()
-    HIDE = auto()
-    DELETE = auto()
-    FINISH = auto()
-
-
-_STEPS: Mapping[Phase, tuple[Step, ...]] = {
-    Phase.IDLE: (),
-    Phase.WRITTEN: (Step.PUBLISH, Step.SWITCH),
-    Phase.SWITCHED: (Step.HIDE, Step.DELETE, Step.FINISH),
-}
 
 
 @final
@@ -201,13 +183,6 @@ class Compactor:
         self._files = files or LakeFiles()
         self._manifest = Manifest()
         self._outcome = Outcome()
-        self._do: Mapping[Step, Callable[[], None]] = {
-            Step.PUBLISH: self._publish,
-            Step.SWITCH: self._switch,
-            Step.HIDE: self._hide,
-            Step.DELETE: self._empty_work,
-            Step.FINISH: self._finish,
-        }
 
     def run(
         self, topics: Iterable[str] | None = None, *, progress: Callable[[str, Outcome], None] | None = None
@@ -229,12 +204,9 @@ class Compactor:
         self._outcome = Outcome()
         if not self._store.root.is_dir():
             return self._outcome
-        wanted = None if topics is None else {f"topic={topic}" for topic in topics}
         with self._lock():
             self._recover()
-            for hour in list(self._store.hours()):
-                if wanted is not None and hour.partition("/")[0] not in wanted:
-                    continue
+            for hour in self._hours(topics):
                 if progress is not None:
                     progress(hour, self._outcome)
                 self._compact_hour(hour)
@@ -244,15 +216,13 @@ class Compactor:
         self, topics: Iterable[str] | None = None
     ) -> tuple[dict[str, list[tuple[BatchFiles, ...]]], Outcome]:
         """What `run` would compact, by hour; nothing is touched, and no lock is taken."""
-        wanted = None if topics is None else {f"topic={topic}" for topic in topics}
         outcome = Outcome()
         planned = {}
-        for hour in list(self._store.hours()):
-            if wanted is None or hour.partition("/")[0] in wanted:
-                safe = self._safe()
-                groups = plan_hour(self._store.batches(hour), safe, self._policy, outcome.left)
-                if groups:
-                    planned[hour] = groups
+        for hour in self._hours(topics):
+            safe = self._safe()
+            groups = plan_hour(self._store.batches(hour), safe, self._policy, outcome.left)
+            if groups:
+                planned[hour] = groups
         return planned, outcome
 
     def repair(self) -> Outcome:
@@ -287,6 +257,13 @@ class Compactor:
             self._save(Manifest(number=max(numbers) + 1))
             self._empty_work()
         return self._outcome
+
+    def _hours(self, topics: Iterable[str] | None) -> list[str]:
+        hours = list(self._store.hours())
+        if topics is None:
+            return hours
+        wanted = {f"topic={topic}" for topic in topics}
+        return [hour for hour in hours if hour.partition("/")[0] in wanted]
 
     def _lock(self) -> CompactLock:
         self._files.make_directory(self._store.work)
@@ -359,9 +336,14 @@ class Compactor:
         return expected.rows, BatchFiles(name, ((RESULT_FILE, path.stat().st_size),))
 
     def _go_on(self) -> None:
-        while self._manifest.phase is not Phase.IDLE:
-            for step in _STEPS[self._manifest.phase]:
-                self._do[step]()
+        """Do what is left of a compaction, each step of which may have been done before."""
+        if self._manifest.phase is Phase.WRITTEN:
+            self._publish()
+            self._save(self._manifest.moved_to(Phase.SWITCHED))
+        if self._manifest.phase is Phase.SWITCHED:
+            self._hide()
+            self._empty_work()
+            self._save(self._manifest.moved_to(Phase.IDLE))
 
     def _is_sound(self) -> bool:
         """Whether a WRITTEN compaction can go on: sources as recorded, and the result somewhere whole."""
@@ -382,9 +364,6 @@ class Compactor:
             hour = self._store.root / self._manifest.hour
             self._files.move_directory(hidden, hour / name)
             self._files.sync_directory(hour)
-
-    def _switch(self) -> None:
-        self._save(self._manifest.moved_to(Phase.SWITCHED))
 
     def _hide(self) -> None:
         result = _result_of(self._manifest)
@@ -413,9 +392,6 @@ class Compactor:
         self._files.sync_directory(hour)
         self._files.sync_directory(aside)
 
-    def _finish(self) -> None:
-        self._save(self._manifest.moved_to(Phase.IDLE))
-
     def _give_up(self) -> None:
         """Undo a compaction that does not count yet."""
         name = _result_of(self._manifest).name
@@ -423,7 +399,7 @@ class Compactor:
             aside = self._store.work / OLD
             self._files.make_directory(aside)
             self._files.move_directory(self._store.root / self._manifest.hour / name, aside / name)
-        self._finish()
+        self._save(self._manifest.moved_to(Phase.IDLE))
         self._empty_work()
 
     def _empty_work(self) -> None:

@@ -30,9 +30,9 @@ from aioproduce.spark.files import is_local
 from aioproduce.spark.jobs.running import Summary, add_repeated, pairs_of
 from aioproduce.spark.jobs.selection import Selection, add_selection_arguments, names_of, select, selection_of
 from aioproduce.spark.jobs.task_progress import TaskProgress
-from aioproduce.spark.layout import Table, table_path, table_schema
-from aioproduce.spark.store import Snapshot, Store, read_consistently
-from aioproduce.spark.tables import read_table
+from aioproduce.spark.layout import Table, table_path
+from aioproduce.spark.store import Store, read_consistently
+from aioproduce.spark.tables import read_files, read_table
 
 if TYPE_CHECKING:
     import argparse
@@ -227,16 +227,7 @@ def read_lake(spark: SparkSession, lake: str, use: Any) -> None:
             f"{lake} is no lake: there is no {table_path(lake, Table.DATA)}. Name the directory that `land` has",
             path=lake,
         )
-
-    def read(snapshot: Snapshot) -> None:
-        files = snapshot.files
-        if files:
-            reader = spark.read.schema(table_schema()).option("basePath", str(store.root))
-            use(reader.parquet(*files))
-        else:
-            use(spark.createDataFrame([], table_schema()))
-
-    read_consistently(store, read)
+    read_consistently(store, lambda snapshot: use(read_files(spark, str(snapshot.root), snapshot.files)))
 
 
 def target_of(replay: Replay) -> Column:
