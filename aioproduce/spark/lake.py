@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.spark.checkpoint import format_offsets, parse_offsets
@@ -119,13 +119,8 @@ def landers_of(lake: str, files: Files) -> list[Lander]:
 
 def write_lander(lake: str, lander: Lander, files: Files) -> None:
     """Say how far a query has come."""
-    told = {
-        "version": VERSION,
-        "query_id": lander.query_id,
-        "checkpoint": lander.checkpoint,
-        "batch": lander.batch,
-        "offsets": json.loads(format_offsets(lander.offsets)),
-    }
+    offsets = json.loads(format_offsets(lander.offsets))
+    told = {"version": VERSION, **asdict(lander), "offsets": offsets}
     path = join(lake, STATE_DIRECTORY, "queries", f"{lander.query_id}.json")
     files.replace(path, json.dumps(told, separators=(",", ":")))
 
@@ -155,14 +150,7 @@ def read_note(checkpoint: str, files: Files) -> CheckpointNote | None:
 
 def write_note(checkpoint: str, note: CheckpointNote, files: Files) -> None:
     """Say in a checkpoint what it is for."""
-    told = {
-        "version": VERSION,
-        "lake": note.lake,
-        "topics": list(note.topics),
-        "is_pattern": note.is_pattern,
-        "audit_topic": note.audit_topic,
-    }
-    files.replace(join(checkpoint, NOTE_NAME), json.dumps(told))
+    files.replace(join(checkpoint, NOTE_NAME), json.dumps({"version": VERSION, **asdict(note)}))
 
 
 def remove_incomplete(lake: str, complete: Mapping[str, int], files: Files) -> list[str]:

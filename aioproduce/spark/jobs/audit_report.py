@@ -46,15 +46,13 @@ class Status(StrEnum):
     """It said that records were acknowledged, and the lake has none."""
 
 
-@dataclass(slots=True)
-class ProducerFinding:
-    """What was found of one producer id.
+@dataclass(kw_only=True)
+class Counts:
+    """What is counted of each producer, and in the sum.
 
     Attributes:
-        producer_id: 32 hexadecimal digits.
-        status: What is known of its end.
-        rows: Rows with its id.
-        numbers: Different sequence numbers among them.
+        rows: Rows of the lake.
+        numbers: Different ids among them.
         duplicates: Rows that repeat the id and the checksum of another one.
         reread: Duplicates with the same topic, partition and offset: landed twice, not sent twice.
         conflicts: Rows that repeat the id of another one with another checksum.
@@ -62,10 +60,30 @@ class ProducerFinding:
         undecided: Numbers that are missing where it cannot be told whether they ever were acknowledged: in
             flight when an open producer was last heard of, or among more failures than a mark lists.
         excused: Numbers that are missing because their records failed, as the producer told its caller.
+        beyond: Numbers that a closed producer should not have, as its mark does not speak of them.
+    """
+
+    rows: int = 0
+    numbers: int = 0
+    duplicates: int = 0
+    reread: int = 0
+    conflicts: int = 0
+    lost: int = 0
+    undecided: int = 0
+    excused: int = 0
+    beyond: int = 0
+
+
+@dataclass
+class ProducerFinding(Counts):
+    """What was found of one producer id.
+
+    Attributes:
+        producer_id: 32 hexadecimal digits.
+        status: What is known of its end.
         next: The first number that was not given out, as its last mark has it; None without a mark.
         lowest: The lowest number in the lake; None where there is none.
         highest: The highest.
-        beyond: Numbers from `next` on that a closed producer should not have.
         holes: Missing numbers that are not excused, as ranges; bounded.
         holes_more: How many missing numbers are not listed.
         conflicting: Some of the numbers with conflicts.
@@ -77,18 +95,9 @@ class ProducerFinding:
 
     producer_id: str
     status: Status
-    rows: int = 0
-    numbers: int = 0
-    duplicates: int = 0
-    reread: int = 0
-    conflicts: int = 0
-    lost: int = 0
-    undecided: int = 0
-    excused: int = 0
     next: int | None = None
     lowest: int | None = None
     highest: int | None = None
-    beyond: int = 0
     holes: Ranges = ()
     holes_more: int = 0
     conflicting: tuple[int, ...] = ()
@@ -99,9 +108,10 @@ class ProducerFinding:
     @property
     def is_notable(self) -> bool:
         """Whether there is anything wrong, or not known, that a person should see."""
-        return bool(
-            self.lost or self.undecided or self.duplicates or self.conflicts or self.beyond
-        ) or self.status in {Status.VANISHED}
+        return (
+            bool(self.lost or self.undecided or self.duplicates or self.conflicts or self.beyond)
+            or self.status is Status.VANISHED
+        )
 
     @property
     def gravity(self) -> tuple[int, ...]:
@@ -126,12 +136,11 @@ class ProducerFinding:
         return ": ".join((parts[0], ", ".join(parts[1:])))
 
 
-@dataclass
-class AuditReport(Summary):
-    """What was found in a lake.
+@dataclass(kw_only=True)
+class AuditReport(Counts, Summary):
+    """What was found in a lake; its rows are all, those without a stamp among them.
 
     Attributes:
-        rows: All rows, those without a stamp among them.
         unstamped: Rows without an id: nothing can be said of them.
         quarantined: Rows in the quarantine: they are there, so they are not lost.
         producers: Producer ids in the lake or in marks.
@@ -139,8 +148,6 @@ class AuditReport(Summary):
         open: Those whose last mark is a heartbeat.
         unmarked: Those without a mark.
         vanished: Those with a mark that tells of acknowledged records, and no record.
-        numbers: Different ids.
-        duplicates: Of all producers, as the rest of the sums; see `ProducerFinding`.
         findings: The producers that there is something to tell about, the worst first; bounded.
         findings_more: How many are left out.
         missing_topics: Topics that marks tell of and the lake does not have.
@@ -155,7 +162,6 @@ class AuditReport(Summary):
     """
 
     job = "audit"
-    rows: int = 0
     unstamped: int = 0
     quarantined: int = 0
     producers: int = 0
@@ -163,14 +169,6 @@ class AuditReport(Summary):
     open: int = 0
     unmarked: int = 0
     vanished: int = 0
-    numbers: int = 0
-    duplicates: int = 0
-    reread: int = 0
-    conflicts: int = 0
-    lost: int = 0
-    undecided: int = 0
-    excused: int = 0
-    beyond: int = 0
     findings: tuple[ProducerFinding, ...] = ()
     findings_more: int = 0
     missing_topics: tuple[str, ...] = ()
