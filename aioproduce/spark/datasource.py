@@ -139,7 +139,7 @@ class AioproduceDataSource(DataSource):
         if not self._has_travelled:
             _check_metrics_path(options.metrics_path)
             check_topics(
-                ProducerConfig.from_mapping(options.producer_settings),
+                ProducerConfig.from_mapping(dict(options.kafka)),
                 _topics_of(options),
                 options.topic_timeout_ms / 1000,
             )

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 class LocalFiles:
     """The local file system; paths are complete, as the user gave them, with `/` between the names."""
 
-    __slots__ = ()
-
     def exists(self, path: str) -> bool:
         """Whether there is a file or a directory."""
         return local_path(path).exists()
@@ -83,8 +81,6 @@ class LocalFiles:
 @final
 class HadoopFiles:
     """Any file system that Spark reads and writes, through its own classes."""
-
-    __slots__ = ("_configuration", "_gateway", "_jvm")
 
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext

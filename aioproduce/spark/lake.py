@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 from aioproduce.spark.checkpoint import format_offsets, parse_offsets
 from aioproduce.spark.errors import LayoutError
 from aioproduce.spark.files import join
-from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch
+from aioproduce.spark.layout import PARTITION_COLUMNS, STATE_DIRECTORY, LandedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from aioproduce.spark.files import Files
 
@@ -165,8 +165,8 @@ def remove_incomplete(lake: str, complete: Mapping[str, int], files: Files) -> l
         The directories that were removed, relative to the lake.
     """
     removed = []
-    for path, name in _batch_directories(lake, files):
-        landed = LandedBatch.parse(name)
+    for path in _batch_directories(lake, files):
+        landed = LandedBatch.parse(path.rpartition("/batch=")[2])
         if landed is not None and landed.number > complete.get(landed.query_id, landed.number):
             files.delete(join(lake, path))
             removed.append(path)
@@ -210,19 +210,17 @@ def _staged(path: str, files: Files) -> LandedBatch | None:
     return None
 
 
-def _batch_directories(lake: str, files: Files) -> Iterator[tuple[str, str]]:
-    """Each directory `batch=...` of a lake, relative to it, and the batch's name."""
-    levels = ("table=", "topic=", "date=", "hour=", "batch=")
+def _batch_directories(lake: str, files: Files) -> list[str]:
+    """Each directory `batch=...` of a lake, relative to it."""
     paths = [""]
-    for level in levels:
+    for level in PARTITION_COLUMNS:
         paths = [
             f"{path}/{name}" if path else name
             for path in paths
             for name in files.names(join(lake, path))
-            if name.startswith(level)
+            if name.startswith(f"{level}=")
         ]
-    for path in paths:
-        yield path, path.rpartition("/batch=")[2]
+    return paths
 
 
 def _read(path: str, files: Files) -> dict[str, Any] | None:

@@ -65,8 +65,6 @@ class HeaderMaker:
         static: Headers of every row, before its stamp.
     """
 
-    __slots__ = ("_static",)
-
     def __init__(self, static: Sequence[tuple[str, bytes]] = ()) -> None:
         self._static = list(static)
 

@@ -37,7 +37,7 @@ from aioproduce.spark.jobs.marks import MarkFold
 from aioproduce.spark.jobs.running import add_repeated, pairs_of
 from aioproduce.spark.jobs.selection import instant_of, names_of
 from aioproduce.spark.jobs.session import is_submitted
-from aioproduce.spark.jobs.task_progress import TaskProgress
+from aioproduce.spark.jobs.task_progress import task_progress
 from aioproduce.spark.layout import Table, table_path
 from aioproduce.spark.store import Snapshot, Store, read_consistently
 from aioproduce.spark.tables import read_table
@@ -177,7 +177,7 @@ def run(args: argparse.Namespace, spark: SparkSession | None) -> AuditReport:
         ConnectorMissingError: marks are to be read from Kafka without the connector.
     """
     options = options_of(args)
-    with TaskProgress("audit", spark, is_quiet=args.quiet or args.json):
+    with task_progress("audit", spark, is_quiet=args.quiet or args.json):
         return audit(options, spark)
 
 

@@ -103,18 +103,12 @@ class Judge:
         codes, self._names = _in_order(stamped)
         self._blocks = unsigned(stamped["block"])
         self._rows = np.asarray(stamped["rows"])
-        self._starts = (
-            np.flatnonzero(np.diff(codes, prepend=-1)) if len(codes) else np.empty(0, dtype=np.int64)
-        )
+        self._starts = np.flatnonzero(np.diff(codes, prepend=-1))
         self._codes = codes
         self._fingerprints = unsigned(stamped["fingerprint"])
-        if len(codes):
-            self._lowest = np.minimum.reduceat(unsigned(stamped["lowest"]), self._starts)
-            self._highest = np.maximum.reduceat(unsigned(stamped["highest"]), self._starts)
-            self._rows_of = np.add.reduceat(self._rows, self._starts)
-        else:
-            self._lowest = self._highest = np.empty(0, dtype=np.uint64)
-            self._rows_of = np.empty(0, dtype=np.int64)
+        self._lowest = np.minimum.reduceat(unsigned(stamped["lowest"]), self._starts)
+        self._highest = np.maximum.reduceat(unsigned(stamped["highest"]), self._starts)
+        self._rows_of = np.add.reduceat(self._rows, self._starts)
         self._is_plain = np.ones(len(self._names), dtype=bool)
         self._is_unmarked = np.ones(len(self._names), dtype=bool)
         self._is_suspect = self._suspicious()

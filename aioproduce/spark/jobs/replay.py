@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ from aioproduce.spark.errors import LayoutError, OptionError
 from aioproduce.spark.files import is_local
 from aioproduce.spark.jobs.running import Summary, add_repeated, pairs_of
 from aioproduce.spark.jobs.selection import Selection, add_selection_arguments, names_of, select, selection_of
-from aioproduce.spark.jobs.task_progress import TaskProgress
+from aioproduce.spark.jobs.task_progress import task_progress
 from aioproduce.spark.layout import Table, table_path
 from aioproduce.spark.store import Store, read_consistently
 from aioproduce.spark.tables import read_files, read_table
@@ -171,7 +171,7 @@ def run(args: argparse.Namespace, spark: SparkSession) -> ReplaySummary:
             summary.sink = write(rows, replay, {**kafka, "bootstrap.servers": args.bootstrap_servers})
             summary.rows = int(summary.sink.get("rows", 0))
 
-    with TaskProgress("replay", spark, is_quiet=args.quiet or args.json):
+    with task_progress("replay", spark, is_quiet=args.quiet or args.json):
         read_lake(spark, args.lake, send)
     summary.seconds = time.monotonic() - began
     return summary
@@ -190,9 +190,7 @@ def replay_of(args: argparse.Namespace) -> Replay:
     targets = _targets_of(names_of(args.map, "--map"))
     selection = selection_of(args)
     if targets and not selection.topics:
-        selection = Selection(
-            tuple(targets), selection.since, selection.until, selection.partitions, selection.producers
-        )
+        selection = replace(selection, topics=tuple(targets))
     elif targets and (missing := set(selection.topics).difference(targets)):
         raise OptionError(f"--map does not say where {', '.join(sorted(missing))} goes", option="--map")
     return Replay(

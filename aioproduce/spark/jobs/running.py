@@ -217,8 +217,6 @@ class Ending:
         session: What it is to end; `None` before there is one, when the signal raises `JobInterrupted`.
     """
 
-    __slots__ = ("_before", "number", "session")
-
     def __init__(self) -> None:
         self.number: int | None = None
         self.session: SparkSession | None = None
