@@ -18,7 +18,7 @@ Invariants:
 4. A reader that asks the manifest (`store`) sees each record once at every moment. One that only lists the table's
    directories may see the records of one hour twice between publish and the end of hide (renames: milliseconds, or
    until the next run where compact was killed in between); never fewer: the result is there before a source goes.
-5. One compact at a time works on a table (`CompactLock`).
+5. One compact at a time works on a table (`compact_lock`).
 6. What is not understood is left alone and told: other people's files in a batch's directory, names that are no
    batch's, batches of queries that no checkpoint knows, files that cannot be read.
 7. A source that is not as it was recorded stops the compaction, on either side of the commit point: somebody wrote
@@ -36,13 +36,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aioproduce.spark.errors import CompactCheckError, ManifestError
-from aioproduce.spark.lake_files import CompactLock, LakeFiles
+from aioproduce.spark.lake_files import LakeFiles, compact_lock
 from aioproduce.spark.layout import COMPACT_PREFIX, LandedBatch
 from aioproduce.spark.manifest import BatchFiles, Manifest, Phase
 from aioproduce.spark.merging import digest_of_file, merge_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from aioproduce.spark.store import Batch, Store
@@ -265,9 +266,9 @@ class Compactor:
         wanted = {f"topic={topic}" for topic in topics}
         return [hour for hour in hours if hour.partition("/")[0] in wanted]
 
-    def _lock(self) -> CompactLock:
+    def _lock(self) -> AbstractContextManager[None]:
         self._files.make_directory(self._store.work)
-        return CompactLock(self._store.work / "lock")
+        return compact_lock(self._store.work / "lock")
 
     def _recover(self) -> None:
         self._manifest = self._store.manifest()

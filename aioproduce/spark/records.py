@@ -35,9 +35,6 @@ def with_ids(records: DataFrame) -> DataFrame:
     """Add `producer_id`, `sequence`, `checksum` and `reason`.
 
     The first two are null where a record has no stamp; where `reason` is not null they are what could be read.
-
-    Args:
-        records: Rows of Spark's Kafka source with headers.
     """
     found = records.withColumn(_HEADER, _stamp_header(F.col("headers")))
     header, stamp = F.col(_HEADER), F.col(_HEADER)["value"]
@@ -96,12 +93,7 @@ def _stamp_reason(stamp: Column) -> Column:
 
 
 def with_table(records: DataFrame, audit_topic: str | None) -> DataFrame:
-    """Add `table`: where each row of `with_ids` belongs.
-
-    Args:
-        records: The rows.
-        audit_topic: The topic of the marks; `None` where there is none.
-    """
+    """Add `table`: where each row of `with_ids` belongs; without an audit topic there are no marks."""
     table = F.when(F.col("reason").isNotNull(), F.lit(Table.QUARANTINE.value))
     if audit_topic is not None:
         table = table.when(F.col("topic") == audit_topic, F.lit(Table.MARKS.value))
@@ -109,12 +101,7 @@ def with_table(records: DataFrame, audit_topic: str | None) -> DataFrame:
 
 
 def with_partitions(records: DataFrame, batch: str) -> DataFrame:
-    """The lake's rows: the columns of its files, then those that become directories.
-
-    Args:
-        records: The rows of `with_table`.
-        batch: The value of the partition column `batch`.
-    """
+    """The rows of `with_table` as the lake's: the columns of its files, then those that become directories."""
     date, hour = _date_and_hour()
     directories = {
         "table": F.col("table"),

@@ -20,11 +20,6 @@ def read_table(spark: SparkSession, lake: str, table: Table) -> DataFrame:
     The schema is given, so no file is opened to find it, and no topic becomes a number because it looks like one.
     Of a local lake these are the files that count now, whatever a compaction is at; one that ends before they are
     read takes some away, and the read fails (`store.read_consistently` reads again).
-
-    Args:
-        spark: The session.
-        lake: The lake's directory, as Spark takes it.
-        table: Which.
     """
     path = table_path(lake, table)
     if is_local(path):

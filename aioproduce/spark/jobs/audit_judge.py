@@ -200,11 +200,7 @@ class Judge:
     # -- the verdict
 
     def report(self, findings: pa.Table) -> AuditReport:
-        """The verdict.
-
-        Args:
-            findings: What the exact pass found of `spans()`.
-        """
+        """The verdict, by what the exact pass found of `spans()`."""
         exact: dict[bytes, list[dict[str, Any]]] = {}
         for row in findings.to_pylist():
             exact.setdefault(row["producer_id"], []).append(row)
@@ -234,7 +230,8 @@ class Judge:
         for number in np.flatnonzero(~self._is_plain).tolist():
             name, rows = self._names[number], int(self._rows_of[number])
             expected = self._expectations.get(name)
-            found = ProducerFinding(name.hex(), _status(expected), rows=rows, numbers=rows)
+            found = _finding(name, expected)
+            found.rows = rows
             found.lowest, found.highest = int(self._lowest[number]), int(self._highest[number])
             self._judge(number, found, expected, exact.get(name, []))
             yield found
@@ -262,7 +259,6 @@ class Judge:
             found.conflicting += tuple(map(as_unsigned, row["conflicting"]))
         found.conflicting = tuple(sorted(found.conflicting)[:HOLES_OF_A_PRODUCER])
         found.numbers = found.rows - found.duplicates - found.conflicts
-        _tell(found, expected)
         if expected is not None and self._scope.is_by_counts(expected):
             _count_only(found, expected, self._scope)
             return
@@ -338,15 +334,13 @@ def _of(low: int, end: int) -> Ranges:
     return ((low, end - 1),) if low < end else NOTHING
 
 
-def _status(expected: Expectation | None) -> Status:
+def _finding(name: bytes, expected: Expectation | None) -> ProducerFinding:
+    """What is known of a producer before its numbers are looked at."""
     if expected is None:
-        return Status.UNMARKED
-    return Status.CLOSED if expected.is_closed else Status.OPEN
-
-
-def _tell(found: ProducerFinding, expected: Expectation | None) -> None:
-    if expected is not None:
-        found.next, found.client_id, found.run = expected.next, expected.client_id, dict(expected.run)
+        return ProducerFinding(name.hex(), Status.UNMARKED)
+    status = Status.CLOSED if expected.is_closed else Status.OPEN
+    run = dict(expected.run)
+    return ProducerFinding(name.hex(), status, next=expected.next, client_id=expected.client_id, run=run)
 
 
 def _in_flight(expected: Expectation) -> int:
@@ -361,8 +355,7 @@ def _in_flight(expected: Expectation) -> int:
 
 def _absent(name: bytes, expected: Expectation, scope: Scope) -> ProducerFinding:
     """A producer of which the lake has nothing but marks."""
-    found = ProducerFinding(name.hex(), _status(expected))
-    _tell(found, expected)
+    found = _finding(name, expected)
     if scope.is_from_first_seen:
         # Its records may have been in the days that are deleted: nothing of it was seen, so nothing is missed.
         return found

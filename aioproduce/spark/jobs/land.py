@@ -37,7 +37,7 @@ from aioproduce.spark.lake import (
     remove_staging,
     write_note,
 )
-from aioproduce.spark.lake_files import LandLock
+from aioproduce.spark.lake_files import land_lock
 from aioproduce.spark.landing import SETTINGS as LANDING_SETTINGS
 from aioproduce.spark.landing import Landing
 from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch, Table
@@ -292,7 +292,7 @@ def _lock(checkpoint: str, held: contextlib.ExitStack) -> None:
     if is_local(checkpoint):
         folder = local_path(checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
-        held.enter_context(LandLock(folder / LOCK_NAME))
+        held.enter_context(land_lock(folder / LOCK_NAME))
 
 
 def complete(path: str, default: str = "file:///") -> str:

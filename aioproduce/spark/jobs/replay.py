@@ -245,12 +245,7 @@ def selected(rows: DataFrame, replay: Replay) -> DataFrame:
 
 
 def records_of(rows: DataFrame, replay: Replay) -> DataFrame:
-    """What the sink is given: key, value, headers, topic, timestamp, and the partition if it is kept.
-
-    Args:
-        rows: Of the lake.
-        replay: What is asked for.
-    """
+    """What the sink is given: key, value, headers, topic, timestamp, and the partition if it is kept."""
     found = selected(rows, replay)
     if replay.is_ordered:
         found = found.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
@@ -281,13 +276,7 @@ def routes_of(rows: DataFrame, replay: Replay) -> tuple[dict[str, Any], ...]:
 
 
 def sink_options(replay: Replay, kafka: Mapping[str, str], slots: int) -> dict[str, str]:
-    """The options of the sink.
-
-    Args:
-        replay: What is asked for.
-        kafka: The producer's settings, by Kafka's keys.
-        slots: How many tasks run at a time.
-    """
+    """The options of the sink, of which so many tasks run at a time; `kafka` has Kafka's keys."""
     options = {f"kafka.{key}": value for key, value in kafka.items()}
     options["stamp"] = "on" if replay.ids == "new" else "off"
     if replay.write_id is not None:

@@ -131,16 +131,7 @@ def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def run_job(name: str, job: Job, args: argparse.Namespace) -> int:
-    """Run a job in a session of its own, and print its summary.
-
-    Args:
-        name: The job's.
-        job: Its module.
-        args: What its parser read.
-
-    Returns:
-        The exit code.
-    """
+    """Run a job in a session of its own, and print its summary; gives the exit code."""
     from aioproduce.spark.jobs.session import job_session
 
     ending = Ending()

@@ -59,11 +59,7 @@ def _look(tracker: Any, line: ProgressLine, ended: threading.Event, every: float
 
 
 def tasks_of(tracker: Any) -> tuple[int, int]:
-    """Tasks of the stages that run now: those that are done, and all.
-
-    Args:
-        tracker: Spark's `StatusTracker`.
-    """
+    """Tasks of the stages that run now, as Spark's `StatusTracker` has them: those that are done, and all."""
     infos = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
     known = [info for info in infos if info is not None]
     return sum(info.numCompletedTasks for info in known), sum(info.numTasks for info in known)
