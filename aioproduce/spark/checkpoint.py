@@ -56,10 +56,6 @@ class Checkpoint:
         """Whether the query will begin with running a batch once more, or for the first time."""
         return self.planned > self.committed
 
-    def is_committed(self, number: int) -> bool:
-        """Whether a micro-batch is done and can never be written again."""
-        return number <= self.committed
-
     def end_offsets(self, number: int) -> dict[str, dict[int, int]]:
         """Where a planned micro-batch of a query over Kafka ends: the next offset, by topic and partition.
 

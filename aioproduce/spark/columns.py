@@ -40,12 +40,7 @@ class SinkColumns:
     """The places of the columns in each Arrow batch; `None` where there is none.
 
     Attributes:
-        value: Where the value is.
-        key: Where the key is.
-        headers: Where the headers are.
-        topic: Where the topic is; `None` too where the option `topic` goes before it.
-        partition: Where the partition is.
-        timestamp: Where the record's time is.
+        topic: `None` too where the option `topic` goes before the column.
         id: Where the row's id is, `id.column`.
         names: All columns' names, in order.
     """

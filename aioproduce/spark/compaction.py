@@ -18,7 +18,7 @@ Invariants:
 4. A reader that asks the manifest (`store`) sees each record once at every moment. One that only lists the table's
    directories may see the records of one hour twice between publish and the end of hide (renames: milliseconds, or
    until the next run where compact was killed in between); never fewer: the result is there before a source goes.
-5. One compact at a time works on a table (`CompactLock`).
+5. One compact at a time works on a table (`compact_lock`).
 6. What is not understood is left alone and told: other people's files in a batch's directory, names that are no
    batch's, batches of queries that no checkpoint knows, files that cannot be read.
 7. A source that is not as it was recorded stops the compaction, on either side of the commit point: somebody wrote
@@ -30,20 +30,20 @@ from __future__ import annotations
 import json
 import uuid
 from dataclasses import dataclass, field
-from enum import Enum, auto
 from typing import TYPE_CHECKING, final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from aioproduce.spark.errors import CompactCheckError, ManifestError
-from aioproduce.spark.lake_files import CompactLock, LakeFiles
+from aioproduce.spark.lake_files import LakeFiles, compact_lock
 from aioproduce.spark.layout import COMPACT_PREFIX, LandedBatch
 from aioproduce.spark.manifest import BatchFiles, Manifest, Phase
 from aioproduce.spark.merging import digest_of_file, merge_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from aioproduce.spark.store import Batch, Store
@@ -53,23 +53,6 @@ RESULT_FILE = "part-00000.parquet"
 # In a result's footer: what it replaced, for `repair`.
 FOOTER_KEY = b"aioproduce.compact"
 NEW, OLD = "new", "old"
-
-
-class Step(Enum):
-    """What is done next; `_STEPS` says in which phase."""
-
-    PUBLISH = auto()
-    SWITCH = auto()
-    HIDE = auto()
-    DELETE = auto()
-    FINISH = auto()
-
-
-_STEPS: Mapping[Phase, tuple[Step, ...]] = {
-    Phase.IDLE: (),
-    Phase.WRITTEN: (Step.PUBLISH, Step.SWITCH),
-    Phase.SWITCHED: (Step.HIDE, Step.DELETE, Step.FINISH),
-}
 
 
 @final
@@ -201,13 +184,6 @@ class Compactor:
         self._files = files or LakeFiles()
         self._manifest = Manifest()
         self._outcome = Outcome()
-        self._do: Mapping[Step, Callable[[], None]] = {
-            Step.PUBLISH: self._publish,
-            Step.SWITCH: self._switch,
-            Step.HIDE: self._hide,
-            Step.DELETE: self._empty_work,
-            Step.FINISH: self._finish,
-        }
 
     def run(
         self, topics: Iterable[str] | None = None, *, progress: Callable[[str, Outcome], None] | None = None
@@ -229,12 +205,9 @@ class Compactor:
         self._outcome = Outcome()
         if not self._store.root.is_dir():
             return self._outcome
-        wanted = None if topics is None else {f"topic={topic}" for topic in topics}
         with self._lock():
             self._recover()
-            for hour in list(self._store.hours()):
-                if wanted is not None and hour.partition("/")[0] not in wanted:
-                    continue
+            for hour in self._hours(topics):
                 if progress is not None:
                     progress(hour, self._outcome)
                 self._compact_hour(hour)
@@ -244,15 +217,13 @@ class Compactor:
         self, topics: Iterable[str] | None = None
     ) -> tuple[dict[str, list[tuple[BatchFiles, ...]]], Outcome]:
         """What `run` would compact, by hour; nothing is touched, and no lock is taken."""
-        wanted = None if topics is None else {f"topic={topic}" for topic in topics}
         outcome = Outcome()
         planned = {}
-        for hour in list(self._store.hours()):
-            if wanted is None or hour.partition("/")[0] in wanted:
-                safe = self._safe()
-                groups = plan_hour(self._store.batches(hour), safe, self._policy, outcome.left)
-                if groups:
-                    planned[hour] = groups
+        for hour in self._hours(topics):
+            safe = self._safe()
+            groups = plan_hour(self._store.batches(hour), safe, self._policy, outcome.left)
+            if groups:
+                planned[hour] = groups
         return planned, outcome
 
     def repair(self) -> Outcome:
@@ -288,9 +259,16 @@ class Compactor:
             self._empty_work()
         return self._outcome
 
-    def _lock(self) -> CompactLock:
+    def _hours(self, topics: Iterable[str] | None) -> list[str]:
+        hours = list(self._store.hours())
+        if topics is None:
+            return hours
+        wanted = {f"topic={topic}" for topic in topics}
+        return [hour for hour in hours if hour.partition("/")[0] in wanted]
+
+    def _lock(self) -> AbstractContextManager[None]:
         self._files.make_directory(self._store.work)
-        return CompactLock(self._store.work / "lock")
+        return compact_lock(self._store.work / "lock")
 
     def _recover(self) -> None:
         self._manifest = self._store.manifest()
@@ -359,9 +337,14 @@ class Compactor:
         return expected.rows, BatchFiles(name, ((RESULT_FILE, path.stat().st_size),))
 
     def _go_on(self) -> None:
-        while self._manifest.phase is not Phase.IDLE:
-            for step in _STEPS[self._manifest.phase]:
-                self._do[step]()
+        """Do what is left of a compaction, each step of which may have been done before."""
+        if self._manifest.phase is Phase.WRITTEN:
+            self._publish()
+            self._save(self._manifest.moved_to(Phase.SWITCHED))
+        if self._manifest.phase is Phase.SWITCHED:
+            self._hide()
+            self._empty_work()
+            self._save(self._manifest.moved_to(Phase.IDLE))
 
     def _is_sound(self) -> bool:
         """Whether a WRITTEN compaction can go on: sources as recorded, and the result somewhere whole."""
@@ -382,9 +365,6 @@ class Compactor:
             hour = self._store.root / self._manifest.hour
             self._files.move_directory(hidden, hour / name)
             self._files.sync_directory(hour)
-
-    def _switch(self) -> None:
-        self._save(self._manifest.moved_to(Phase.SWITCHED))
 
     def _hide(self) -> None:
         result = _result_of(self._manifest)
@@ -413,9 +393,6 @@ class Compactor:
         self._files.sync_directory(hour)
         self._files.sync_directory(aside)
 
-    def _finish(self) -> None:
-        self._save(self._manifest.moved_to(Phase.IDLE))
-
     def _give_up(self) -> None:
         """Undo a compaction that does not count yet."""
         name = _result_of(self._manifest).name
@@ -423,7 +400,7 @@ class Compactor:
             aside = self._store.work / OLD
             self._files.make_directory(aside)
             self._files.move_directory(self._store.root / self._manifest.hour / name, aside / name)
-        self._finish()
+        self._save(self._manifest.moved_to(Phase.IDLE))
         self._empty_work()
 
     def _empty_work(self) -> None:

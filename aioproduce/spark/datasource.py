@@ -10,7 +10,7 @@ Invariants:
 2. A writer holds options and columns, no producer and nothing else that is alive: it travels.
 3. A data source that has travelled asks no cluster: Spark makes the writer whose `commit()` it calls from one, when
    the rows are acknowledged already.
-4. Each way of delivery is a pair of writer classes of its own, chosen by `_WRITERS`; none asks which one it is.
+4. A way of delivery is a pair of writer classes of its own; none asks which one it is.
 5. `commit()` and `abort()` fail nothing: the records are in the topic, and Spark would send all of them again.
 6. A batch write within `foreachBatch` is numbered by its query and micro-batch, which its tasks see and the driver
    does not; elsewhere by `write.id`, or by an id that the driver makes and the writer carries to all tasks.
@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
 from pyspark.sql.datasource import (
@@ -112,7 +112,7 @@ class AioproduceDataSource(DataSource):
                 "mode('overwrite') is refused: a topic cannot be overwritten, only appended to. Use .mode('append')"
             )
         options, columns = self._checked(schema)
-        return _WRITERS[options.delivery].batch(options, columns)
+        return AtLeastOnceWriter(options, columns)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
         """The writer of a micro-batch.
@@ -131,7 +131,7 @@ class AioproduceDataSource(DataSource):
                 "own, which its checkpoint keeps. Leave it out",
                 option="write.id",
             )
-        return _WRITERS[options.delivery].stream(options, columns)
+        return AtLeastOnceStreamWriter(options, columns)
 
     def _checked(self, schema: StructType) -> tuple[SinkOptions, SinkColumns]:
         options = SinkOptions.parse(self.options)
@@ -139,7 +139,7 @@ class AioproduceDataSource(DataSource):
         if not self._has_travelled:
             _check_metrics_path(options.metrics_path)
             check_topics(
-                ProducerConfig.from_mapping(options.producer_settings),
+                ProducerConfig.from_mapping(dict(options.kafka)),
                 _topics_of(options),
                 options.topic_timeout_ms / 1000,
             )
@@ -240,18 +240,3 @@ class AtLeastOnceStreamWriter(_AtLeastOnce, DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Tell what was acknowledged of a micro-batch that failed: it is in the topic, and comes again."""
         tell(summarize(messages, is_aborted=True, batch_id=batchId), self.options.metrics_path)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Writers:
-    """The two writers of one way of delivery: of a batch, and of a micro-batch."""
-
-    batch: type[AtLeastOnceWriter]
-    stream: type[AtLeastOnceStreamWriter]
-
-
-_WRITERS: Final[Mapping[str, _Writers]] = {
-    "at_least_once": _Writers(AtLeastOnceWriter, AtLeastOnceStreamWriter)
-}
-"""By the option `delivery`."""

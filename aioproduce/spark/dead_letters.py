@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.errors import BrokerRejectedError, DeliveryError, ProducerError, RecordTooLargeError
 from aioproduce.spark.errors import WriteError
+from aioproduce.wire.error_codes import MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +34,6 @@ KEPT_KEY: Final = 1_024
 """Bytes of a key that are kept there."""
 _KEPT_TEXT: Final = 1_000
 _PREFIX: Final = "ap.dead."
-_MESSAGE_TOO_LARGE: Final = 10
-_RECORD_LIST_TOO_LARGE: Final = 18
 
 
 @final
@@ -66,7 +65,7 @@ class DeadRow:
 def is_too_large(error: ProducerError) -> bool:
     """Whether a record was refused for its size, by the producer or by the broker."""
     if isinstance(error, BrokerRejectedError):
-        return error.code in (_MESSAGE_TOO_LARGE, _RECORD_LIST_TOO_LARGE)
+        return error.code in (MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE)
     return isinstance(error, RecordTooLargeError)
 
 
@@ -118,23 +117,21 @@ def dead_letter(
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class DeadLetters:
     """Sends the dead letters of one task.
 
-    Args:
+    Attributes:
         producer: What sends them.
         topic: Where they go.
         identity: The task's.
         run: The query's id, or the write's.
     """
 
-    __slots__ = ("_identity", "_producer", "_run", "_topic")
-
-    def __init__(self, producer: Producer, topic: str, identity: TaskIdentity, run: str) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._identity = identity
-        self._run = run
+    producer: Producer
+    topic: str
+    identity: TaskIdentity
+    run: str
 
     async def send(self, rows: Sequence[DeadRow]) -> None:
         """Send them, and wait until all are acknowledged.
@@ -153,18 +150,18 @@ class DeadLetters:
                     await (await self._queue(dead, is_cut=True))
         except (ProducerError, DeliveryError) as error:
             raise WriteError(
-                f"dead-letter topic {self._topic!r} did not take a row of {self._identity}: {error}. Make the "
+                f"dead-letter topic {self.topic!r} did not take a row of {self.identity}: {error}. Make the "
                 "topic, or see why it refuses; until then the write fails rather than lose rows",
-                partition=self._identity.partition_id,
+                partition=self.identity.partition_id,
             ) from error
 
     async def _queue(self, dead: DeadRow, *, is_cut: bool) -> DeliveryFuture:
-        half = self._producer.config.max_request_size // 2
+        half = self.producer.config.max_request_size // 2
         cuts = [*([] if is_cut else [None]), KEPT_VALUE, *([half] if half < KEPT_VALUE else [])]
         for kept in cuts:
-            key, value, headers = dead_letter(dead, self._identity, self._run, kept=kept)
+            key, value, headers = dead_letter(dead, self.identity, self.run, kept=kept)
             try:
-                return await self._producer.send(self._topic, value, key, headers=headers)
+                return await self.producer.send(self.topic, value, key, headers=headers)
             except RecordTooLargeError:
                 if kept == cuts[-1]:
                     raise

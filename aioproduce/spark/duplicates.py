@@ -7,22 +7,19 @@ Invariants:
 
 1. Of rows with the same id and the same checksum one is kept: the first by topic, partition and offset where the
    rows tell these.
-2. Rows of one id with other checksums are all kept, and `conflicts` tells them.
+2. Rows of one id with other checksums are all kept; the audit tells them.
 3. Rows without a stamp are no duplicates of anything, nor are those whose number could not be read (quarantine).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-
-ID: Final = ("producer_id", "sequence")
-"""The columns that are the same in a record and its duplicates, beside `checksum`."""
 
 
 def drop_duplicates(rows: DataFrame) -> DataFrame:
@@ -33,7 +30,7 @@ def drop_duplicates(rows: DataFrame) -> DataFrame:
             `offset` decide which one is kept.
     """
     order = [F.col(name) for name in ("topic", "partition", "offset") if name in rows.columns]
-    same = Window.partitionBy(*ID, "checksum").orderBy(*(order or [F.col("sequence")]))
+    same = Window.partitionBy("producer_id", "sequence", "checksum").orderBy(*(order or [F.col("sequence")]))
     first = (
         rows.where(_is_stamped())
         .withColumn("_number", F.row_number().over(same))
@@ -41,15 +38,6 @@ def drop_duplicates(rows: DataFrame) -> DataFrame:
         .drop("_number")
     )
     return first.unionByName(rows.where(~_is_stamped()))
-
-
-def conflicts(rows: DataFrame) -> DataFrame:
-    """Ids that are on rows which differ: `producer_id`, `sequence`, and how many different `contents`.
-
-    Such ids are no ids. The sink refuses the plans that make them (`RowOrderError`).
-    """
-    contents = F.count_distinct("checksum").alias("contents")
-    return rows.where(_is_stamped()).groupBy(*ID).agg(contents).where(F.col("contents") > 1)
 
 
 def _is_stamped() -> Column:

@@ -154,20 +154,8 @@ class ConnectorMissingError(SparkPipelineError):
         self.coordinates = coordinates
 
 
-class CheckpointError(SparkPipelineError):
-    """A checkpoint is missing, damaged, or belongs to another query.
-
-    Attributes:
-        path: Where it should be, or `None`.
-    """
-
-    def __init__(self, message: str, *, path: str | None = None) -> None:
-        super().__init__(message)
-        self.path = path
-
-
-class LayoutError(SparkPipelineError):
-    """A directory or a file's name is not one of the lake's.
+class _PathError(SparkPipelineError):
+    """Something is wrong with a file or a directory.
 
     Attributes:
         path: Which, or `None`.
@@ -176,6 +164,14 @@ class LayoutError(SparkPipelineError):
     def __init__(self, message: str, *, path: str | None = None) -> None:
         super().__init__(message)
         self.path = path
+
+
+class CheckpointError(_PathError):
+    """A checkpoint is missing, damaged, or belongs to another query."""
+
+
+class LayoutError(_PathError):
+    """A directory or a file's name is not one of the lake's."""
 
 
 class ManifestError(LayoutError):

@@ -15,7 +15,7 @@ import os
 import shutil
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 from urllib.parse import unquote, urlsplit
 
 from aioproduce.spark.errors import LayoutError
@@ -24,58 +24,30 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Files(Protocol):
-    """A file system; paths are complete, as the user gave them, with `/` between the names."""
+@final
+class LocalFiles:
+    """The local file system; paths are complete, as the user gave them, with `/` between the names."""
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or a directory."""
-
-    def names(self, path: str) -> list[str]:
-        """What is in a directory, sorted; nothing where there is none."""
-
-    def read(self, path: str) -> str | None:
-        """The text of a file, UTF-8; `None` where there is none."""
-
-    def replace(self, path: str, text: str) -> None:
-        """Write a file, with its directories, over an older one."""
-
-    def rename(self, old: str, new: str) -> None:
-        """Move a file or directory to a name that is free.
-
-        Raises:
-            LayoutError: that name is taken, or the file system refused.
-        """
-
-    def delete(self, path: str) -> None:
-        """Remove a file or a directory with all that is in it; nothing where there is none."""
-
-
-@final
-class LocalFiles:
-    """The local file system."""
-
-    __slots__ = ()
-
-    def exists(self, path: str) -> bool:
-        """See `Files`."""
         return local_path(path).exists()
 
     def names(self, path: str) -> list[str]:
-        """See `Files`."""
+        """What is in a directory, sorted; nothing where there is none."""
         try:
             return sorted(os.listdir(local_path(path)))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, path: str) -> str | None:
-        """See `Files`."""
+        """The text of a file, UTF-8; `None` where there is none."""
         try:
             return local_path(path).read_text("utf-8")
         except (FileNotFoundError, IsADirectoryError):
             return None
 
     def replace(self, path: str, text: str) -> None:
-        """See `Files`."""
+        """Write a file, with its directories, over an older one."""
         target = local_path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         partial = target.with_name(_partial_name(target.name))
@@ -86,7 +58,11 @@ class LocalFiles:
         partial.replace(target)
 
     def rename(self, old: str, new: str) -> None:
-        """See `Files`."""
+        """Move a file or directory to a name that is free.
+
+        Raises:
+            LayoutError: that name is taken, or the file system refused.
+        """
         target = local_path(new)
         if target.exists():
             raise LayoutError(f"{old} cannot be renamed to {new}: that is there already", path=new)
@@ -94,7 +70,7 @@ class LocalFiles:
         local_path(old).rename(target)
 
     def delete(self, path: str) -> None:
-        """See `Files`."""
+        """Remove a file or a directory with all that is in it; nothing where there is none."""
         target = local_path(path)
         if target.is_dir() and not target.is_symlink():
             shutil.rmtree(target)
@@ -106,8 +82,6 @@ class LocalFiles:
 class HadoopFiles:
     """Any file system that Spark reads and writes, through its own classes."""
 
-    __slots__ = ("_configuration", "_gateway", "_jvm")
-
     def __init__(self, spark: SparkSession) -> None:
         context = spark.sparkContext
         self._jvm: Any = context._jvm
@@ -115,19 +89,19 @@ class HadoopFiles:
         self._configuration: Any = context._jsc.hadoopConfiguration()
 
     def exists(self, path: str) -> bool:
-        """See `Files`."""
+        """See `LocalFiles`."""
         target, system = self._at(path)
         return bool(system.exists(target))
 
     def names(self, path: str) -> list[str]:
-        """See `Files`."""
+        """See `LocalFiles`."""
         target, system = self._at(path)
         if not system.exists(target):
             return []
         return sorted(status.getPath().getName() for status in system.listStatus(target))
 
     def read(self, path: str) -> str | None:
-        """See `Files`."""
+        """See `LocalFiles`."""
         target, system = self._at(path)
         if not system.exists(target):
             return None
@@ -138,7 +112,7 @@ class HadoopFiles:
             stream.close()
 
     def replace(self, path: str, text: str) -> None:
-        """See `Files`."""
+        """See `LocalFiles`."""
         target, system = self._at(path)
         partial = self._jvm.org.apache.hadoop.fs.Path(target.getParent(), _partial_name(target.getName()))
         stream = system.create(partial, True)
@@ -155,7 +129,7 @@ class HadoopFiles:
         contexts.rename(partial, target, options)
 
     def rename(self, old: str, new: str) -> None:
-        """See `Files`."""
+        """See `LocalFiles`."""
         target, system = self._at(new)
         source, _ = self._at(old)
         system.mkdirs(target.getParent())
@@ -165,7 +139,7 @@ class HadoopFiles:
             )
 
     def delete(self, path: str) -> None:
-        """See `Files`."""
+        """See `LocalFiles`."""
         target, system = self._at(path)
         system.delete(target, True)
 
@@ -174,6 +148,7 @@ class HadoopFiles:
         return target, target.getFileSystem(self._configuration)
 
 
+Files: TypeAlias = LocalFiles | HadoopFiles
 _LOCAL: Final = LocalFiles()
 
 

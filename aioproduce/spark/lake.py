@@ -20,16 +20,16 @@ from __future__ import annotations
 
 import json
 import uuid
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.spark.checkpoint import format_offsets, parse_offsets
 from aioproduce.spark.errors import LayoutError
 from aioproduce.spark.files import join
-from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch
+from aioproduce.spark.layout import PARTITION_COLUMNS, STATE_DIRECTORY, LandedBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Mapping
 
     from aioproduce.spark.files import Files
 
@@ -119,13 +119,8 @@ def landers_of(lake: str, files: Files) -> list[Lander]:
 
 def write_lander(lake: str, lander: Lander, files: Files) -> None:
     """Say how far a query has come."""
-    told = {
-        "version": VERSION,
-        "query_id": lander.query_id,
-        "checkpoint": lander.checkpoint,
-        "batch": lander.batch,
-        "offsets": json.loads(format_offsets(lander.offsets)),
-    }
+    offsets = json.loads(format_offsets(lander.offsets))
+    told = {"version": VERSION, **asdict(lander), "offsets": offsets}
     path = join(lake, STATE_DIRECTORY, "queries", f"{lander.query_id}.json")
     files.replace(path, json.dumps(told, separators=(",", ":")))
 
@@ -155,14 +150,7 @@ def read_note(checkpoint: str, files: Files) -> CheckpointNote | None:
 
 def write_note(checkpoint: str, note: CheckpointNote, files: Files) -> None:
     """Say in a checkpoint what it is for."""
-    told = {
-        "version": VERSION,
-        "lake": note.lake,
-        "topics": list(note.topics),
-        "is_pattern": note.is_pattern,
-        "audit_topic": note.audit_topic,
-    }
-    files.replace(join(checkpoint, NOTE_NAME), json.dumps(told))
+    files.replace(join(checkpoint, NOTE_NAME), json.dumps({"version": VERSION, **asdict(note)}))
 
 
 def remove_incomplete(lake: str, complete: Mapping[str, int], files: Files) -> list[str]:
@@ -177,8 +165,8 @@ def remove_incomplete(lake: str, complete: Mapping[str, int], files: Files) -> l
         The directories that were removed, relative to the lake.
     """
     removed = []
-    for path, name in _batch_directories(lake, files):
-        landed = LandedBatch.parse(name)
+    for path in _batch_directories(lake, files):
+        landed = LandedBatch.parse(path.rpartition("/batch=")[2])
         if landed is not None and landed.number > complete.get(landed.query_id, landed.number):
             files.delete(join(lake, path))
             removed.append(path)
@@ -222,19 +210,17 @@ def _staged(path: str, files: Files) -> LandedBatch | None:
     return None
 
 
-def _batch_directories(lake: str, files: Files) -> Iterator[tuple[str, str]]:
-    """Each directory `batch=...` of a lake, relative to it, and the batch's name."""
-    levels = ("table=", "topic=", "date=", "hour=", "batch=")
+def _batch_directories(lake: str, files: Files) -> list[str]:
+    """Each directory `batch=...` of a lake, relative to it."""
     paths = [""]
-    for level in levels:
+    for level in PARTITION_COLUMNS:
         paths = [
             f"{path}/{name}" if path else name
             for path in paths
             for name in files.names(join(lake, path))
-            if name.startswith(level)
+            if name.startswith(f"{level}=")
         ]
-    for path in paths:
-        yield path, path.rpartition("/batch=")[2]
+    return paths
 
 
 def _read(path: str, files: Files) -> dict[str, Any] | None:

@@ -21,12 +21,13 @@ import shutil
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, final
+from typing import TYPE_CHECKING
 
 from aioproduce.spark.errors import CompactRunningError, LandRunningError, LayoutError, RunningError
 
 if TYPE_CHECKING:
-    import io
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
 
 class LakeFiles:
@@ -68,77 +69,52 @@ class LakeFiles:
         self.sync_file(path)
 
 
-class _ProcessLock:
-    """Held by one process; what has it says who it is.
-
-    Args:
-        path: The lock's file; its directory is there.
+def compact_lock(path: Path) -> AbstractContextManager[None]:
+    """Held while a compact works on a table; the file's directory is there.
 
     Raises:
-        RunningError: On entry, where another process has it.
+        CompactRunningError: On entry, where another process has it.
         LayoutError: On entry, where the file system knows no locks.
     """
+    return _held(path, "compact", "on", CompactRunningError)
 
-    job: ClassVar[str]
-    works_on: ClassVar[str]
-    error: ClassVar[type[RunningError]]
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: io.TextIOWrapper | None = None
+def land_lock(path: Path) -> AbstractContextManager[None]:
+    """Held while a land goes on from a checkpoint; the file's directory is there.
 
-    def __enter__(self) -> Self:
-        file = self._path.open("a+")
+    Of two at once the slower could put a batch in place again that the other has committed, and that was compacted
+    meanwhile: it would be there twice.
+
+    Raises:
+        LandRunningError: On entry, where another process has it.
+        LayoutError: On entry, where the file system knows no locks.
+    """
+    return _held(path, "land", "with the checkpoint", LandRunningError)
+
+
+@contextlib.contextmanager
+def _held(path: Path, job: str, works_on: str, running: type[RunningError]) -> Iterator[None]:
+    """A lock in whose file the process that has it says who it is."""
+    with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             owner = file.read().strip()
-            file.close()
-            raise self.error(
-                f"another {self.job} works {self.works_on} {self._path.parent} "
-                f"({owner or 'it has not said which'}): let it end. "
+            raise running(
+                f"another {job} works {works_on} {path.parent} ({owner or 'it has not said which'}): let it end. "
                 "Its lock ends with its process, also when that is killed; there is nothing to remove by hand",
-                path=str(self._path),
+                path=str(path),
                 owner=owner,
             ) from None
         except OSError as error:
-            file.close()
             raise LayoutError(
-                f"{self._path}: no lock can be had there ({error.strerror}): {self.job} needs flock",
-                path=str(self._path),
+                f"{path}: no lock can be had there ({error.strerror}): {job} needs flock", path=str(path)
             ) from error
-        owner = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": int(time.time())})
         file.truncate(0)
-        file.write(owner)
+        file.write(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": int(time.time())}))
         file.flush()
-        self._file = file
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.truncate(0)
-            self._file.close()
-            self._file = None
-
-
-@final
-class CompactLock(_ProcessLock):
-    """Held while a compact works on a table; its error is `CompactRunningError`."""
-
-    job = "compact"
-    works_on = "on"
-    error = CompactRunningError
-
-
-@final
-class LandLock(_ProcessLock):
-    """Held while a land goes on from a checkpoint; its error is `LandRunningError`.
-
-    Of two at once the slower could put a batch in place again that the other has committed, and that was compacted
-    meanwhile: it would be there twice.
-    """
-
-    job = "land"
-    works_on = "with the checkpoint"
-    error = LandRunningError
+        try:
+            yield
+        finally:
+            file.truncate(0)

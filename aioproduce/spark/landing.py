@@ -86,12 +86,7 @@ class Landing:
     _is_known: bool = False
 
     def write(self, records: DataFrame, number: int) -> None:
-        """Land a batch; called by Spark, once for each batch and again for one that it does not know as done.
-
-        Args:
-            records: Its rows, of Spark's Kafka source with headers.
-            number: The batch's, from 0.
-        """
+        """Land a batch; called by Spark, once for each batch and again for one that it does not know as done."""
         spark = records.sparkSession
         state = read_checkpoint(self.checkpoint, spark)
         if state is None:

@@ -23,10 +23,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Self, final
-
-if TYPE_CHECKING:
-    pass
+from typing import Final, Self, final
 
 PARTITION_COLUMNS: Final = ("table", "topic", "date", "hour", "batch")
 """The levels of directories, outermost first."""

@@ -29,6 +29,7 @@ from aioproduce.errors import (
     TopicAuthorizationError,
 )
 from aioproduce.spark.errors import TopicError
+from aioproduce.spark.ranges import count, union
 from aioproduce.wire.error_codes import TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_OR_PARTITION
 
 if TYPE_CHECKING:
@@ -46,17 +47,6 @@ _WARN_AGAIN_AFTER: Final = 60.0
 # Producers whose cluster has no default topic for them, and when that was told last. By producer: what one cluster
 # lacks another may have.
 _unusable: WeakKeyDictionary[Producer, float] = WeakKeyDictionary()
-
-
-def ranges_of(rows: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Numbers as ranges, first and last, ascending."""
-    ranges: list[tuple[int, int]] = []
-    for row in sorted(set(rows)):
-        if ranges and row == ranges[-1][1] + 1:
-            ranges[-1] = (ranges[-1][0], row)
-        else:
-            ranges.append((row, row))
-    return tuple(ranges)
 
 
 def closing_mark(
@@ -80,7 +70,7 @@ def closing_mark(
         topics: How many rows each topic acknowledged.
         client_id: The producer's `client.id`.
     """
-    ranges = ranges_of(failed)
+    ranges = union((row, row) for row in failed)
     kept, more = ranges[:MAX_FAILED_RANGES], ranges[MAX_FAILED_RANGES:]
     return Mark(
         kind="closing",
@@ -88,7 +78,7 @@ def closing_mark(
         next=next_row,
         acknowledged=sum(topics.values()),
         failed=kept,
-        failed_more=sum(last - first + 1 for first, last in more),
+        failed_more=count(more),
         topics=dict(topics),
         at=time.time_ns() // 1_000_000,
         client_id=client_id,

@@ -271,11 +271,9 @@ def _conformed(piece: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _utc_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field.with_type(_utc_type(field.type)) for field in schema], schema.metadata)
-
-
-def _utc_type(kind: pa.DataType) -> pa.DataType:
-    return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) else kind
+    utc = pa.timestamp("us", "UTC")
+    fields = [field.with_type(utc) if pa.types.is_timestamp(field.type) else field for field in schema]
+    return pa.schema(fields, schema.metadata)
 
 
 def _in_utc(piece: pa.RecordBatch) -> pa.RecordBatch:

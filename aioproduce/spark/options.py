@@ -104,11 +104,6 @@ class SinkOptions:
         """The audit topic: the one that was named, or the default."""
         return self.audit_topic or DEFAULT_AUDIT_TOPIC
 
-    @property
-    def producer_settings(self) -> dict[str, object]:
-        """What `Producer()` takes as its mapping."""
-        return dict(self.kafka)
-
     def __repr__(self) -> str:
         parts = [OPTIONS[KAFKA + name].shown(value) for name, value in self.kafka]
         for key in SINK_OPTIONS:

@@ -34,8 +34,6 @@ class TokenBucket:
         now: Seconds of any steady clock.
     """
 
-    __slots__ = ("_at", "_rate", "_tokens")
-
     def __init__(self, rate: float, now: float) -> None:
         if not rate > 0:
             raise ValueError(f"a rate is above 0, not {rate}")
@@ -64,8 +62,6 @@ class Pacer:
         clock: Seconds of a steady clock.
         sleep: Waits so many seconds.
     """
-
-    __slots__ = ("_buckets", "_clock", "_rates", "_sleep", "waited")
 
     def __init__(
         self,

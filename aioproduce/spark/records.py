@@ -1,8 +1,7 @@
 """From the rows of Spark's Kafka source to those of the lake: pure functions over DataFrames, without Kafka.
 
-Used by `landing` (`with_ids`, `with_table`, `with_partitions`) and by whoever reads a lake or a topic (`marks_of`,
-`split_quarantine`). The input has the schema of Spark's Kafka source with `includeHeaders`: key, value, topic,
-partition, offset, timestamp, timestampType, headers.
+Used by `landing`, and by the job `alert` (`with_ids`). The input has the schema of Spark's Kafka source with
+`includeHeaders`: key, value, topic, partition, offset, timestamp, timestampType, headers.
 
 Invariants:
 
@@ -31,20 +30,11 @@ _LAST: Final = "9999-12-31 23:59:59 UTC"
 _DAY: Final = 86_400  # seconds
 _HOUR: Final = 3_600
 
-MARK_SCHEMA: Final = (
-    "version int, kind string, producer_id string, next bigint, acknowledged bigint, failed array<array<bigint>>,"
-    " failed_more bigint, topics map<string,bigint>, at bigint, client_id string, run map<string,string>"
-)
-"""A mark's JSON (`aioproduce.audit.mark`) as SQL."""
-
 
 def with_ids(records: DataFrame) -> DataFrame:
     """Add `producer_id`, `sequence`, `checksum` and `reason`.
 
     The first two are null where a record has no stamp; where `reason` is not null they are what could be read.
-
-    Args:
-        records: Rows of Spark's Kafka source with headers.
     """
     found = records.withColumn(_HEADER, _stamp_header(F.col("headers")))
     header, stamp = F.col(_HEADER), F.col(_HEADER)["value"]
@@ -57,7 +47,8 @@ def with_ids(records: DataFrame) -> DataFrame:
         {
             "producer_id": F.when(is_whole, F.substring(stamp, 1, PRODUCER_ID_SIZE)),
             "sequence": F.when(is_whole, number),
-            "checksum": checksum(),
+            # Of key and value: what two rows of one id must share to be duplicates.
+            "checksum": F.xxhash64("key", "value"),
         }
     )
     reason = (
@@ -101,23 +92,8 @@ def _stamp_reason(stamp: Column) -> Column:
     )
 
 
-def checksum() -> Column:
-    """Of key and value: what two rows of one id must share to be duplicates."""
-    return F.xxhash64("key", "value")
-
-
-def split_quarantine(records: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Part the rows of `with_ids` into good and bad ones."""
-    return records.where(F.col("reason").isNull()), records.where(F.col("reason").isNotNull())
-
-
 def with_table(records: DataFrame, audit_topic: str | None) -> DataFrame:
-    """Add `table`: where each row of `with_ids` belongs.
-
-    Args:
-        records: The rows.
-        audit_topic: The topic of the marks; `None` where there is none.
-    """
+    """Add `table`: where each row of `with_ids` belongs; without an audit topic there are no marks."""
     table = F.when(F.col("reason").isNotNull(), F.lit(Table.QUARANTINE.value))
     if audit_topic is not None:
         table = table.when(F.col("topic") == audit_topic, F.lit(Table.MARKS.value))
@@ -125,12 +101,7 @@ def with_table(records: DataFrame, audit_topic: str | None) -> DataFrame:
 
 
 def with_partitions(records: DataFrame, batch: str) -> DataFrame:
-    """The lake's rows: the columns of its files, then those that become directories.
-
-    Args:
-        records: The rows of `with_table`.
-        batch: The value of the partition column `batch`.
-    """
+    """The rows of `with_table` as the lake's: the columns of its files, then those that become directories."""
     date, hour = _date_and_hour()
     directories = {
         "table": F.col("table"),
@@ -156,20 +127,3 @@ def _date_and_hour() -> tuple[Column, Column]:
     # A constant of 24 names: four times as fast as formatting a number.
     names = F.array(*(F.lit(f"{number:02d}") for number in range(24)))
     return F.date_from_unix_date(days.cast("int")), F.get(names, (hours % 24).cast("int"))
-
-
-def marks_of(records: DataFrame) -> DataFrame:
-    """What the marks among rows say: their fields, as in `MARK_SCHEMA`.
-
-    Where each was in its topic is in `mark_topic`, `mark_partition`, `mark_offset` and `mark_timestamp`. A row
-    whose value is no mark has nulls for all fields: `kind` tells.
-
-    Args:
-        records: Rows with `value`, `topic`, `partition`, `offset` and `timestamp`: of the lake's table of marks, or
-            of the audit topic itself.
-    """
-    mark = F.from_json(F.col("value").cast("string"), MARK_SCHEMA)
-    place = ("topic", "partition", "offset", "timestamp")
-    return records.select(*(F.col(name).alias(f"mark_{name}") for name in place), mark.alias("mark")).select(
-        *(f"mark_{name}" for name in place), "mark.*"
-    )

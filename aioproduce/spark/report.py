@@ -27,17 +27,17 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 LOG: Final = logging.getLogger("aioproduce.spark")
 _IDS_MAX: Final = 1000  # of 60 bytes each in a line of JSON
+_SUMS: Final = ("rows", "bytes", "batches", "requests", "retries", "dead_letters", "dropped")
 _LINE: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-@final
 @dataclass(kw_only=True)
-class TaskReport(WriterCommitMessage):
-    """What one attempt of a task wrote; not frozen, because Spark's class is not.
+class _Written:
+    """What a task and a whole write tell alike.
 
     Attributes:
-        partition: Spark's partition of the rows.
-        attempt: The attempt's number, from 0.
+        query_id: The streaming query's id, or the batch write's; empty where no task told.
+        batch_id: The micro-batch's number; -1 of a batch write.
         rows: Records that were acknowledged; those that went to the dead-letter topic are not among them.
         bytes: Of their keys and values.
         batches: Arrow batches taken from Spark.
@@ -47,16 +47,12 @@ class TaskReport(WriterCommitMessage):
         ack_p99_ms: Likewise 99 of 100.
         dead_letters: Rows that went to the dead-letter topic.
         dropped: Rows that were left out under `on.error=drop`.
-        producer_id: The stamps' first half, as 32 hex digits; empty where nothing is stamped.
-        next_row: The number after the highest that was given out; 0 where nothing is stamped.
-        query_id: The streaming query's id, or the batch write's.
-        batch_id: The micro-batch's number; -1 of a batch write.
         seconds: From the first row to the last acknowledgement.
         topics: Acknowledged records by topic.
     """
 
-    partition: int
-    attempt: int = 0
+    query_id: str = ""
+    batch_id: int = -1
     rows: int = 0
     bytes: int = 0
     batches: int = 0
@@ -66,56 +62,44 @@ class TaskReport(WriterCommitMessage):
     ack_p99_ms: float = 0.0
     dead_letters: int = 0
     dropped: int = 0
-    producer_id: str = ""
-    next_row: int = 0
-    query_id: str = ""
-    batch_id: int = -1
     seconds: float = 0.0
     topics: dict[str, int] = field(default_factory=dict)
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteSummary:
-    """The tasks of one write, or of one micro-batch, together.
+@dataclass(kw_only=True)
+class TaskReport(_Written, WriterCommitMessage):
+    """What one attempt of a task wrote.
+
+    Attributes:
+        partition: Spark's partition of the rows.
+        attempt: The attempt's number, from 0.
+        producer_id: The stamps' first half, as 32 hex digits; empty where nothing is stamped.
+        next_row: The number after the highest that was given out; 0 where nothing is stamped.
+    """
+
+    partition: int
+    attempt: int = 0
+    producer_id: str = ""
+    next_row: int = 0
+
+
+@final
+@dataclass(kw_only=True)
+class WriteSummary(_Written):
+    """The tasks of one write, or of one micro-batch, together: the sums, and the slowest task's seconds.
 
     Attributes:
         outcome: `"committed"` or `"aborted"`; what an aborted write has acknowledged is in the topic all the same.
-        query_id: As in the reports; empty where no task told.
-        batch_id: Likewise; -1.
         tasks: How many told what they wrote.
         failed_tasks: How many did not.
-        rows: Records that were acknowledged.
-        bytes: Of their keys and values.
-        batches: Arrow batches.
-        requests: Produce requests.
-        retries: Records that were sent again.
-        ack_p50_ms: The median of the tasks' medians, weighted by their rows.
-        ack_p99_ms: The worst task's.
-        dead_letters: Rows that went to the dead-letter topic.
-        dropped: Rows that were left out.
-        seconds: The slowest task's.
-        topics: Acknowledged records by topic.
         ids: Producer id of a task -> the number after the highest that it gave out; at most 1,000.
         ids_more: How many more there are.
     """
 
     outcome: str
-    query_id: str = ""
-    batch_id: int = -1
     tasks: int = 0
     failed_tasks: int = 0
-    rows: int = 0
-    bytes: int = 0
-    batches: int = 0
-    requests: int = 0
-    retries: int = 0
-    ack_p50_ms: float = 0.0
-    ack_p99_ms: float = 0.0
-    dead_letters: int = 0
-    dropped: int = 0
-    seconds: float = 0.0
-    topics: dict[str, int] = field(default_factory=dict)
     ids: dict[str, int] = field(default_factory=dict)
     ids_more: int = 0
 
@@ -125,7 +109,8 @@ class WriteSummary:
         Args:
             at_ms: When it was told, in milliseconds since the epoch.
         """
-        return json.dumps({"version": 1, "at": at_ms, **asdict(self)}, separators=(",", ":"))
+        told = {"version": 1, "at": at_ms, "outcome": self.outcome, **asdict(self)}
+        return json.dumps(told, separators=(",", ":"))
 
     def __str__(self) -> str:
         failed = f", {self.failed_tasks} failed" if self.failed_tasks else ""
@@ -161,17 +146,11 @@ def summarize(
         batch_id=batch_id,
         tasks=len(reports),
         failed_tasks=len(messages) - len(reports),
-        rows=sum(report.rows for report in reports),
-        bytes=sum(report.bytes for report in reports),
-        batches=sum(report.batches for report in reports),
-        requests=sum(report.requests for report in reports),
-        retries=sum(report.retries for report in reports),
         ack_p50_ms=_median(reports),
         ack_p99_ms=max((report.ack_p99_ms for report in reports), default=0.0),
-        dead_letters=sum(report.dead_letters for report in reports),
-        dropped=sum(report.dropped for report in reports),
         seconds=max((report.seconds for report in reports), default=0.0),
         topics=dict(sorted(topics.items())),
+        **{name: sum(getattr(report, name) for report in reports) for name in _SUMS},
         ids=dict(list(ids.items())[:_IDS_MAX]),
         ids_more=max(0, len(ids) - _IDS_MAX),
     )

@@ -41,7 +41,15 @@ from aioproduce.errors import (
 from aioproduce.producer.arrow import ReadyRows
 from aioproduce.spark.dead_letters import DeadLetters, DeadRow
 from aioproduce.spark.errors import RowError, WriteError
-from aioproduce.wire.error_codes import is_retriable
+from aioproduce.wire.error_codes import (
+    INVALID_RECORD,
+    INVALID_TIMESTAMP,
+    INVALID_TOPIC_EXCEPTION,
+    MESSAGE_TOO_LARGE,
+    RECORD_LIST_TOO_LARGE,
+    UNKNOWN_TOPIC_OR_PARTITION,
+    is_retriable,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,12 +57,13 @@ if TYPE_CHECKING:
     from aioproduce.producer.deliveries import Deliveries
     from aioproduce.producer.producer import Producer
 
-# What a broker answers for a record that it will never take: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION,
-# RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD. A missing permission is not among them: it is of the
+# What a broker answers for a record that it will never take. A missing permission is not among them: it is of the
 # whole write, and to drop all of its rows is not what `on.error` means.
-_OF_THE_RECORD: Final = frozenset({10, 17, 18, 32, 87})
-# What it answers for a topic that it does not have, or never can have: UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC.
-_OF_THE_TOPIC: Final = frozenset({3, 17})
+_OF_THE_RECORD: Final = frozenset(
+    {MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION, RECORD_LIST_TOO_LARGE, INVALID_TIMESTAMP, INVALID_RECORD}
+)
+# What it answers for a topic that it does not have, or never can have.
+_OF_THE_TOPIC: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION})
 
 
 @final
@@ -178,10 +187,11 @@ class Outcome:
 
 
 @final
+@dataclass(slots=True, eq=False, kw_only=True)
 class TaskSending:
     """Sends for one task.
 
-    Args:
+    Attributes:
         producer: What sends.
         topic: Of all rows; None where the column `topic` tells.
         policy: `fail`, `dead_letter` or `drop`: what becomes of a row that can never be sent.
@@ -190,38 +200,16 @@ class TaskSending:
         headers: Of all rows that bring none.
     """
 
-    __slots__ = (
-        "_asked",
-        "_bound",
-        "_dead_letters",
-        "_headers",
-        "_missing",
-        "_policy",
-        "_producer",
-        "_topic",
-        "_turn",
-    )
-
-    def __init__(
-        self,
-        producer: Producer,
-        topic: str | None,
-        *,
-        policy: str,
-        dead_letters: DeadLetters | None,
-        bound: float,
-        headers: Sequence[tuple[str, bytes]] = (),
-    ) -> None:
-        self._producer = producer
-        self._topic = topic
-        self._policy = policy
-        self._dead_letters = dead_letters
-        self._bound = bound
-        self._headers = list(headers) or None
-        self._turn = asyncio.Lock()
-        # Of the column `topic`: those that were asked for, and those that the cluster does not have.
-        self._asked: set[str] = set()
-        self._missing: dict[str, MetadataTimeoutError] = {}
+    producer: Producer
+    topic: str | None
+    policy: str
+    dead_letters: DeadLetters | None
+    bound: float
+    headers: Sequence[tuple[str, bytes]] = ()
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    # Of the column `topic`: those that were asked for, and those that the cluster does not have.
+    _asked: set[str] = field(default_factory=set, init=False)
+    _missing: dict[str, MetadataTimeoutError] = field(default_factory=dict, init=False)
 
     async def send(self, rows: Rows) -> Outcome:
         """Send rows, and wait until each is acknowledged or refused.
@@ -234,19 +222,19 @@ class TaskSending:
         began_at = time.perf_counter()
         dead: list[DeadRow] = []
         try:
-            async with asyncio.timeout(self._bound):
+            async with asyncio.timeout(self.bound):
                 left: Rows | None = rows
                 while left is not None:
                     async with self._turn:
                         accepted = await self._accept(left, dead)
                     left = await self._settle(accepted, dead)
-                if dead and self._dead_letters is not None:
-                    await self._dead_letters.send(dead)
+                if dead and self.dead_letters is not None:
+                    await self.dead_letters.send(dead)
         except TimeoutError as error:
             if isinstance(error, ProducerError):
                 raise
             raise WriteError(
-                f"{len(rows)} rows were not all acknowledged within delivery.timeout.ms ({self._bound:g} s): see "
+                f"{len(rows)} rows were not all acknowledged within delivery.timeout.ms ({self.bound:g} s): see "
                 "whether the brokers are up and keep pace, or raise option 'kafka.delivery.timeout.ms'",
                 unknown=len(rows),
             ) from error
@@ -254,7 +242,7 @@ class TaskSending:
 
     async def flush(self) -> None:
         """Send what lingers."""
-        await self._producer.flush(self._bound)
+        await self.producer.flush(self.bound)
 
     # -- accepting ---
 
@@ -266,10 +254,10 @@ class TaskSending:
             rows = self._without_missing(rows, dead)
         while len(rows):
             try:
-                deliveries = await self._producer.send_arrow(
-                    self._topic,
-                    rows.make_ready(has_topic=self._topic is not None),
-                    headers=self._headers,
+                deliveries = await self.producer.send_arrow(
+                    self.topic,
+                    rows.make_ready(has_topic=self.topic is not None),
+                    headers=list(self.headers) or None,
                 )
             except PartialSendError as error:
                 cause = error.__cause__
@@ -294,12 +282,12 @@ class TaskSending:
 
         A missing one takes `max.block.ms`: one after the other, two of them would take as long as a write may.
         """
-        topics = None if self._topic is not None else rows.column("topic")
+        topics = None if self.topic is not None else rows.column("topic")
         if topics is None:
             return
         names = {name for name in pc.unique(topics).to_pylist() if name is not None} - self._asked
         self._asked |= names
-        found = await asyncio.gather(*map(self._producer.partitions_for, names), return_exceptions=True)
+        found = await asyncio.gather(*map(self.producer.partitions_for, names), return_exceptions=True)
         for error in found:
             if isinstance(error, MetadataTimeoutError) and _is_of_the_row(error, has_topic=False):
                 self._missing[error.topic] = error
@@ -308,7 +296,7 @@ class TaskSending:
     def _without_missing(self, rows: Rows, dead: list[DeadRow]) -> Rows:
         """The rows whose topics there are; the others are refused."""
         topics = rows.column("topic")
-        if self._topic is not None or topics is None:
+        if self.topic is not None or topics is None:
             return rows
         named = topics.to_pylist()
         for place, topic in enumerate(named):
@@ -323,7 +311,7 @@ class TaskSending:
         """
         partitions = rows.column("partition")
         is_beyond = pc.greater_equal(partitions, known.partition_count)
-        if self._topic is None:
+        if self.topic is None:
             is_beyond = pc.and_(is_beyond, pc.equal(rows.column("topic"), known.topic))
         beyond = pc.fill_null(is_beyond, False).to_numpy(zero_copy_only=False)
         for place in np.flatnonzero(beyond).tolist():
@@ -363,10 +351,10 @@ class TaskSending:
             RowError: the policy is to fail.
             ProducerError: it is not the row's fault.
         """
-        if not _is_of_the_row(error, has_topic=self._topic is not None):
+        if not _is_of_the_row(error, has_topic=self.topic is not None):
             raise error
-        refused = rows.dead(place, error, self._topic)
-        if self._policy == "fail":
+        refused = rows.dead(place, error, self.topic)
+        if self.policy == "fail":
             raise RowError(
                 f"row {refused.row} can never be sent: {error}. Change the query so that there is no such row, or "
                 "let such rows go elsewhere by option 'on.error' = 'dead_letter' or 'drop'",
@@ -377,8 +365,8 @@ class TaskSending:
 
     def _outcome(self, rows: Rows, dead: list[DeadRow], seconds: float) -> Outcome:
         outcome = Outcome(seconds=seconds, size=rows.size, refused=[row.row for row in dead])
-        if self._topic is not None:
-            outcome.topics[self._topic] = len(rows) - len(dead)
+        if self.topic is not None:
+            outcome.topics[self.topic] = len(rows) - len(dead)
         else:
             for entry in pc.value_counts(rows.column("topic")).to_pylist():
                 if entry["values"] is not None:

@@ -65,8 +65,6 @@ class HeaderMaker:
         static: Headers of every row, before its stamp.
     """
 
-    __slots__ = ("_static",)
-
     def __init__(self, static: Sequence[tuple[str, bytes]] = ()) -> None:
         self._static = list(static)
 
@@ -95,14 +93,11 @@ class HeaderMaker:
 
     def _rows(self, stamp: bytes, count: int) -> np.ndarray[Any, Any]:
         """As many rows of headers with this stamp."""
-        row = np.frombuffer(self._encoded(stamp), dtype=np.uint8)
+        row = np.frombuffer(encode_headers([*self._static, (STAMP_HEADER, stamp)]), dtype=np.uint8)
         # Broadcast: a quarter of the time that `bytes * count` takes, which is written twice.
         content: np.ndarray[Any, Any] = np.empty((count, len(row)), dtype=np.uint8)
         content[:] = row
         return content
-
-    def _encoded(self, stamp: bytes) -> bytes:
-        return encode_headers([*self._static, (STAMP_HEADER, stamp)])
 
     def joined(self, own: Any, stamps: np.ndarray[Any, Any] | None) -> Any:
         """The DataFrame's own headers with the static ones and the stamps behind them.

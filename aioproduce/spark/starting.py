@@ -78,17 +78,14 @@ class Found:
         return {*lander.offsets, *self.planned.get(lander.query_id, {})}
 
 
-def check_checkpoint(
-    found: Found, wanted: CheckpointNote, path: str, topics: Collection[str] | None = None
-) -> None:
+def check_checkpoint(found: Found, wanted: CheckpointNote, path: str, topics: Collection[str]) -> None:
     """See that a checkpoint that is there can go on with what is wanted now.
 
     Args:
         found: What there is.
         wanted: What is to be landed.
         path: The checkpoint's.
-        topics: The names of all topics that are to be landed; by default those that `wanted` names, which does not
-            tell those of a pattern.
+        topics: The names of all topics that are to be landed, those of a pattern too.
 
     Raises:
         CheckpointError: it is another lake's, not one of `land`, or its next batch would go elsewhere.
@@ -106,22 +103,15 @@ def check_checkpoint(
             " another --checkpoint",
             path=path,
         )
-    is_same = (note.topics, note.is_pattern, note.audit_topic) == (
-        wanted.topics,
-        wanted.is_pattern,
-        wanted.audit_topic,
-    )
     was = f"--{'topic-pattern' if note.is_pattern else 'topics'} {','.join(note.topics)}"
     was += f" --audit-topic {note.audit_topic or 'none'}"
-    if not is_same and found.checkpoint.has_unfinished:
+    if note != wanted and found.checkpoint.has_unfinished:
         raise CheckpointError(
             f"micro-batch {found.checkpoint.planned} of {path} was begun with {was}, and has to be ended just so:"
             " run once with these, then with the new ones",
             path=path,
         )
     _check_progress(found, found.checkpoint, path)
-    if topics is None:
-        topics = {*wanted.topics, *filter(None, [wanted.audit_topic])}
     _check_added(found, found.checkpoint, topics, path)
     gone = [] if note.is_pattern or wanted.is_pattern else [t for t in note.topics if t not in wanted.topics]
     if gone:

@@ -101,8 +101,6 @@ class Store:
         LayoutError: The lake is not on a local file system.
     """
 
-    __slots__ = ("root", "work")
-
     def __init__(self, lake: str, table: Table = Table.DATA) -> None:
         if not is_local(lake):
             raise LayoutError(

@@ -9,6 +9,8 @@ from aioproduce.spark.layout import Table, table_path, table_schema
 from aioproduce.spark.store import Store
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -18,17 +20,17 @@ def read_table(spark: SparkSession, lake: str, table: Table) -> DataFrame:
     The schema is given, so no file is opened to find it, and no topic becomes a number because it looks like one.
     Of a local lake these are the files that count now, whatever a compaction is at; one that ends before they are
     read takes some away, and the read fails (`store.read_consistently` reads again).
-
-    Args:
-        spark: The session.
-        lake: The lake's directory, as Spark takes it.
-        table: Which.
     """
     path = table_path(lake, table)
     if is_local(path):
         paths = Store(lake, table).snapshot().files
     else:
         paths = [path] if files_of(path, spark).exists(path) else []
+    return read_files(spark, path, paths)
+
+
+def read_files(spark: SparkSession, root: str, paths: Sequence[str]) -> DataFrame:
+    """Files of a table, or none; the directories between its root and them become columns."""
     if not paths:
         return spark.createDataFrame([], table_schema())
-    return spark.read.schema(table_schema()).option("basePath", path).parquet(*paths)
+    return spark.read.schema(table_schema()).option("basePath", root).parquet(*paths)

@@ -89,25 +89,6 @@ def write_task(
 class _Task:
     """What one task needs while it writes."""
 
-    __slots__ = (
-        "_acks",
-        "_batches",
-        "_bound",
-        "_columns",
-        "_headers",
-        "_identity",
-        "_next_row",
-        "_options",
-        "_outcomes",
-        "_pacer",
-        "_producer",
-        "_producer_id",
-        "_run",
-        "_runtime",
-        "_sending",
-        "_under_way",
-    )
-
     def __init__(
         self, options: SinkOptions, columns: SinkColumns, identity: TaskIdentity, runtime: Runtime
     ) -> None:
@@ -128,8 +109,8 @@ class _Task:
             assert options.dead_letter_topic is not None
             dead_letters = DeadLetters(self._producer, options.dead_letter_topic, identity, self._run)
         self._sending = TaskSending(
-            self._producer,
-            options.topic,
+            producer=self._producer,
+            topic=options.topic,
             policy=options.on_error,
             dead_letters=dead_letters,
             bound=self._bound,

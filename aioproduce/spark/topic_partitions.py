@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from py4j.protocol import Py4JJavaError
 
+from aioproduce.audit import DEFAULT_AUDIT_TOPIC
 from aioproduce.spark.errors import TopicError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -82,3 +83,37 @@ class TopicPartitions:
                 f"the brokers {servers} did not tell which topics there are ({said}): check --bootstrap-servers and"
                 " the settings of --kafka from this machine"
             ) from error
+
+    def check(self, topics: Iterable[str], remedy: str) -> None:
+        """See that topics are there.
+
+        Args:
+            topics: Their names.
+            remedy: What to do but create them, for the error.
+
+        Raises:
+            TopicError: one is missing.
+        """
+        if missing := [name for name in topics if name not in self.partitions]:
+            raise TopicError(
+                f"there is no topic {', '.join(missing)}: create it, or {remedy}",
+                topic=missing[0],
+                is_missing=True,
+            )
+
+    def marks_topic(self, named: str | None) -> str | None:
+        """The topic of the producers' marks; None for none.
+
+        Args:
+            named: As `--audit-topic` has it, `none` for none. None for the default topic, which may be missing: not
+                every producer has an Auditor.
+
+        Raises:
+            TopicError: the one that was named is missing.
+        """
+        if named is None:
+            return DEFAULT_AUDIT_TOPIC if DEFAULT_AUDIT_TOPIC in self.partitions else None
+        if named == "none":
+            return None
+        self.check([named], "correct --audit-topic, or say `--audit-topic none`")
+        return named

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from argparse import ArgumentParser
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -13,8 +14,10 @@ from pyspark.sql.streaming.tws_tester import TwsTester
 
 from aioproduce.audit.mark import Mark
 from aioproduce.spark.errors import TopicError
-from aioproduce.spark.jobs.alert import AlertSummary, Telling, Watcher, marks_topic, ranges_of
+from aioproduce.spark.jobs import alert
+from aioproduce.spark.jobs.alert import AlertSummary, Telling, Watcher, ranges_of
 from aioproduce.spark.jobs.watch import Patience
+from aioproduce.spark.topic_partitions import TopicPartitions
 
 PRODUCER = "00" * 15 + "07"
 
@@ -180,28 +183,45 @@ def test_failures_that_a_mark_does_not_list_are_no_gaps(
     assert json.loads(ranges_of(rows)["mark"][0].as_py())["failed"] == excused
 
 
+def cluster_of(*topics: str) -> TopicPartitions:
+    return TopicPartitions(dict.fromkeys(topics, (0,)))
+
+
 def test_the_topic_of_marks_may_be_missing_where_nobody_named_it() -> None:
-    assert marks_topic(["orders"], None, None, {"orders"}) is None
-    assert marks_topic(["orders"], None, None, {"orders", "aioproduce.audit"}) == "aioproduce.audit"
-    assert marks_topic(["orders"], "none", "alerts", {"orders", "alerts", "aioproduce.audit"}) is None
-    assert marks_topic(["orders"], "marks", None, {"orders", "marks"}) == "marks"
+    assert cluster_of("orders").marks_topic(None) is None
+    assert cluster_of("orders", "aioproduce.audit").marks_topic(None) == "aioproduce.audit"
+    assert cluster_of("orders", "aioproduce.audit").marks_topic("none") is None
+    assert cluster_of("orders", "marks").marks_topic("marks") == "marks"
+    with pytest.raises(TopicError, match=r"there is no topic marks: .*--audit-topic none") as caught:
+        cluster_of("orders", "aioproduce.audit").marks_topic("marks")
+    assert (caught.value.topic, caught.value.is_missing) == ("marks", True)
+
+
+def test_a_topic_that_is_missing_is_told_with_a_remedy() -> None:
+    cluster = cluster_of("orders", "clicks")
+    cluster.check(["orders", "clicks"], "correct --topics")
+    with pytest.raises(TopicError, match="there is no topic a, b: create it, or correct --topics") as caught:
+        cluster.check(["orders", "a", "clicks", "b"], "correct --topics")
+    assert (caught.value.topic, caught.value.is_missing) == ("a", True)
 
 
 @pytest.mark.parametrize(
-    ("audit_topic", "alert_topic", "missing", "remedy"),
+    ("there", "missing"),
     [
-        pytest.param(None, None, "clicks", "correct --topics", id="watched"),
-        pytest.param("marks", None, "marks", "--audit-topic none", id="marks"),
-        pytest.param(None, "alerts", "alerts", "correct --alert-topic", id="alerts"),
+        pytest.param(["orders", "alerts"], "clicks", id="watched"),
+        pytest.param(["orders", "clicks", "alerts"], "marks", id="marks"),
+        pytest.param(["orders", "clicks", "marks"], "alerts", id="alerts"),
     ],
 )
 def test_a_topic_that_is_missing_is_told_before_anything_is_watched(
-    audit_topic: str | None, alert_topic: str | None, missing: str, remedy: str
+    monkeypatch: pytest.MonkeyPatch, there: list[str], missing: str
 ) -> None:
-    there = {"orders", "clicks", "aioproduce.audit"} - {missing}
-    with pytest.raises(TopicError, match=f"there is no topic {missing}: create it, or .*{remedy}") as caught:
-        marks_topic(["orders", "clicks"], audit_topic, alert_topic, there)
-    assert (caught.value.topic, caught.value.is_missing) == (missing, True)
+    monkeypatch.setattr(TopicPartitions, "ask", lambda *_: cluster_of(*there))
+    parser = ArgumentParser()
+    alert.add_arguments(parser)
+    given = "--bootstrap-servers b:1 --checkpoint c --topics orders,clicks --audit-topic marks --alert-topic alerts"
+    with pytest.raises(TopicError, match=f"there is no topic {missing}: "):
+        alert.run(parser.parse_args(given.split()), cast("Any", None))
 
 
 class Rows:

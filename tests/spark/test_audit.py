@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aioproduce.audit.mark import Mark
+from aioproduce.spark import ranges
 from aioproduce.spark.__main__ import main
 from aioproduce.spark.errors import LayoutError, OptionError
 from aioproduce.spark.jobs import audit as job
-from aioproduce.spark.jobs import ranges
 from aioproduce.spark.jobs.audit import AuditOptions, audit
 from aioproduce.spark.jobs.audit_lake import DataFile, Unit, packed, units_of
 from aioproduce.spark.jobs.audit_passes import fingerprints, mixed

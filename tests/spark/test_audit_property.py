@@ -17,7 +17,7 @@ from aioproduce.spark.jobs.audit_judge import Judge, Scope
 from aioproduce.spark.jobs.audit_lake import LocalPasses
 from aioproduce.spark.jobs.audit_report import AuditReport
 from aioproduce.spark.jobs.marks import Expectation
-from aioproduce.spark.jobs.ranges import union
+from aioproduce.spark.ranges import union
 from tests.spark.lake_making import Row, count_by_hand, id_of, write_files
 
 SEAMS = (0, 65_536, 131_072, 5 * 65_536, 1 << 40)

@@ -45,8 +45,6 @@ def test_what_is_committed_and_what_is_not(tmp_path: Path, planned: int, committ
     assert read is not None
     assert (read.committed, read.planned) == (committed, planned)
     assert read.has_unfinished is (planned > committed)
-    assert read.is_committed(committed)
-    assert not read.is_committed(committed + 1)
 
 
 def test_a_number_is_no_text(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from aioproduce.spark.files import LocalFiles
 from aioproduce.spark.jobs.compact import size_of
 from aioproduce.spark.jobs.land import rows_since
 from aioproduce.spark.lake import Lander, write_lander
-from aioproduce.spark.lake_files import CompactLock
+from aioproduce.spark.lake_files import compact_lock
 from aioproduce.spark.safety import safe_batches
 from aioproduce.spark.store import Snapshot, read_consistently
 from tests.spark.dying_compact import STEPS
@@ -163,7 +163,7 @@ class TestJob:
 
     def test_another_is_at_work(self, lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
         lake.store.work.mkdir(parents=True)
-        with CompactLock(lake.store.work / "lock"):
+        with compact_lock(lake.store.work / "lock"):
             assert main(["compact", "--lake", str(lake.path)]) == 1
         assert "another compact works on" in capsys.readouterr().err
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from aioproduce.spark.compaction import Compactor, Outcome, Policy, SafeBatches, plan_hour
 from aioproduce.spark.errors import CompactRunningError, LakeChangingError, LayoutError, ManifestError
-from aioproduce.spark.lake_files import CompactLock, LakeFiles
+from aioproduce.spark.lake_files import LakeFiles, compact_lock
 from aioproduce.spark.layout import Table
 from aioproduce.spark.manifest import RECENT_LIMIT, BatchFiles, Manifest, Phase
 from aioproduce.spark.store import Batch, Snapshot, Store, read_consistently
@@ -569,7 +569,7 @@ class TestTwoAtOnce:
     def test_the_second_is_refused_and_told_by_whom(self, lake: Lake) -> None:
         landed(lake)
         lake.store.work.mkdir(parents=True)
-        with CompactLock(lake.store.work / "lock"), pytest.raises(CompactRunningError) as caught:
+        with compact_lock(lake.store.work / "lock"), pytest.raises(CompactRunningError) as caught:
             compact(lake)
         assert json.loads(caught.value.owner)["pid"] == os.getpid()
         assert compact(lake).compactions == 2
@@ -579,8 +579,8 @@ class TestTwoAtOnce:
         lake.store.work.mkdir(parents=True)
         program = (
             "import sys, pathlib\n"
-            "from aioproduce.spark.lake_files import CompactLock\n"
-            "lock = CompactLock(pathlib.Path(sys.argv[1]))\n"
+            "from aioproduce.spark.lake_files import compact_lock\n"
+            "lock = compact_lock(pathlib.Path(sys.argv[1]))\n"
             "lock.__enter__()\n"
             "print('held', flush=True)\n"
             "sys.stdin.read()\n"

@@ -23,7 +23,7 @@ from aioproduce.spark.lake import (
     write_lander,
     write_note,
 )
-from aioproduce.spark.lake_files import LandLock
+from aioproduce.spark.lake_files import land_lock
 from aioproduce.spark.starting import Found
 
 FILES = LocalFiles()
@@ -170,11 +170,11 @@ def test_which_paths_are_local() -> None:
 def test_one_land_with_a_checkpoint_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / LOCK_NAME
     with (
-        LandLock(path),
+        land_lock(path),
         pytest.raises(LandRunningError, match="another land works with the checkpoint") as told,
     ):
-        LandLock(path).__enter__()
+        land_lock(path).__enter__()
     assert told.value.path == str(path)
     assert '"pid"' in told.value.owner
-    with LandLock(path):
+    with land_lock(path):
         pass

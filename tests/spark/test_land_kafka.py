@@ -17,7 +17,7 @@ from aioproduce.spark.files import LocalFiles
 from aioproduce.spark.jobs import land
 from aioproduce.spark.jobs.running import add_common_arguments
 from aioproduce.spark.lake import LOCK_NAME, CheckpointNote, lake_id, write_note
-from aioproduce.spark.lake_files import LandLock
+from aioproduce.spark.lake_files import land_lock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +134,7 @@ def test_land(landing_session: SparkSession, kafka1: KafkaCluster, topic_name: s
     assert len(ids(lake, "marks")) == 2
 
     # A second one beside it, as a cron job that takes longer than its period, is refused before it does anything.
-    with LandLock(checkpoint / LOCK_NAME), pytest.raises(LandRunningError, match="another land works with"):
+    with land_lock(checkpoint / LOCK_NAME), pytest.raises(LandRunningError, match="another land works with"):
         land.run(args, spark)
 
     # Another checkpoint while this one lives would land everything twice.

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproduce.audit import Mark
 from aioproduce.audit.stamp import pack_stamp
 from aioproduce.spark import records
-from aioproduce.spark.duplicates import conflicts, drop_duplicates
+from aioproduce.spark.duplicates import drop_duplicates
 from aioproduce.spark.files import HadoopFiles
 from aioproduce.spark.layout import FILE_COLUMNS, PARTITION_COLUMNS, Table, table_path
 from aioproduce.spark.tables import read_table
@@ -156,38 +155,6 @@ def test_a_checksum_is_of_key_and_value(spark: SparkSession) -> None:
     assert len(set(sums)) == 6
 
 
-def test_marks_are_read_from_their_json(spark: SparkSession) -> None:
-    mark = Mark(
-        kind="closing",
-        producer_id=ID,
-        next=10,
-        acknowledged=8,
-        failed=((3, 4),),
-        failed_more=0,
-        topics={"orders": 8},
-        at=1795352490000,
-        client_id="c",
-        run={"query": "q", "batch": 1},
-    )
-    frame = kafka_rows(spark, [{"value": mark.to_json(), "topic": "marks"}, {"value": b"no json"}])
-    read, bad = records.marks_of(frame).orderBy("mark_offset").collect()
-    assert (read.kind, read.producer_id, read.next, read.acknowledged) == ("closing", ID.hex(), 10, 8)
-    assert (read.failed, read.failed_more, read.topics, read.at) == (
-        [[3, 4]],
-        0,
-        {"orders": 8},
-        1795352490000,
-    )
-    assert (read.client_id, read.run, read.mark_topic) == ("c", {"query": "q", "batch": "1"}, "marks")
-    assert (bad.kind, bad.mark_offset) == (None, 1)
-
-
-def test_good_and_bad_are_all(spark: SparkSession) -> None:
-    frame = records.with_ids(kafka_rows(spark, [{}, {"headers": [("ap.id", b"")]}]))
-    good, bad = records.split_quarantine(frame)
-    assert ([row.offset for row in good.collect()], [row.offset for row in bad.collect()]) == ([0], [1])
-
-
 def test_only_what_is_the_same_is_dropped(spark: SparkSession) -> None:
     stamp = [("ap.id", STAMP)]
     rows: list[dict[str, Any]] = [
@@ -202,8 +169,6 @@ def test_only_what_is_the_same_is_dropped(spark: SparkSession) -> None:
     ]
     frame = records.with_ids(kafka_rows(spark, rows))
     assert sorted(row.offset for row in drop_duplicates(frame).collect()) == [0, 2, 3, 4, 5, 6]
-    found = conflicts(frame).collect()
-    assert [(bytes(row.producer_id), row.sequence, row.contents) for row in found] == [(ID, 2**40 + 5, 2)]
 
 
 def test_a_table_is_read_as_it_was_written(spark: SparkSession, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ def test_only_news_of_a_stream_are_asked_for(kept: list[int], known: int, news: 
 
 
 def test_what_is_told_at_the_end() -> None:
-    summary = LandSummary("q", 2_000_000, 3, 2, 40, 8.0, "/lake", removed=1)
+    summary = LandSummary("q", 2_000_000, 3, 2, 40, "/lake", removed=1, seconds=8.0)
     assert summary.exit_code == ExitCode.DONE
     assert summary.lines() == [
         "landed 2,000,000 rows in 3 batches and 8.0 s (250,000 rows/s) in /lake",

@@ -23,6 +23,12 @@ WANTED = CheckpointNote("lake-1", ("orders",), is_pattern=False, audit_topic="ai
 OLD = Lander("q-old", "/gone", 7, {"orders": {0: 100}})
 
 
+def check(there: Found, wanted: CheckpointNote, topics: tuple[str, ...] | None = None) -> None:
+    """See that the checkpoint `/c` can go on; by default with those topics alone that are wanted by name."""
+    named = {*wanted.topics, *filter(None, [wanted.audit_topic])}
+    check_checkpoint(there, wanted, "/c", named if topics is None else topics)
+
+
 def checkpoint(*, planned: int = 3, committed: int = 3) -> Checkpoint:
     return Checkpoint("/c", "q", committed, planned, LocalFiles())
 
@@ -40,14 +46,14 @@ def found(
 @pytest.mark.parametrize("own", [-1, 2, 3])
 def test_a_checkpoint_goes_on(own: int) -> None:
     there = found(checkpoint(), landers=(Lander("q", "/c", own, {"orders": {0: 5}}),), alive=("q",))
-    check_checkpoint(there, WANTED, "/c")
+    check(there, WANTED)
     # Spark does not heed it: the checkpoint says where.
     assert starting_offsets(there, "lake", PARTITIONS, "/c") == "earliest"
 
 
 def test_a_topic_more_is_no_harm() -> None:
     more = CheckpointNote("lake-1", ("orders", "payments"), is_pattern=False, audit_topic="aioproduce.audit")
-    check_checkpoint(found(checkpoint()), more, "/c")
+    check(found(checkpoint()), more)
 
 
 @pytest.mark.parametrize(
@@ -85,13 +91,13 @@ def test_a_checkpoint_that_is_not_for_this(
     note: CheckpointNote | None, wanted: CheckpointNote, state: Checkpoint, says: str
 ) -> None:
     with pytest.raises(CheckpointError, match=says):
-        check_checkpoint(found(state, note), wanted, "/c")
+        check(found(state, note), wanted)
 
 
 def test_a_checkpoint_from_a_copy() -> None:
     there = found(checkpoint(), landers=(Lander("q", "/c", 9, {"orders": {0: 5}}),))
     with pytest.raises(CheckpointError, match="older than the lake, which has its batches up to 9, not 3"):
-        check_checkpoint(there, WANTED, "/c")
+        check(there, WANTED)
 
 
 def test_a_checkpoint_whose_topics_another_has_gone_on_with() -> None:
@@ -99,7 +105,7 @@ def test_a_checkpoint_whose_topics_another_has_gone_on_with() -> None:
     with pytest.raises(
         CheckpointError, match="further into this lake by another query, with the checkpoint /d"
     ):
-        check_checkpoint(found(checkpoint(), landers=(mine, other)), WANTED, "/c")
+        check(found(checkpoint(), landers=(mine, other)), WANTED)
 
 
 def test_a_checkpoint_whose_topics_another_is_about_to_go_on_with() -> None:
@@ -107,7 +113,7 @@ def test_a_checkpoint_whose_topics_another_is_about_to_go_on_with() -> None:
     mine, other = Lander("q", "/c", 3, {"orders": {0: 5}}), Lander("r", "/d", -1, {})
     there = found(checkpoint(), landers=(mine, other), alive=("q", "r"), planned={"r": {"orders": {0: 6}}})
     with pytest.raises(CheckpointError, match="further into this lake by another query"):
-        check_checkpoint(there, WANTED, "/c")
+        check(there, WANTED)
 
 
 def test_an_empty_lake_begins_with_the_first_offset() -> None:
@@ -156,7 +162,7 @@ def test_neither_a_name_nor_offsets() -> None:
 def test_a_checkpoint_without_a_batch_begins_as_a_new_one() -> None:
     # Killed between Spark's `metadata` and its first batch: from then on "earliest" would land all of it once more.
     there = found(checkpoint(planned=-1, committed=-1), landers=(OLD,))
-    check_checkpoint(there, WANTED, "/c")
+    check(there, WANTED)
     told = starting_offsets(there, "lake", PARTITIONS, "/c")
     assert json.loads(told) == {"orders": {"0": 100, "1": -2}, "aioproduce.audit": {"0": -2}}
     assert starting_offsets(there, "latest", PARTITIONS, "/c") == "latest"
@@ -189,9 +195,9 @@ def test_a_topic_that_another_query_has_landed_is_not_added(
     with pytest.raises(
         CheckpointError, match=r"payments is new to the checkpoint /c.*checkpoint /gone"
     ) as raised:
-        check_checkpoint(there, more, "/c", topics)
+        check(there, more, topics)
     assert raised.value.path == "/gone"
-    check_checkpoint(there, WANTED, "/c")
+    check(there, WANTED)
 
 
 def test_a_first_batch_goes_on_where_an_older_query_had_ended() -> None:
@@ -202,11 +208,11 @@ def test_a_first_batch_goes_on_where_an_older_query_had_ended() -> None:
         alive=("q",),
         planned={"q": {"orders": {0: 200, 1: 9}, "aioproduce.audit": {0: 0}}},
     )
-    check_checkpoint(there, WANTED, "/c")
+    check(there, WANTED)
     further = found(
         there.checkpoint,
         landers=(Lander("q-old", "/gone", 9, {"orders": {0: 201}}), own),
         planned=there.planned,
     )
     with pytest.raises(CheckpointError, match="further into this lake by another query"):
-        check_checkpoint(further, WANTED, "/c")
+        check(further, WANTED)

@@ -6,7 +6,6 @@ import hashlib
 import random
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,7 @@ from aioproduce.audit.mark import MAX_FAILED_RANGES
 from aioproduce.audit.stamp import pack_stamp
 from aioproduce.spark.errors import OptionError, RowError
 from aioproduce.spark.ids import TaskIdentity, record_id, task_id
-from aioproduce.spark.marks import closing_mark, ranges_of
+from aioproduce.spark.marks import closing_mark
 from aioproduce.spark.order import sorted_rows, unstable_operator
 from aioproduce.spark.pacing import Pacer, TokenBucket
 from aioproduce.spark.stamping import HeaderMaker, stamps_of_column
@@ -355,14 +354,6 @@ def test_pieces_are_all_rows_and_each_once() -> None:
 
 
 # -- marks ---
-
-
-@settings(deadline=None)
-@given(st.lists(st.integers(0, 60)))
-def test_ranges_hold_just_the_numbers_that_they_were_made_of(numbers: list[int]) -> None:
-    ranges = ranges_of(numbers)
-    assert [each for first, last in ranges for each in range(first, last + 1)] == sorted(set(numbers))
-    assert all(left[1] + 1 < right[0] for left, right in pairwise(ranges))
 
 
 def test_a_mark_holds_so_many_ranges_and_counts_the_rest() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aioproduce.spark.jobs.task_progress import TaskProgress, tasks_of
+from aioproduce.spark.jobs.task_progress import task_progress, tasks_of
 
 
 class Tracker:
@@ -36,12 +36,12 @@ def test_tasks_are_those_of_all_stages_that_run() -> None:
 def test_spark_is_asked_until_the_job_ends() -> None:
     tracker = Tracker()
     before = threading.active_count()
-    with TaskProgress("audit", session(tracker), every=0.001):
+    with task_progress("audit", session(tracker), every=0.001):
         assert tracker.asked.wait(60)
     assert threading.active_count() == before
 
 
 def test_quiet_asks_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with TaskProgress("audit", session(Tracker()), is_quiet=True, every=0.0):
+    with task_progress("audit", session(Tracker()), is_quiet=True, every=0.0):
         pass
     assert capsys.readouterr().err == ""

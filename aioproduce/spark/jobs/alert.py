@@ -18,7 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,19 +29,19 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC, MarkError
 from aioproduce.audit.mark import Mark
-from aioproduce.spark.errors import OptionError, TopicError
+from aioproduce.spark.errors import OptionError
 from aioproduce.spark.jobs.audit_passes import codes_of
-from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals, news_of
-from aioproduce.spark.jobs.ranges import Ranges
-from aioproduce.spark.jobs.running import ExitCode, pairs_of
+from aioproduce.spark.jobs.progress import follow
+from aioproduce.spark.jobs.running import ExitCode, Summary, add_repeated, pairs_of
 from aioproduce.spark.jobs.selection import names_of
 from aioproduce.spark.jobs.watch import Alert, Kind, Patience, Watch
+from aioproduce.spark.ranges import Ranges
 from aioproduce.spark.records import with_ids
 from aioproduce.spark.topic_partitions import TopicPartitions
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Container, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
@@ -70,21 +70,20 @@ _STATE = "watch string"
 _LINES_OF_A_BATCH = 1000
 
 
-@dataclass(slots=True)
-class AlertSummary:
+@dataclass
+class AlertSummary(Summary):
     """What was told in a run.
 
     Attributes:
         rows: Records that were looked at.
-        seconds: From the start of the query to its end.
         gap: Numbers that did not come within the grace.
         late: Numbers of these that came after all.
         duplicate: Numbers that came again.
         silent: Producers that fell silent without a closing mark.
     """
 
+    job = "alert"
     rows: int = 0
-    seconds: float = 0.0
     gap: int = 0
     late: int = 0
     duplicate: int = 0
@@ -94,10 +93,6 @@ class AlertSummary:
     def exit_code(self) -> int:
         """3 where anything was told but silence, which ends many a producer's life."""
         return ExitCode.FINDINGS if self.gap or self.duplicate else ExitCode.DONE
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {"job": "alert", **asdict(self), "seconds": round(self.seconds, 3)}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -125,13 +120,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where a new checkpoint begins; with earliest the first number of each producer is 0, with latest "
         "gaps of producers that were already sending are told from the first grace on (%(default)s)",
     )
-    what.add_argument(
-        "--kafka",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of Kafka's clients; may be repeated",
-    )
+    add_repeated(what, "--kafka", "KEY=VALUE", "a setting of Kafka's clients")
     how = parser.add_argument_group("what is told, and when")
     how.add_argument("--alert-topic", metavar="T", help="alerts go into this topic too, as JSON")
     how.add_argument(
@@ -165,7 +154,10 @@ def run(args: argparse.Namespace, spark: SparkSession) -> AlertSummary:
     source = {f"kafka.{key}": value for key, value in kafka.items()}
     others = [name for name in (args.audit_topic, args.alert_topic) if name not in (None, "none")]
     cluster = TopicPartitions.ask(spark, source, [*topics, *others, DEFAULT_AUDIT_TOPIC])
-    marks = marks_topic(topics, args.audit_topic, args.alert_topic, cluster.partitions)
+    cluster.check(topics, "correct --topics; nothing was watched")
+    if args.alert_topic is not None:
+        cluster.check([args.alert_topic], "correct --alert-topic; nothing was watched")
+    marks = cluster.marks_topic(args.audit_topic)
     source["subscribe"] = ",".join([*topics, *([] if marks is None else [marks])])
     source["startingOffsets"] = args.starting_offsets
     source["includeHeaders"] = "true"
@@ -178,41 +170,10 @@ def run(args: argparse.Namespace, spark: SparkSession) -> AlertSummary:
     summary = AlertSummary()
     told = Telling(summary, is_json=args.json, topic=args.alert_topic, kafka=kafka)
     began = time.monotonic()
-    totals = _follow(started(alerts, told, args.checkpoint, None if args.once else args.trigger), args)
+    query = started(alerts, told, args.checkpoint, None if args.once else args.trigger)
+    totals = follow(query, "alert", is_quiet=args.quiet or args.json)
     summary.rows, summary.seconds = totals.rows, time.monotonic() - began
     return summary
-
-
-def marks_topic(
-    topics: Sequence[str], audit_topic: str | None, alert_topic: str | None, there: Container[str]
-) -> str | None:
-    """The topic of the marks; None for none. By default it may be missing: not every producer has an Auditor.
-
-    Args:
-        topics: Those that are watched.
-        audit_topic: As it was given; None: the default one.
-        alert_topic: Where alerts go; None: into no topic.
-        there: The topics of the cluster.
-
-    Raises:
-        TopicError: one that was named is missing.
-    """
-    named = None if audit_topic == "none" else audit_topic
-    wanted = {
-        **dict.fromkeys(topics, "correct --topics"),
-        **({} if named is None else {named: "correct --audit-topic, or say `--audit-topic none`"}),
-        **({} if alert_topic is None else {alert_topic: "correct --alert-topic"}),
-    }
-    for name, remedy in wanted.items():
-        if name not in there:
-            raise TopicError(
-                f"there is no topic {name}: create it, or {remedy}; nothing was watched",
-                topic=name,
-                is_missing=True,
-            )
-    if audit_topic is None and DEFAULT_AUDIT_TOPIC in there:
-        return DEFAULT_AUDIT_TOPIC
-    return named
 
 
 def started(alerts: DataFrame, told: Telling, checkpoint: str, trigger: str | None) -> StreamingQuery:
@@ -475,19 +436,3 @@ class Telling:
         if row.kind == Kind.GAP and row.numbers <= row.last - row.first:
             numbers = f"{row.numbers} of {numbers}"
         return f"{row.kind}: producer {row.producer_id}, {numbers}"
-
-
-def _follow(query: StreamingQuery, args: argparse.Namespace) -> StreamTotals:
-    totals = StreamTotals()
-    try:
-        with ProgressLine("alert", is_quiet=args.quiet or args.json) as line:
-            has_ended = False
-            while not has_ended:
-                has_ended = bool(query.awaitTermination(1))
-                for progress in news_of(query, totals.batch):
-                    totals.take(json.loads(progress.json))
-                if totals.batch >= 0:
-                    line.show(totals.line())
-    finally:
-        query.stop()
-    return totals

@@ -34,10 +34,10 @@ from aioproduce.spark.jobs.audit_judge import Judge, Scope
 from aioproduce.spark.jobs.audit_lake import DataFile, FramePasses, LocalPasses, Passes, SparkPasses
 from aioproduce.spark.jobs.audit_report import AuditReport, ExitCode
 from aioproduce.spark.jobs.marks import MarkFold
-from aioproduce.spark.jobs.running import pairs_of
+from aioproduce.spark.jobs.running import add_repeated, pairs_of
 from aioproduce.spark.jobs.selection import instant_of, names_of
 from aioproduce.spark.jobs.session import is_submitted
-from aioproduce.spark.jobs.task_progress import TaskProgress
+from aioproduce.spark.jobs.task_progress import task_progress
 from aioproduce.spark.layout import Table, table_path
 from aioproduce.spark.store import Snapshot, Store, read_consistently
 from aioproduce.spark.tables import read_table
@@ -124,13 +124,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="T",
         help="their topic there (default: %(default)s)",
     )
-    marks.add_argument(
-        "--kafka",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of Kafka's consumer, e.g. security.protocol=SSL; may be repeated",
-    )
+    setting = "a setting of Kafka's consumer, e.g. security.protocol=SSL"
+    add_repeated(marks, "--kafka", "KEY=VALUE", setting)
     marks.add_argument(
         "--as-of",
         metavar="TIME",
@@ -182,7 +177,7 @@ def run(args: argparse.Namespace, spark: SparkSession | None) -> AuditReport:
         ConnectorMissingError: marks are to be read from Kafka without the connector.
     """
     options = options_of(args)
-    with TaskProgress("audit", spark, is_quiet=args.quiet or args.json):
+    with task_progress("audit", spark, is_quiet=args.quiet or args.json):
         return audit(options, spark)
 
 

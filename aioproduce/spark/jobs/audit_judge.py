@@ -35,10 +35,9 @@ from aioproduce.spark.jobs.audit_passes import (
     unsigned,
 )
 from aioproduce.spark.jobs.audit_report import HOLES_OF_A_PRODUCER, AuditReport, ProducerFinding, Status
-from aioproduce.spark.jobs.ranges import (
+from aioproduce.spark.ranges import (
     NOTHING,
     Ranges,
-    bounded,
     count,
     difference,
     intersection,
@@ -104,18 +103,12 @@ class Judge:
         codes, self._names = _in_order(stamped)
         self._blocks = unsigned(stamped["block"])
         self._rows = np.asarray(stamped["rows"])
-        self._starts = (
-            np.flatnonzero(np.diff(codes, prepend=-1)) if len(codes) else np.empty(0, dtype=np.int64)
-        )
+        self._starts = np.flatnonzero(np.diff(codes, prepend=-1))
         self._codes = codes
         self._fingerprints = unsigned(stamped["fingerprint"])
-        if len(codes):
-            self._lowest = np.minimum.reduceat(unsigned(stamped["lowest"]), self._starts)
-            self._highest = np.maximum.reduceat(unsigned(stamped["highest"]), self._starts)
-            self._rows_of = np.add.reduceat(self._rows, self._starts)
-        else:
-            self._lowest = self._highest = np.empty(0, dtype=np.uint64)
-            self._rows_of = np.empty(0, dtype=np.int64)
+        self._lowest = np.minimum.reduceat(unsigned(stamped["lowest"]), self._starts)
+        self._highest = np.maximum.reduceat(unsigned(stamped["highest"]), self._starts)
+        self._rows_of = np.add.reduceat(self._rows, self._starts)
         self._is_plain = np.ones(len(self._names), dtype=bool)
         self._is_unmarked = np.ones(len(self._names), dtype=bool)
         self._is_suspect = self._suspicious()
@@ -207,11 +200,7 @@ class Judge:
     # -- the verdict
 
     def report(self, findings: pa.Table) -> AuditReport:
-        """The verdict.
-
-        Args:
-            findings: What the exact pass found of `spans()`.
-        """
+        """The verdict, by what the exact pass found of `spans()`."""
         exact: dict[bytes, list[dict[str, Any]]] = {}
         for row in findings.to_pylist():
             exact.setdefault(row["producer_id"], []).append(row)
@@ -241,7 +230,8 @@ class Judge:
         for number in np.flatnonzero(~self._is_plain).tolist():
             name, rows = self._names[number], int(self._rows_of[number])
             expected = self._expectations.get(name)
-            found = ProducerFinding(name.hex(), _status(expected), rows=rows, numbers=rows)
+            found = _finding(name, expected)
+            found.rows = rows
             found.lowest, found.highest = int(self._lowest[number]), int(self._highest[number])
             self._judge(number, found, expected, exact.get(name, []))
             yield found
@@ -269,7 +259,6 @@ class Judge:
             found.conflicting += tuple(map(as_unsigned, row["conflicting"]))
         found.conflicting = tuple(sorted(found.conflicting)[:HOLES_OF_A_PRODUCER])
         found.numbers = found.rows - found.duplicates - found.conflicts
-        _tell(found, expected)
         if expected is not None and self._scope.is_by_counts(expected):
             _count_only(found, expected, self._scope)
             return
@@ -293,7 +282,7 @@ class Judge:
                 for hole in row["holes"]
             ),
         )
-        found.holes = bounded(listed, HOLES_OF_A_PRODUCER)
+        found.holes = listed[:HOLES_OF_A_PRODUCER]
         found.holes_more = lost + loose - count(found.holes)
         found.excused = missing - lost
         if expected is None:
@@ -345,15 +334,13 @@ def _of(low: int, end: int) -> Ranges:
     return ((low, end - 1),) if low < end else NOTHING
 
 
-def _status(expected: Expectation | None) -> Status:
+def _finding(name: bytes, expected: Expectation | None) -> ProducerFinding:
+    """What is known of a producer before its numbers are looked at."""
     if expected is None:
-        return Status.UNMARKED
-    return Status.CLOSED if expected.is_closed else Status.OPEN
-
-
-def _tell(found: ProducerFinding, expected: Expectation | None) -> None:
-    if expected is not None:
-        found.next, found.client_id, found.run = expected.next, expected.client_id, dict(expected.run)
+        return ProducerFinding(name.hex(), Status.UNMARKED)
+    status = Status.CLOSED if expected.is_closed else Status.OPEN
+    run = dict(expected.run)
+    return ProducerFinding(name.hex(), status, next=expected.next, client_id=expected.client_id, run=run)
 
 
 def _in_flight(expected: Expectation) -> int:
@@ -368,8 +355,7 @@ def _in_flight(expected: Expectation) -> int:
 
 def _absent(name: bytes, expected: Expectation, scope: Scope) -> ProducerFinding:
     """A producer of which the lake has nothing but marks."""
-    found = ProducerFinding(name.hex(), _status(expected))
-    _tell(found, expected)
+    found = _finding(name, expected)
     if scope.is_from_first_seen:
         # Its records may have been in the days that are deleted: nothing of it was seen, so nothing is missed.
         return found
@@ -382,7 +368,7 @@ def _absent(name: bytes, expected: Expectation, scope: Scope) -> ProducerFinding
         unknown = expected.excused_more if expected.is_closed else _in_flight(expected)
         found.lost = max(0, missing - unknown)
         found.undecided = missing - found.lost
-        found.holes = bounded(holes, HOLES_OF_A_PRODUCER)
+        found.holes = holes[:HOLES_OF_A_PRODUCER]
         found.holes_more = missing - count(found.holes)
     if found.lost:
         found.status = Status.VANISHED

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,13 +22,10 @@ from aioproduce.spark.errors import LayoutError
 from aioproduce.spark.jobs.audit_passes import (
     BLOCK_BITS,
     FINDINGS,
-    FINDINGS_FOR_SPARK,
     PARTIALS,
-    PARTIALS_FOR_SPARK,
     READ_EXACTLY,
     READ_FIRST,
     SUSPECTS,
-    SUSPECTS_FOR_SPARK,
     Spans,
     finding_of,
     findings_of,
@@ -41,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 SPLIT_BYTES = 64 << 20
 TASKS_PER_SLOT = 4
@@ -76,18 +74,6 @@ class Unit:
     file: DataFile
     part: int = 0
     parts: int = 1
-
-
-class Passes(Protocol):
-    """Where the passes run."""
-
-    def first(self, files: Sequence[DataFile]) -> pa.Table:
-        """The partials of all these files, merged."""
-        ...
-
-    def exact(self, files: Sequence[DataFile], spans: Spans) -> pa.Table:
-        """The findings on these blocks, whose schema is `FINDINGS`."""
-        ...
 
 
 def units_of(files: Iterable[DataFile]) -> list[Unit]:
@@ -194,15 +180,15 @@ def _may_have(group: pq.RowGroupMetaData, between: tuple[int, int]) -> bool:
 
 
 class LocalPasses:
-    """The passes in this process."""
+    """The passes in this process; `SparkPasses` and `FramePasses` are the same elsewhere."""
 
     def first(self, files: Sequence[DataFile]) -> pa.Table:
-        """See `Passes`."""
+        """The partials of all these files, merged."""
         parts = [read_first(unit) for unit in units_of(files)]
         return merged(pa.concat_tables(parts)) if parts else PARTIALS.empty_table()
 
     def exact(self, files: Sequence[DataFile], spans: Spans) -> pa.Table:
-        """See `Passes`."""
+        """The findings on these blocks, whose schema is `FINDINGS`."""
         parts = [read_exactly(unit, spans) for unit in units_of(files)]
         return findings_of(pa.concat_tables(parts), spans) if parts else FINDINGS.empty_table()
 
@@ -223,7 +209,7 @@ class SparkPasses:
         return packed(units_of(files), min(slots * TASKS_PER_SLOT, max(slots, size // TASK_BYTES)))
 
     def first(self, files: Sequence[DataFile]) -> pa.Table:
-        """See `Passes`."""
+        """See `LocalPasses`."""
         tasks = self._tasks(files)
         if not tasks:
             return PARTIALS.empty_table()
@@ -236,10 +222,10 @@ class SparkPasses:
                 yield from merged(pa.concat_tables([read_first(unit) for unit in units])).to_batches()
 
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
-        return merged(numbers.mapInArrow(read, PARTIALS_FOR_SPARK).toArrow().cast(PARTIALS))
+        return merged(numbers.mapInArrow(read, _for_spark(PARTIALS)).toArrow().cast(PARTIALS))
 
     def exact(self, files: Sequence[DataFile], spans: Spans) -> pa.Table:
-        """See `Passes`."""
+        """See `LocalPasses`."""
         tasks = self._tasks(files)
         if not tasks or not spans:
             return FINDINGS.empty_table()
@@ -251,7 +237,7 @@ class SparkPasses:
                         yield from read_exactly(unit, spans).to_batches()
 
         numbers = self._spark.range(0, len(tasks), 1, len(tasks))
-        return _judged(numbers.mapInArrow(read, SUSPECTS_FOR_SPARK), spans)
+        return _judged(numbers.mapInArrow(read, _for_spark(SUSPECTS)), spans)
 
 
 class FramePasses:
@@ -265,7 +251,7 @@ class FramePasses:
         self._rows = rows
 
     def first(self, files: Sequence[DataFile]) -> pa.Table:  # noqa: ARG002
-        """See `Passes`; the files are those that Spark found."""
+        """See `LocalPasses`; the files are those that Spark found."""
 
         def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             parts = [PARTIALS.empty_table()]
@@ -275,11 +261,11 @@ class FramePasses:
                     parts = [merged(pa.concat_tables(parts))]
             yield from merged(pa.concat_tables(parts)).to_batches()
 
-        found = self._rows.select(*READ_FIRST).mapInArrow(look, PARTIALS_FOR_SPARK)
+        found = self._rows.select(*READ_FIRST).mapInArrow(look, _for_spark(PARTIALS))
         return merged(found.toArrow().cast(PARTIALS))
 
     def exact(self, files: Sequence[DataFile], spans: Spans) -> pa.Table:  # noqa: ARG002
-        """See `Passes`."""
+        """See `LocalPasses`."""
         if not spans:
             return FINDINGS.empty_table()
 
@@ -288,7 +274,14 @@ class FramePasses:
                 yield from suspects_of(pa.Table.from_batches([batch]), None, spans).to_batches()
 
         rows = self._rows.select(*READ_EXACTLY, "topic")
-        return _judged(rows.mapInArrow(look, SUSPECTS_FOR_SPARK), spans)
+        return _judged(rows.mapInArrow(look, _for_spark(SUSPECTS)), spans)
+
+
+def _for_spark(schema: pa.Schema) -> StructType:
+    # Not above: without Spark the audit starts at once.
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)
 
 
 def _judged(suspects: DataFrame, spans: Spans) -> pa.Table:
@@ -297,5 +290,8 @@ def _judged(suspects: DataFrame, spans: Spans) -> pa.Table:
         found = finding_of(rows.cast(SUSPECTS), producer_id, block, spans[producer_id][block])
         return pa.Table.from_pylist([found], schema=FINDINGS)
 
-    found = suspects.groupBy("producer_id", "block").applyInArrow(judge, FINDINGS_FOR_SPARK)
+    found = suspects.groupBy("producer_id", "block").applyInArrow(judge, _for_spark(FINDINGS))
     return found.toArrow().cast(FINDINGS)
+
+
+Passes: TypeAlias = LocalPasses | SparkPasses | FramePasses

@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from aioproduce.spark.jobs.ranges import NOTHING, Ranges, difference, intersection
-from aioproduce.spark.jobs.ranges import count as how_many
+from aioproduce.spark.ranges import NOTHING, Ranges, difference, intersection
+from aioproduce.spark.ranges import count as how_many
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,10 +55,6 @@ PARTIALS = pa.schema(
         ("highest", pa.int64()),
     ]
 )
-PARTIALS_FOR_SPARK = (
-    "producer_id binary, block bigint, rows bigint, fingerprint bigint, lowest bigint, highest bigint"
-)
-
 SUSPECTS = pa.schema(
     [
         ("producer_id", pa.binary()),
@@ -69,10 +65,6 @@ SUSPECTS = pa.schema(
         ("partition", pa.int32()),
         ("offset", pa.int64()),
     ]
-)
-SUSPECTS_FOR_SPARK = (
-    "producer_id binary, block bigint, sequence bigint, checksum bigint, topic string, partition int, "
-    "offset bigint"
 )
 READ_FIRST = ("producer_id", "sequence")
 READ_EXACTLY = ("producer_id", "sequence", "checksum", "partition", "offset")
@@ -94,11 +86,6 @@ FINDINGS = pa.schema(
         ("holes_more", pa.int64()),
         ("conflicting", pa.list_(pa.int64())),
     ]
-)
-FINDINGS_FOR_SPARK = (
-    "producer_id binary, block bigint, rows bigint, numbers bigint, duplicates bigint, reread bigint, "
-    "conflicts bigint, missing bigint, lost bigint, loose bigint, "
-    "holes array<struct<first: bigint, last: bigint>>, holes_more bigint, conflicting array<bigint>"
 )
 
 

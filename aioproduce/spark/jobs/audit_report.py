@@ -10,11 +10,12 @@ Made by `audit_judge`; printed, written as JSON and turned into an exit code by 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any
 
-from aioproduce.spark.jobs.ranges import Ranges, bounded, shown
+from aioproduce.spark.jobs.running import Summary
+from aioproduce.spark.ranges import Ranges, shown
 
 HOLES_OF_A_PRODUCER = 100
 """Ranges that the report lists of one producer; the sums have all."""
@@ -45,15 +46,13 @@ class Status(StrEnum):
     """It said that records were acknowledged, and the lake has none."""
 
 
-@dataclass(slots=True)
-class ProducerFinding:
-    """What was found of one producer id.
+@dataclass(kw_only=True)
+class Counts:
+    """What is counted of each producer, and in the sum.
 
     Attributes:
-        producer_id: 32 hexadecimal digits.
-        status: What is known of its end.
-        rows: Rows with its id.
-        numbers: Different sequence numbers among them.
+        rows: Rows of the lake.
+        numbers: Different ids among them.
         duplicates: Rows that repeat the id and the checksum of another one.
         reread: Duplicates with the same topic, partition and offset: landed twice, not sent twice.
         conflicts: Rows that repeat the id of another one with another checksum.
@@ -61,10 +60,30 @@ class ProducerFinding:
         undecided: Numbers that are missing where it cannot be told whether they ever were acknowledged: in
             flight when an open producer was last heard of, or among more failures than a mark lists.
         excused: Numbers that are missing because their records failed, as the producer told its caller.
+        beyond: Numbers that a closed producer should not have, as its mark does not speak of them.
+    """
+
+    rows: int = 0
+    numbers: int = 0
+    duplicates: int = 0
+    reread: int = 0
+    conflicts: int = 0
+    lost: int = 0
+    undecided: int = 0
+    excused: int = 0
+    beyond: int = 0
+
+
+@dataclass
+class ProducerFinding(Counts):
+    """What was found of one producer id.
+
+    Attributes:
+        producer_id: 32 hexadecimal digits.
+        status: What is known of its end.
         next: The first number that was not given out, as its last mark has it; None without a mark.
         lowest: The lowest number in the lake; None where there is none.
         highest: The highest.
-        beyond: Numbers from `next` on that a closed producer should not have.
         holes: Missing numbers that are not excused, as ranges; bounded.
         holes_more: How many missing numbers are not listed.
         conflicting: Some of the numbers with conflicts.
@@ -76,18 +95,9 @@ class ProducerFinding:
 
     producer_id: str
     status: Status
-    rows: int = 0
-    numbers: int = 0
-    duplicates: int = 0
-    reread: int = 0
-    conflicts: int = 0
-    lost: int = 0
-    undecided: int = 0
-    excused: int = 0
     next: int | None = None
     lowest: int | None = None
     highest: int | None = None
-    beyond: int = 0
     holes: Ranges = ()
     holes_more: int = 0
     conflicting: tuple[int, ...] = ()
@@ -98,9 +108,10 @@ class ProducerFinding:
     @property
     def is_notable(self) -> bool:
         """Whether there is anything wrong, or not known, that a person should see."""
-        return bool(
-            self.lost or self.undecided or self.duplicates or self.conflicts or self.beyond
-        ) or self.status in {Status.VANISHED}
+        return (
+            bool(self.lost or self.undecided or self.duplicates or self.conflicts or self.beyond)
+            or self.status is Status.VANISHED
+        )
 
     @property
     def gravity(self) -> tuple[int, ...]:
@@ -115,10 +126,8 @@ class ProducerFinding:
         if self.is_by_counts:
             parts.append("by counts: some of its topics are not audited")
         if self.holes:
-            some = bounded(self.holes, 8)
-            parts.append(
-                f"missing {shown(some)}{' ...' if len(some) < len(self.holes) or self.holes_more else ''}"
-            )
+            more = " ..." if self.holes_more or len(self.holes) > 8 else ""
+            parts.append(f"missing {shown(self.holes[:8])}{more}")
         if self.conflicting:
             parts.append(f"conflicts at {', '.join(map(str, self.conflicting[:8]))}")
         told = ", ".join(f"{name}={value}" for name, value in self.run.items())
@@ -127,12 +136,11 @@ class ProducerFinding:
         return ": ".join((parts[0], ", ".join(parts[1:])))
 
 
-@dataclass(slots=True)
-class AuditReport:
-    """What was found in a lake.
+@dataclass(kw_only=True)
+class AuditReport(Counts, Summary):
+    """What was found in a lake; its rows are all, those without a stamp among them.
 
     Attributes:
-        rows: All rows, those without a stamp among them.
         unstamped: Rows without an id: nothing can be said of them.
         quarantined: Rows in the quarantine: they are there, so they are not lost.
         producers: Producer ids in the lake or in marks.
@@ -140,8 +148,6 @@ class AuditReport:
         open: Those whose last mark is a heartbeat.
         unmarked: Those without a mark.
         vanished: Those with a mark that tells of acknowledged records, and no record.
-        numbers: Different ids.
-        duplicates: Of all producers, as the rest of the sums; see `ProducerFinding`.
         findings: The producers that there is something to tell about, the worst first; bounded.
         findings_more: How many are left out.
         missing_topics: Topics that marks tell of and the lake does not have.
@@ -151,12 +157,11 @@ class AuditReport:
         suspects: Blocks that the exact pass read.
         files: Files of the lake.
         size: Their bytes.
-        seconds: How long it took, from the list of files on.
         is_strict: Whether what is undecided counts as lost.
         fails_on_duplicates: Whether duplicates end with `ExitCode.DUPLICATES`.
     """
 
-    rows: int = 0
+    job = "audit"
     unstamped: int = 0
     quarantined: int = 0
     producers: int = 0
@@ -164,14 +169,6 @@ class AuditReport:
     open: int = 0
     unmarked: int = 0
     vanished: int = 0
-    numbers: int = 0
-    duplicates: int = 0
-    reread: int = 0
-    conflicts: int = 0
-    lost: int = 0
-    undecided: int = 0
-    excused: int = 0
-    beyond: int = 0
     findings: tuple[ProducerFinding, ...] = ()
     findings_more: int = 0
     missing_topics: tuple[str, ...] = ()
@@ -181,7 +178,6 @@ class AuditReport:
     suspects: int = 0
     files: int = 0
     size: int = 0
-    seconds: float = 0.0
     is_strict: bool = False
     fails_on_duplicates: bool = False
 
@@ -202,10 +198,9 @@ class AuditReport:
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for machines."""
-        out = {"job": "audit", "verdict": self.verdict, "exit_code": int(self.exit_code), **asdict(self)}
-        out["rows_per_second"] = round(self.rows / self.seconds) if self.seconds else None
-        out["seconds"] = round(self.seconds, 3)
-        return out
+        rate = round(self.rows / self.seconds) if self.seconds else None
+        told = {"verdict": self.verdict, "exit_code": int(self.exit_code), "rows_per_second": rate}
+        return {**super().to_json(), **told}
 
     def lines(self) -> list[str]:
         """For people."""

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.spark.compaction import Compactor, Outcome, Policy, SafeBatches
 from aioproduce.spark.errors import OptionError
 from aioproduce.spark.jobs.progress import ProgressLine
-from aioproduce.spark.jobs.running import ExitCode
+from aioproduce.spark.jobs.running import ExitCode, Summary, add_repeated
+from aioproduce.spark.jobs.selection import names_of
 from aioproduce.spark.layout import Table
 from aioproduce.spark.safety import safe_batches
 from aioproduce.spark.store import Store
@@ -45,21 +46,20 @@ _LEAST_SIZE: Final = 1 << 20
 
 
 @final
-@dataclass(slots=True)
-class CompactSummary:
+@dataclass
+class CompactSummary(Summary):
     """What a run compacted.
 
     Attributes:
         lake: Where.
         tables: What was done in each table.
         planned: With `--dry-run`: by table and hour, how many files would become one, for each group of them.
-        seconds: From start to end.
     """
 
+    job = "compact"
     lake: str
     tables: dict[str, Outcome] = field(default_factory=dict)
     planned: dict[str, dict[str, list[int]]] | None = None
-    seconds: float = 0.0
 
     @property
     def exit_code(self) -> int:
@@ -82,14 +82,12 @@ class CompactSummary:
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
-        tables = {
-            table: {**asdict(outcome), "hours": sorted(outcome.hours)}
-            for table, outcome in self.tables.items()
-        }
-        told: dict[str, Any] = {"job": "compact", "lake": self.lake, "tables": tables}
-        if self.planned is not None:
-            told["planned"] = self.planned
-        return {**told, "seconds": round(self.seconds, 3)}
+        told = super().to_json()
+        for table, outcome in self.tables.items():
+            told["tables"][table]["hours"] = sorted(outcome.hours)
+        if self.planned is None:
+            del told["planned"]
+        return told
 
 
 def _done_lines(table: str, outcome: Outcome) -> list[str]:
@@ -119,20 +117,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     what.add_argument("--topics", metavar="T,...", help="only these topics (default: all)")
     safe = parser.add_argument_group("what may be touched")
-    safe.add_argument(
-        "--checkpoint",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="a checkpoint that was moved, or of a query that the lake does not know; may be repeated",
-    )
-    safe.add_argument(
-        "--retired",
-        action="append",
-        default=[],
-        metavar="QUERY",
-        help="the id of a query whose checkpoint is gone for good; may be repeated",
-    )
+    moved = "a checkpoint that was moved, or of a query that the lake does not know"
+    add_repeated(safe, "--checkpoint", "DIR", moved)
+    add_repeated(safe, "--retired", "QUERY", "the id of a query whose checkpoint is gone for good")
     safe.add_argument(
         "--with-last",
         action="store_true",
@@ -167,9 +154,7 @@ def run(args: argparse.Namespace, spark: SparkSession | None) -> CompactSummary:
         CompactRunningError: Another compact is at work.
     """
     policy = _policy(args)
-    topics = (
-        None if args.topics is None else [topic.strip() for topic in args.topics.split(",") if topic.strip()]
-    )
+    topics = names_of(args.topics, "--topics") or None
 
     def safe() -> SafeBatches:
         return safe_batches(

@@ -12,11 +12,10 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
@@ -25,8 +24,9 @@ from aioproduce.audit import DEFAULT_AUDIT_TOPIC
 from aioproduce.spark.checkpoint import read_checkpoint
 from aioproduce.spark.errors import OptionError, TopicError
 from aioproduce.spark.files import files_of, is_local, join, local_path
-from aioproduce.spark.jobs.progress import ProgressLine, StreamTotals, news_of
-from aioproduce.spark.jobs.running import ExitCode, pairs_of
+from aioproduce.spark.jobs.progress import follow
+from aioproduce.spark.jobs.running import Summary, add_repeated, pairs_of
+from aioproduce.spark.jobs.selection import names_of
 from aioproduce.spark.lake import (
     LOCK_NAME,
     CheckpointNote,
@@ -37,7 +37,7 @@ from aioproduce.spark.lake import (
     remove_staging,
     write_note,
 )
-from aioproduce.spark.lake_files import LandLock
+from aioproduce.spark.lake_files import land_lock
 from aioproduce.spark.landing import SETTINGS as LANDING_SETTINGS
 from aioproduce.spark.landing import Landing
 from aioproduce.spark.layout import STATE_DIRECTORY, LandedBatch, Table
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     import argparse
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
     from aioproduce.spark.files import Files
 
@@ -62,7 +61,6 @@ topic go to a table of their own. Run again it goes on where it was, whatever en
 SETTINGS: Final[dict[str, str]] = dict(LANDING_SETTINGS)
 NEEDS_CONNECTOR: Final = True
 
-_POLL: Final = 1  # second; Spark's own call takes whole ones
 _CODECS: Final = ("zstd", "snappy", "lz4_raw", "gzip", "none")
 
 _FETCH: Final = {
@@ -79,8 +77,8 @@ _FETCH: Final = {
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class LandSummary:
+@dataclass
+class LandSummary(Summary):
     """What a run landed.
 
     Attributes:
@@ -89,24 +87,18 @@ class LandSummary:
         batches: Micro-batches with rows.
         quarantined: Rows that went to the quarantine.
         marks: Rows that went to the table of marks.
-        seconds: From the start of the query to its end.
         lake: Where.
         removed: Directories that killed runs had left half done.
     """
 
+    job = "land"
     query_id: str
     rows: int
     batches: int
     quarantined: int
     marks: int
-    seconds: float
     lake: str
     removed: int = 0
-
-    @property
-    def exit_code(self) -> int:
-        """Landed is landed; bad rows are in the quarantine and no failure."""
-        return ExitCode.DONE
 
     def lines(self) -> list[str]:
         """For people."""
@@ -122,20 +114,6 @@ class LandSummary:
         if self.removed:
             lines.append(f"removed {self.removed} directories that killed runs had left half done")
         return lines
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "job": "land",
-            "query_id": self.query_id,
-            "rows": self.rows,
-            "batches": self.batches,
-            "quarantined": self.quarantined,
-            "marks": self.marks,
-            "seconds": round(self.seconds, 3),
-            "lake": self.lake,
-            "removed": self.removed,
-        }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -189,13 +167,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="go on where offsets are gone from Kafka before they were landed, instead of failing",
     )
-    how.add_argument(
-        "--kafka",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of Kafka's consumer, e.g. security.protocol=SSL; may be repeated",
-    )
+    setting = "a setting of Kafka's consumer, e.g. security.protocol=SSL"
+    add_repeated(how, "--kafka", "KEY=VALUE", setting)
 
 
 @final
@@ -241,7 +214,7 @@ def _land(args: argparse.Namespace, spark: SparkSession, prepared: Prepared) -> 
         writer.trigger(processingTime=args.trigger) if args.continuous else writer.trigger(availableNow=True)
     )
     started_at = time.monotonic()
-    totals = _follow(writer.start(), is_quiet=args.quiet or args.json)
+    totals = follow(writer.start(), "land", is_quiet=args.quiet or args.json)
     seconds = time.monotonic() - started_at
     state = read_checkpoint(prepared.checkpoint, spark)
     assert state is not None
@@ -280,12 +253,12 @@ def prepare(args: argparse.Namespace, spark: SparkSession, held: contextlib.Exit
     lake = complete(args.lake, default)
     checkpoint = complete(args.checkpoint or join(lake, STATE_DIRECTORY, "checkpoint"), default)
     cluster = _ask(args, spark, kafka)
-    audit_topic = _audit_topic(args.audit_topic, cluster)
+    audit_topic = cluster.marks_topic(args.audit_topic)
     _lock(checkpoint, held)
     files = files_of(lake, spark)
     plan = CheckpointNote(
         lake=lake_id(lake, files),
-        topics=(args.topic_pattern,) if args.topic_pattern else _names(args.topics),
+        topics=(args.topic_pattern,) if args.topic_pattern else _topics(args),
         is_pattern=bool(args.topic_pattern),
         audit_topic=audit_topic,
     )
@@ -319,7 +292,7 @@ def _lock(checkpoint: str, held: contextlib.ExitStack) -> None:
     if is_local(checkpoint):
         folder = local_path(checkpoint)
         folder.mkdir(parents=True, exist_ok=True)
-        held.enter_context(LandLock(folder / LOCK_NAME))
+        held.enter_context(land_lock(folder / LOCK_NAME))
 
 
 def complete(path: str, default: str = "file:///") -> str:
@@ -361,11 +334,9 @@ def _check(args: argparse.Namespace) -> None:
         )
 
 
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(sorted({name.strip() for name in text.split(",")} - {""}))
-    if not names:
-        raise OptionError("--topics names no topic", option="--topics")
-    return names
+def _topics(args: argparse.Namespace) -> tuple[str, ...]:
+    """The names that were given, in order; none where there is a pattern."""
+    return tuple(sorted(set(names_of(args.topics, "--topics"))))
 
 
 def _ask(args: argparse.Namespace, spark: SparkSession, kafka: dict[str, str]) -> TopicPartitions:
@@ -374,37 +345,16 @@ def _ask(args: argparse.Namespace, spark: SparkSession, kafka: dict[str, str]) -
     Raises:
         TopicError: one is missing, or a pattern matches none.
     """
-    names = () if args.topic_pattern else _names(args.topics)
+    names = _topics(args)
     wanted = [*names] if args.audit_topic == "none" else [*names, args.audit_topic or DEFAULT_AUDIT_TOPIC]
     cluster = TopicPartitions.ask(spark, kafka, wanted, args.topic_pattern)
-    if missing := [name for name in names if name not in cluster.partitions]:
-        raise TopicError(
-            f"there is no topic {', '.join(missing)}: create it, or correct --topics; nothing was landed",
-            topic=missing[0],
-            is_missing=True,
-        )
+    cluster.check(names, "correct --topics; nothing was landed")
     if args.topic_pattern and not set(cluster.partitions) - set(wanted):
         raise TopicError(
             f"no topic matches --topic-pattern {args.topic_pattern}: correct it, or create one; nothing was landed",
             is_missing=True,
         )
     return cluster
-
-
-def _audit_topic(named: str | None, cluster: TopicPartitions) -> str | None:
-    """The topic of the marks. By default it may be missing: not every cluster has audited producers."""
-    if named == "none":
-        return None
-    topic = named or DEFAULT_AUDIT_TOPIC
-    if topic in cluster.partitions:
-        return topic
-    if named is None:
-        return None
-    raise TopicError(
-        f"there is no audit topic {named!r}: create it, correct --audit-topic, or say `--audit-topic none`",
-        topic=named,
-        is_missing=True,
-    )
 
 
 def _find(lake: str, checkpoint: str, spark: SparkSession) -> Found:
@@ -445,23 +395,6 @@ def remove_leftovers(lake: str, found: Found, files: Files) -> int:
         removed += remove_incomplete(lake, gone, files) if gone else []
     removed += remove_staging(lake, queries, files) if queries else []
     return len(removed)
-
-
-def _follow(query: StreamingQuery, *, is_quiet: bool) -> StreamTotals:
-    """Wait for the end of a query, and show how far it is."""
-    totals = StreamTotals()
-    try:
-        with ProgressLine("land", is_quiet=is_quiet) as line:
-            has_ended = False
-            while not has_ended:
-                has_ended = bool(query.awaitTermination(_POLL))
-                for progress in news_of(query, totals.batch):
-                    totals.take(json.loads(progress.json))
-                if totals.batch >= 0:
-                    line.show(totals.line())
-    finally:
-        query.stop()
-    return totals
 
 
 def _count(table: Table, spark: SparkSession, lake: str, query_id: str, first: int) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from aioproduce.audit import MarkError
 from aioproduce.audit.mark import Mark
-from aioproduce.spark.jobs.ranges import NOTHING, Ranges, intersection, union
+from aioproduce.spark.ranges import NOTHING, Ranges, intersection, union
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

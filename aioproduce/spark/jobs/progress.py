@@ -8,8 +8,10 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _EVERY: Final = 30.0
+_POLL: Final = 1  # second; Spark's own call takes whole ones
 
 
 @final
@@ -31,8 +34,6 @@ class ProgressLine:
         is_quiet: Write nothing at all.
         stream: Standard error by default.
     """
-
-    __slots__ = ("_is_quiet", "_is_terminal", "_next_at", "_stream", "_title", "_width")
 
     def __init__(self, title: str, *, is_quiet: bool = False, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -78,6 +79,7 @@ def news_of(query: StreamingQuery, batch: int) -> list[StreamingQueryProgress]:
 
 
 @final
+@dataclass(slots=True)
 class StreamTotals:
     """What the progress of a query's batches adds up to.
 
@@ -88,14 +90,11 @@ class StreamTotals:
         batch: The last batch's number; -1 before the first.
     """
 
-    __slots__ = ("_rate", "batch", "batches", "behind", "rows")
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self.batches = 0
-        self.batch = -1
-        self.behind: int | None = None
-        self._rate = 0.0
+    rows: int = 0
+    batches: int = 0
+    behind: int | None = None
+    batch: int = -1
+    _rate: float = 0.0
 
     def take(self, progress: Mapping[str, Any]) -> None:
         """Add a batch's progress, as `StreamingQueryProgress.json` tells it; one that is known adds nothing."""
@@ -116,3 +115,20 @@ class StreamTotals:
         """For `ProgressLine`."""
         left = "" if self.behind is None else f", at most {self.behind:,} behind in a partition"
         return f"batch {self.batch}, {self.rows:,} rows, {self._rate:,.0f} rows/s{left}"
+
+
+def follow(query: StreamingQuery, title: str, *, is_quiet: bool) -> StreamTotals:
+    """Wait for the end of a query, showing how far it is; it is stopped where the wait is cut short."""
+    totals = StreamTotals()
+    try:
+        with ProgressLine(title, is_quiet=is_quiet) as line:
+            has_ended = False
+            while not has_ended:
+                has_ended = bool(query.awaitTermination(_POLL))
+                for progress in news_of(query, totals.batch):
+                    totals.take(json.loads(progress.json))
+                if totals.batch >= 0:
+                    line.show(totals.line())
+    finally:
+        query.stop()
+    return totals

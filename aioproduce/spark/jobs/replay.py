@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +27,12 @@ from aioproduce.audit.stamp import STAMP_HEADER
 from aioproduce.spark.duplicates import drop_duplicates
 from aioproduce.spark.errors import LayoutError, OptionError
 from aioproduce.spark.files import is_local
-from aioproduce.spark.jobs.running import ExitCode, pairs_of
+from aioproduce.spark.jobs.running import Summary, add_repeated, pairs_of
 from aioproduce.spark.jobs.selection import Selection, add_selection_arguments, names_of, select, selection_of
-from aioproduce.spark.jobs.task_progress import TaskProgress
-from aioproduce.spark.layout import Table, table_path, table_schema
-from aioproduce.spark.store import Snapshot, Store, read_consistently
-from aioproduce.spark.tables import read_table
+from aioproduce.spark.jobs.task_progress import task_progress
+from aioproduce.spark.layout import Table, table_path
+from aioproduce.spark.store import Store, read_consistently
+from aioproduce.spark.tables import read_files, read_table
 
 if TYPE_CHECKING:
     import argparse
@@ -78,8 +78,8 @@ class Replay:
     rate: int = 0
 
 
-@dataclass(slots=True)
-class ReplaySummary:
+@dataclass
+class ReplaySummary(Summary):
     """What was sent, or would be.
 
     Attributes:
@@ -88,25 +88,15 @@ class ReplaySummary:
         rows: Rows that were selected; acknowledged, unless dry.
         routes: Each topic of the lake, where its records go, how many, how many bytes of keys and values,
             and the first and last timestamp; only of a dry run.
-        seconds: How long it took.
         sink: What the sink told of the write.
     """
 
+    job = "replay"
     lake: str
     is_dry: bool
     rows: int = 0
     routes: tuple[dict[str, Any], ...] = ()
-    seconds: float = 0.0
     sink: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def exit_code(self) -> int:
-        """What was not acknowledged is an error, so this is reached only by a whole replay."""
-        return ExitCode.DONE
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs."""
-        return {"job": "replay", **asdict(self), "seconds": round(self.seconds, 3)}
 
     def lines(self) -> list[str]:
         """For people."""
@@ -135,13 +125,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument("--to", metavar="TOPIC", help="everything into this topic")
     target.add_argument("--map", metavar="OLD=NEW,...", help="by topic; rows of other topics are not meant")
     target.add_argument("--same-topics", action="store_true", help="into the topics that they came from")
-    what.add_argument(
-        "--kafka",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of the producer, e.g. compression.type=zstd; may be repeated",
-    )
+    add_repeated(what, "--kafka", "KEY=VALUE", "a setting of the producer, e.g. compression.type=zstd")
     add_selection_arguments(parser)
     how = parser.add_argument_group("how")
     how.add_argument("--dry-run", action="store_true", help="tell what would be sent, and send nothing")
@@ -187,7 +171,7 @@ def run(args: argparse.Namespace, spark: SparkSession) -> ReplaySummary:
             summary.sink = write(rows, replay, {**kafka, "bootstrap.servers": args.bootstrap_servers})
             summary.rows = int(summary.sink.get("rows", 0))
 
-    with TaskProgress("replay", spark, is_quiet=args.quiet or args.json):
+    with task_progress("replay", spark, is_quiet=args.quiet or args.json):
         read_lake(spark, args.lake, send)
     summary.seconds = time.monotonic() - began
     return summary
@@ -206,9 +190,7 @@ def replay_of(args: argparse.Namespace) -> Replay:
     targets = _targets_of(names_of(args.map, "--map"))
     selection = selection_of(args)
     if targets and not selection.topics:
-        selection = Selection(
-            tuple(targets), selection.since, selection.until, selection.partitions, selection.producers
-        )
+        selection = replace(selection, topics=tuple(targets))
     elif targets and (missing := set(selection.topics).difference(targets)):
         raise OptionError(f"--map does not say where {', '.join(sorted(missing))} goes", option="--map")
     return Replay(
@@ -243,16 +225,7 @@ def read_lake(spark: SparkSession, lake: str, use: Any) -> None:
             f"{lake} is no lake: there is no {table_path(lake, Table.DATA)}. Name the directory that `land` has",
             path=lake,
         )
-
-    def read(snapshot: Snapshot) -> None:
-        files = snapshot.files
-        if files:
-            reader = spark.read.schema(table_schema()).option("basePath", str(store.root))
-            use(reader.parquet(*files))
-        else:
-            use(spark.createDataFrame([], table_schema()))
-
-    read_consistently(store, read)
+    read_consistently(store, lambda snapshot: use(read_files(spark, str(snapshot.root), snapshot.files)))
 
 
 def target_of(replay: Replay) -> Column:
@@ -272,12 +245,7 @@ def selected(rows: DataFrame, replay: Replay) -> DataFrame:
 
 
 def records_of(rows: DataFrame, replay: Replay) -> DataFrame:
-    """What the sink is given: key, value, headers, topic, timestamp, and the partition if it is kept.
-
-    Args:
-        rows: Of the lake.
-        replay: What is asked for.
-    """
+    """What the sink is given: key, value, headers, topic, timestamp, and the partition if it is kept."""
     found = selected(rows, replay)
     if replay.is_ordered:
         found = found.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")
@@ -308,13 +276,7 @@ def routes_of(rows: DataFrame, replay: Replay) -> tuple[dict[str, Any], ...]:
 
 
 def sink_options(replay: Replay, kafka: Mapping[str, str], slots: int) -> dict[str, str]:
-    """The options of the sink.
-
-    Args:
-        replay: What is asked for.
-        kafka: The producer's settings, by Kafka's keys.
-        slots: How many tasks run at a time.
-    """
+    """The options of the sink, of which so many tasks run at a time; `kafka` has Kafka's keys."""
     options = {f"kafka.{key}": value for key, value in kafka.items()}
     options["stamp"] = "on" if replay.ids == "new" else "off"
     if replay.write_id is not None:

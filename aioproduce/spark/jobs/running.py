@@ -19,8 +19,9 @@ import signal
 import sys
 import threading
 import traceback
+from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Protocol, Self, cast, final
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, cast, final
 
 from aioproduce.errors import ProducerError
 from aioproduce.spark.errors import OptionError
@@ -50,18 +51,29 @@ class ExitCode(IntEnum):
     """Ended by SIGTERM."""
 
 
-class Summary(Protocol):
-    """What a job tells at its end."""
+@dataclass(kw_only=True)
+class Summary:
+    """What a job tells at its end.
+
+    Attributes:
+        seconds: How long it took.
+    """
+
+    job: ClassVar[str]
+    seconds: float = 0.0
 
     @property
     def exit_code(self) -> int:
-        """One of `ExitCode`."""
+        """One of `ExitCode`, unless the job has codes of its own."""
+        return ExitCode.DONE
 
     def lines(self) -> Sequence[str]:
         """For people."""
+        raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
         """For programs; what `json.dumps` takes."""
+        return {"job": self.job, **asdict(self), "seconds": round(self.seconds, 3)}
 
 
 class Job(Protocol):
@@ -86,26 +98,20 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments that every job takes, in a group of their own."""
     group = parser.add_argument_group("Spark and output")
     group.add_argument("--master", help="where Spark runs; default: spark-submit's, else local[*]")
-    group.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="a setting of Spark's; may be repeated",
-    )
-    group.add_argument(
-        "--jars",
-        action="append",
-        default=[],
-        metavar="PLACE",
-        help="jars to add, for example of Spark's Kafka connector: a file, a folder or a URL; may be repeated",
-    )
+    add_repeated(group, "--conf", "KEY=VALUE", "a setting of Spark's")
+    jars = "jars to add, for example of Spark's Kafka connector: a file, a folder or a URL"
+    add_repeated(group, "--jars", "PLACE", jars)
     group.add_argument(
         "--packages", help="Maven coordinates of jars to add, as spark.jars.packages takes them"
     )
     group.add_argument("--json", action="store_true", help="print the summary as a line of JSON")
     group.add_argument("--quiet", action="store_true", help="no progress line")
     group.add_argument("--traceback", action="store_true", help="show where an error came from")
+
+
+def add_repeated(group: argparse._ActionsContainer, option: str, metavar: str, what: str) -> None:
+    """Add an option that may be given several times, and makes a list."""
+    group.add_argument(option, action="append", default=[], metavar=metavar, help=f"{what}; may be repeated")
 
 
 def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
@@ -125,16 +131,7 @@ def pairs_of(texts: Sequence[str], option: str) -> dict[str, str]:
 
 
 def run_job(name: str, job: Job, args: argparse.Namespace) -> int:
-    """Run a job in a session of its own, and print its summary.
-
-    Args:
-        name: The job's.
-        job: Its module.
-        args: What its parser read.
-
-    Returns:
-        The exit code.
-    """
+    """Run a job in a session of its own, and print its summary; gives the exit code."""
     from aioproduce.spark.jobs.session import job_session
 
     ending = Ending()
@@ -210,8 +207,6 @@ class Ending:
         number: The signal that came; `None` so far.
         session: What it is to end; `None` before there is one, when the signal raises `JobInterrupted`.
     """
-
-    __slots__ = ("_before", "number", "session")
 
     def __init__(self) -> None:
         self.number: int | None = None

@@ -42,12 +42,7 @@ class Selection:
 
 
 def select(rows: DataFrame, selection: Selection) -> DataFrame:
-    """The rows that are meant.
-
-    Args:
-        rows: Of a table of the lake (`tables.read_table`).
-        selection: Which.
-    """
+    """The rows that are meant, of a table of the lake (`tables.read_table`)."""
     from pyspark.sql import functions as F
 
     if selection.topics:

@@ -26,7 +26,7 @@ from dataclasses import asdict, astuple, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Self
 
-from aioproduce.spark.jobs.ranges import (
+from aioproduce.spark.ranges import (
     NOTHING,
     Range,
     Ranges,
@@ -266,11 +266,6 @@ class Watch:
         found["gaps"] = [Gap(*gap) for gap in found["gaps"]]
         found["told"] = tuple((first, last) for first, last in found["told"])
         return cls(**found)
-
-    @property
-    def missed(self) -> int:
-        """How many numbers are waited for or were told as missing."""
-        return sum(gap.missing for gap in self.gaps) + count(self.told)
 
 
 def _paired(gaps: list[Gap]) -> list[Gap]:

@@ -1,6 +1,6 @@
 """Sets of whole numbers as sorted, separate, inclusive ranges: what marks excuse, what is missing from a lake.
 
-Called by the audit's passes, its report, the marks and the alert. Plain Python, no Spark.
+Called by the sink's marks, the audit and the alert. Plain Python, no Spark.
 
 1. A `Ranges` is sorted, its ranges neither overlap nor touch, and in each `first <= last`: two equal sets
    are equal tuples.
@@ -76,16 +76,6 @@ def within(ranges: Ranges, first: int, end: int) -> Ranges:
 def count(ranges: Iterable[Range]) -> int:
     """How many numbers these are."""
     return sum(last - first + 1 for first, last in ranges)
-
-
-def bounded(ranges: Iterable[Range], most: int) -> Ranges:
-    """The first ones: at most `most` ranges."""
-    out: list[Range] = []
-    for found in ranges:
-        if len(out) == most:
-            break
-        out.append(found)
-    return tuple(out)
 
 
 def shown(ranges: Iterable[Range]) -> str:
