@@ -17,7 +17,7 @@ runs and not before: the package can be imported without them, and says what to 
 | `perf`, `perf_payloads` | its run; what the records hold |
 | `perf_lines`, `perf_timeline` | Kafka's lines and their counts; the course of the run |
 | `perf_report`, `perf_plot` | the JSON document, summary and bar; the picture |
-| `signals` | SIGINT and SIGTERM during a run |
+| `run`, `signals` | what both runs have in common; SIGINT and SIGTERM |
 | `dev` | `aioproduce dev` |
 | `look` | `aioproduce dashboard` and `aioproduce top` |
 | `load` | what these show when no service is given: a load, and a demo's cluster with troubles |

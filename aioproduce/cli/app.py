@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import logging
 import sys
@@ -26,6 +27,7 @@ from aioproduce.cli.display import (
     complain,
     hushed_warnings,
     rendered,
+    shows_bar,
     summary,
     summary_table,
     tell_problems,
@@ -55,6 +57,7 @@ from aioproduce.cli.options import (
     Rate,
     Timeout,
     Topic,
+    failure,
 )
 from aioproduce.cli.perf_command import PerfCommand, perf
 from aioproduce.cli.settings import build_config, parse_headers, parse_separator
@@ -144,8 +147,7 @@ def send(
             timeout=timeout,
         )
     except (ConfigError, InputError) as error:
-        complain(f"error: {error}")
-        raise typer.Exit(ExitCode.BAD_INPUT) from None
+        raise failure(error) from None
     if any(item.path is None for item in job.inputs) and sys.stdin.isatty():
         complain(f"reading {STDIN_NAME} from the terminal: one record per line, Ctrl-D ends")
     run = asyncio.run(_send(job, shows_progress=progress))
@@ -162,21 +164,15 @@ async def _send(job: SendJob, *, shows_progress: bool | None) -> SendRun:
     from aioproduce.cli.send import SendRun
 
     run = SendRun(job, complain)
-    is_shown = shows_progress
-    if is_shown is None:
-        # A bar over what is being typed would be in the way.
-        is_typed = any(item.path is None for item in job.inputs) and sys.stdin.isatty()
-        is_shown = sys.stderr is not None and sys.stderr.isatty() and not is_typed
-    if not is_shown:
+    # A bar over what is being typed would be in the way.
+    is_typed = any(item.path is None for item in job.inputs) and sys.stdin.isatty()
+    is_shown = shows_bar() and not is_typed if shows_progress is None else shows_progress
+    async with (
+        SendProgress(job.inputs, run.tally, is_forced=shows_progress is True).drawn()
+        if is_shown
+        else contextlib.nullcontext()
+    ):
         await run.run()
-        return run
-    bar = SendProgress(job.inputs, run.tally, is_forced=shows_progress is True)
-    drawing = asyncio.create_task(bar.draw(), name="aioproduce progress bar")
-    try:
-        await run.run()
-    finally:
-        drawing.cancel()
-        await asyncio.wait([drawing])
     return run
 
 
@@ -218,11 +214,9 @@ def check(
         with hushed_warnings():
             answer = asyncio.run(_check(config, timeout))
     except ConfigError as error:
-        complain(f"error: {error}")
-        raise typer.Exit(ExitCode.BAD_INPUT) from None
+        raise failure(error) from None
     except ProducerError as error:
-        complain(f"error: {error}")
-        raise typer.Exit(ExitCode.NOT_ACKNOWLEDGED) from None
+        raise failure(error, ExitCode.NOT_ACKNOWLEDGED) from None
     if as_json:
         text = as_json_line(answer)
     else:
@@ -284,21 +278,13 @@ def dev(
     as_json: AsJson = False,
 ) -> None:
     """Run a Kafka cluster in memory on loopback, until Ctrl-C. For development: all is lost at the end."""
-    from aioproduce.cli.dev import DevJob, parse_topics, run_dev
+    from aioproduce.cli.dev import parse_topics, run_dev
 
     try:
-        job = DevJob(
-            brokers=brokers,
-            host=host,
-            port=port,
-            topics=parse_topics(topics or [], partitions),
-            default_partitions=partitions,
-            as_json=as_json,
-        )
+        at_start = parse_topics(topics or [], partitions)
     except ValueError as error:
-        complain(f"error: {error}")
-        raise typer.Exit(ExitCode.BAD_INPUT) from None
-    raise typer.Exit(asyncio.run(run_dev(job)))
+        raise failure(error) from None
+    raise typer.Exit(asyncio.run(run_dev(brokers, host, port, at_start, partitions, as_json=as_json)))
 
 
 add_look_commands(app)

@@ -5,39 +5,15 @@ Called by `app`. The cluster is `aioproduce.testing.FakeCluster`: for developmen
 
 from __future__ import annotations
 
-import asyncio
-import signal
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 from aioproduce.cli.display import as_json_line, complain, write_output
 from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.signals import ended_by_signal
 from aioproduce.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevJob:
-    """What cluster to run.
-
-    Attributes:
-        brokers: How many.
-        host: Where to listen.
-        port: Of the first broker, the others follow; 0: free ones.
-        topics: Name -> partitions, created at the start.
-        default_partitions: Of topics that clients create.
-        as_json: Tell the addresses as one JSON object instead of text.
-    """
-
-    brokers: int
-    host: str
-    port: int
-    topics: dict[str, int]
-    default_partitions: int
-    as_json: bool
 
 
 def parse_topics(topics: Sequence[str], default_partitions: int) -> dict[str, int]:
@@ -57,19 +33,27 @@ def parse_topics(topics: Sequence[str], default_partitions: int) -> dict[str, in
     return parsed
 
 
-async def run_dev(job: DevJob) -> ExitCode:
-    """Run the cluster until SIGINT or SIGTERM, which is how it is meant to end."""
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, ended.set)
+async def run_dev(
+    brokers: int, host: str, port: int, topics: dict[str, int], default_partitions: int, *, as_json: bool
+) -> ExitCode:
+    """Run the cluster until SIGINT or SIGTERM, which is how it is meant to end.
+
+    Args:
+        brokers: How many.
+        host: Where to listen.
+        port: Of the first broker, the others follow; 0: free ones.
+        topics: Name -> partitions, created at the start.
+        default_partitions: Of topics that clients create.
+        as_json: Tell the addresses as one JSON object instead of text.
+    """
+    ended = ended_by_signal()
     try:
         cluster = FakeCluster(
-            job.brokers,
-            host=job.host,
-            ports=[job.port + index for index in range(job.brokers)] if job.port else (),
-            topics=job.topics,
-            default_partitions=job.default_partitions,
+            brokers,
+            host=host,
+            ports=range(port, port + brokers) if port else (),
+            topics=topics,
+            default_partitions=default_partitions,
         )
     except ValueError as error:
         complain(f"error: {error}")
@@ -78,17 +62,17 @@ async def run_dev(job: DevJob) -> ExitCode:
         await cluster.start()
     except OSError as error:
         complain(
-            f"error: cannot listen on {job.host}, port {job.port or 'any'}: {error.strerror or error}. Is another "
+            f"error: cannot listen on {host}, port {port or 'any'}: {error.strerror or error}. Is another "
             "cluster running there? --port 0 takes free ports"
         )
         return ExitCode.NOT_ACKNOWLEDGED
     try:
-        if not write_output(as_json_line(_addresses(cluster)) if job.as_json else _welcome(cluster)):
+        if not write_output(as_json_line(_addresses(cluster)) if as_json else _welcome(cluster)):
             return ExitCode.NOT_ACKNOWLEDGED
         await ended.wait()
     finally:
         await cluster.close()
-    if not job.as_json:
+    if not as_json:
         write_output(_farewell(cluster))
     return ExitCode.DONE
 

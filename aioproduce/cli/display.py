@@ -19,6 +19,7 @@ import json
 import logging
 import os
 import sys
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final, TextIO, final
 
 from rich import box
@@ -27,13 +28,14 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
 )
 from rich.table import Column, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
     from aioproduce.cli.send import SendRun
     from aioproduce.cli.tally import Tally
 
-# Seconds between two pictures of the bar: drawing one takes about 2 ms of the loop that sends.
 _PICTURE: Final = 0.1
 _PICTURES_PER_COUNT: Final = 10
 
@@ -104,13 +105,22 @@ def rendered(content: RenderableType) -> str:
     return buffer.getvalue()
 
 
-def _unwrapped() -> Column:
-    """A column of the bar: on a narrow terminal it is cut, since a second line would leave traces."""
-    return Column(no_wrap=True)
+def shows_bar() -> bool:
+    """Whether there is a terminal to draw a progress bar on."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def summary_grid() -> Table:
+    """An empty table of names, figures and remarks."""
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim")
+    return table
 
 
 @final
-class BarConsole(Console):
+class _BarConsole(Console):
     """A console whose end does not end the run, as rich's own would."""
 
     def on_broken_pipe(self) -> None:
@@ -118,8 +128,82 @@ class BarConsole(Console):
         self.quiet = True
 
 
+class ProgressBar(ABC):
+    """A progress bar on standard error, from picture to picture.
+
+    Args:
+        name: What is sent.
+        total: How much there is, `None` where nobody knows.
+        columns: What stands between the bar and the time: columns of rich, or their text.
+        seconds: From one picture to the next: drawing one takes about 2 ms of the loop that sends.
+        is_forced: Draw it even where standard error is no terminal.
+        **fields: What the columns show at first.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        total: float | None,
+        columns: Sequence[str | ProgressColumn],
+        *,
+        seconds: float,
+        is_forced: bool,
+        **fields: Any,
+    ) -> None:
+        self._seconds = seconds
+        self._progress = Progress(
+            _text("[bold]{task.description}"),
+            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
+            *(_text(column) if isinstance(column, str) else column for column in columns),
+            _text("[red]{task.fields[trouble]}"),
+            TimeElapsedColumn(table_column=unwrapped()),
+            console=_BarConsole(stderr=True, force_terminal=True if is_forced else None),
+            auto_refresh=False,
+            expand=True,
+            # Lines of the result go around the bar where both are on the terminal, and nowhere else.
+            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
+            redirect_stderr=True,
+        )
+        self._task = self._progress.add_task(name, total=total, trouble="", **fields)
+
+    @contextlib.asynccontextmanager
+    async def drawn(self) -> AsyncIterator[None]:
+        """Draw until the end of the context, then once more."""
+        drawing = asyncio.create_task(self._draw(), name="aioproduce progress bar")
+        try:
+            yield
+        finally:
+            drawing.cancel()
+            await asyncio.wait([drawing])
+
+    async def _draw(self) -> None:
+        with self._progress:
+            try:
+                while True:
+                    self._picture()
+                    await asyncio.sleep(self._seconds)
+            finally:
+                self._picture()
+
+    def _picture(self) -> None:
+        self._progress.update(self._task, refresh=True, **self._fields())
+
+    @abstractmethod
+    def _fields(self) -> dict[str, Any]:
+        """What the columns show now, and `completed`."""
+
+
+def unwrapped() -> Column:
+    """A column of the bar: on a narrow terminal it is cut, since a second line would leave traces."""
+    return Column(no_wrap=True)
+
+
+def _text(text: str) -> TextColumn:
+    return TextColumn(text, table_column=unwrapped())
+
+
 @final
-class SendProgress:
+class SendProgress(ProgressBar):
     """The progress bar of `aioproduce send`.
 
     Args:
@@ -128,42 +212,26 @@ class SendProgress:
         is_forced: Draw it even where standard error is no terminal.
     """
 
-    def __init__(self, inputs: Sequence[Input], tally: Tally, *, is_forced: bool = False) -> None:
+    def __init__(self, inputs: Sequence[Input], tally: Tally, *, is_forced: bool) -> None:
         self._tally = tally
         self._pictures = 0
         self._acknowledged = 0
         sizes = [item.size for item in inputs]
         known = [size for size in sizes if size is not None]
-        self._total = sum(known) if len(known) == len(sizes) else None
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}", table_column=_unwrapped()),
-            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
-            DownloadColumn(table_column=_unwrapped()),
-            TextColumn(
-                "{task.fields[acknowledged]:,} acked {task.fields[rate]:,.0f}/s", table_column=_unwrapped()
-            ),
-            TextColumn("[red]{task.fields[trouble]}", table_column=_unwrapped()),
-            TimeElapsedColumn(table_column=_unwrapped()),
-            console=BarConsole(stderr=True, force_terminal=True if is_forced else None),
-            auto_refresh=False,
-            expand=True,
-        )
-        name = inputs[0].name if len(inputs) == 1 else f"{len(inputs)} inputs"
-        self._task = self._progress.add_task(
-            os.path.basename(name), total=self._total, acknowledged=0, rate=0.0, trouble=""
+        super().__init__(
+            os.path.basename(inputs[0].name) if len(inputs) == 1 else f"{len(inputs)} inputs",
+            sum(known) if len(known) == len(sizes) else None,
+            [
+                DownloadColumn(table_column=unwrapped()),
+                "{task.fields[acknowledged]:,} acked {task.fields[rate]:,.0f}/s",
+            ],
+            seconds=_PICTURE,
+            is_forced=is_forced,
+            acknowledged=0,
+            rate=0.0,
         )
 
-    async def draw(self) -> None:
-        """Draw until cancelled, then once more."""
-        with self._progress:
-            try:
-                while True:
-                    self._picture()
-                    await asyncio.sleep(_PICTURE)
-            finally:
-                self._picture()
-
-    def _picture(self) -> None:
+    def _fields(self) -> dict[str, Any]:
         tally = self._tally
         tally.settle()
         acknowledged = tally.acknowledged
@@ -173,14 +241,12 @@ class SendProgress:
         self._pictures += 1
         self._acknowledged = max(self._acknowledged, acknowledged)
         trouble = tally.failed + tally.rejected
-        self._progress.update(
-            self._task,
-            completed=tally.read_bytes,
-            acknowledged=self._acknowledged,
-            rate=self._acknowledged / tally.seconds if tally.seconds else 0.0,
-            trouble=f"{trouble:,} not sent" if trouble else "",
-            refresh=True,
-        )
+        return {
+            "completed": tally.read_bytes,
+            "acknowledged": self._acknowledged,
+            "rate": self._acknowledged / tally.seconds if tally.seconds else 0.0,
+            "trouble": f"{trouble:,} not sent" if trouble else "",
+        }
 
 
 def summary(run: SendRun, topic: str, acks: int) -> dict[str, Any]:
@@ -208,10 +274,7 @@ def summary(run: SendRun, topic: str, acks: int) -> dict[str, Any]:
 
 def summary_table(values: dict[str, Any]) -> Table:
     """The same for people."""
-    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
+    table = summary_grid()
     table.add_row("sent", f"{values['sent']:,}", f"to {values['topic']}, {_size(values['bytes'])}")
     without = "acks=0: written to a connection, no broker confirms" if values["acks"] == 0 else ""
     table.add_row("acknowledged", f"{values['acknowledged']:,}", without)

@@ -14,14 +14,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
+from aioproduce.cli.run import meanwhile
 from aioproduce.errors import ProducerError
 from aioproduce.producer.producer import Producer
 from aioproduce.testing import FakeCluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from aioproduce.config import ProducerConfig
 
@@ -124,27 +125,12 @@ async def _forget(cluster: FakeCluster) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _going_on(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run these until the end of the context; what one of them failed of is raised there."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        for task in tasks:
-            if not task.cancelled() and task.exception() is not None:
-                task.result()
-
-
-@contextlib.asynccontextmanager
 async def demo(rate: float, size: int, tell: Callable[[str], None]) -> AsyncIterator[Producer]:
     """A producer that sends to a cluster in memory, which has its troubles."""
     async with (
         FakeCluster(3, topics=DEMO_TOPICS) as cluster,
         Producer(cluster.bootstrap_servers, client_id="demo") as producer,
-        _going_on(
+        meanwhile(
             Load(producer, tuple(DEMO_TOPICS), rate=rate, size=size, is_wavy=True, tell=tell).run(),
             _trouble(cluster),
             _forget(cluster),
@@ -162,7 +148,7 @@ async def load_on(
     await producer.start()
     try:
         load = Load(producer, topics, rate=rate, size=size, is_wavy=False, tell=tell)
-        async with _going_on(load.run()):
+        async with meanwhile(load.run()):
             yield producer
     finally:
         # What is in flight may be lost: it is not the user's.

@@ -16,8 +16,9 @@ from rich.console import Console
 
 from aioproduce.cli.display import complain, hushed_warnings, write_output
 from aioproduce.cli.exit_codes import ExitCode
-from aioproduce.cli.options import Bootstrap, ConfigFile, Overrides
+from aioproduce.cli.options import Bootstrap, ConfigFile, Overrides, failure
 from aioproduce.cli.settings import build_config
+from aioproduce.cli.signals import ended_by_signal
 from aioproduce.errors import ConfigError, ListenError, MissingExtraError, ProducerError
 
 if TYPE_CHECKING:
@@ -89,32 +90,22 @@ def dashboard(
         source = _source(is_demo, topics, config, rate, record_size)
         with hushed_warnings() if is_demo else contextlib.nullcontext():
             asyncio.run(_dashboard(source, host, port))
-    except (ConfigError, ListenError) as error:
-        complain(f"error: {error}{'; for example --port 0' if isinstance(error, ListenError) else ''}")
-        raise typer.Exit(ExitCode.BAD_INPUT) from None
-    except MissingExtraError as error:
-        complain(f"error: {error}")
-        raise typer.Exit(ExitCode.BAD_INPUT) from None
+    except ListenError as error:
+        raise failure(f"{error}; for example --port 0") from None
+    except (ConfigError, MissingExtraError) as error:
+        raise failure(error) from None
     except ProducerError as error:
-        complain(f"error: {error}")
-        raise typer.Exit(ExitCode.NOT_ACKNOWLEDGED) from None
+        raise failure(error, ExitCode.NOT_ACKNOWLEDGED) from None
     raise typer.Exit(ExitCode.DONE)
 
 
 async def _dashboard(source: contextlib.AbstractAsyncContextManager[Producer], host: str, port: int) -> None:
     from aioproduce.dashboard import serve
 
-    ended = _ended_by_signal()
+    ended = ended_by_signal()
     async with source as producer, serve(producer, host=host, port=port) as server:
         write_output(f"{server.url}\nCtrl-C ends it. In a terminal: aioproduce top {server.url}\n")
         await ended.wait()
-
-
-def _ended_by_signal() -> asyncio.Event:
-    ended = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    return ended
 
 
 def top(
@@ -155,12 +146,11 @@ def top(
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.DONE) from None
     except (ConfigError, AddressError) as error:
-        complain(f"error: {error}")
-        raise typer.Exit(ExitCode.BAD_INPUT) from None
+        raise failure(error) from None
     except (ProducerError, OSError) as error:
         where = f"nothing answers at {address}: " if address else ""
-        complain(f"error: {where}{getattr(error, 'reason', None) or error}")
-        raise typer.Exit(ExitCode.NOT_ACKNOWLEDGED) from None
+        reason = getattr(error, "reason", None) or error
+        raise failure(f"{where}{reason}", ExitCode.NOT_ACKNOWLEDGED) from None
     raise typer.Exit(ExitCode.DONE)
 
 
@@ -174,7 +164,7 @@ async def _top(
     from aioproduce.cli.top import HISTORY, Screen, showing
     from aioproduce.dashboard import Feed
 
-    ended = _ended_by_signal()
+    ended = ended_by_signal()
     async with source as producer:
         feed = Feed([producer], history=HISTORY)
         screen = Screen(console, client_id, "this process")

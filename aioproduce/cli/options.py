@@ -1,4 +1,4 @@
-"""The options of the commands: names, what they take, help texts.
+"""The options of the commands: names, what they take, help texts; and how a command ends that an error stops.
 
 Imported by `app`, whose command functions have them as the types of their parameters, as typer wants it.
 """
@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from aioproduce.cli.display import complain
+from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.settings import ENVIRONMENT
 
 
@@ -26,6 +28,12 @@ class OnError(StrEnum):
 
     STOP = "stop"
     SKIP = "skip"
+
+
+def failure(error: object, exit_code: ExitCode = ExitCode.BAD_INPUT) -> typer.Exit:
+    """The end of a command that an error stops: it is told, and this is to be raised."""
+    complain(f"error: {error}")
+    return typer.Exit(exit_code)
 
 
 def _finite(value: float | None) -> float | None:

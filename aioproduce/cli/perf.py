@@ -8,39 +8,28 @@ Invariants:
 1. A latency is from the call of `send()` to the acknowledgement, the wait for room included. The clock is read once
    for a group of records, and again wherever a `send()` suspends: between two readings nothing else runs.
 2. Nothing waits by turning: a limited run sleeps until its next group is due, at most 500 times a second.
-3. Every end (done, failure, signal, second signal) flushes within a bound, then closes, then counts.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce._native.stopwatch import Stopwatch
-from aioproduce.cli.display import hushed_warnings
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.perf_lines import KafkaStats, Measured, warmup_line
 from aioproduce.cli.perf_timeline import Timeline
-from aioproduce.cli.signals import Signals
-from aioproduce.errors import (
-    FlushTimeoutError,
-    InvalidTopicError,
-    MaxBlockTimeoutError,
-    ProducerError,
-)
-from aioproduce.producer.producer import Producer
+from aioproduce.cli.run import Run, meanwhile
+from aioproduce.errors import InvalidTopicError, MaxBlockTimeoutError, ProducerError
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable, Coroutine, Generator
 
     from aioproduce import DeliveryFuture
     from aioproduce.cli.perf_payloads import Payloads
     from aioproduce.config import ProducerConfig
-    from aioproduce.metrics import MetricsSnapshot
 
 # Records between two readings of the clock: some 50 microseconds.
 _GROUP: Final = 128
@@ -74,20 +63,13 @@ class PerfJob:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class _Turns:
     """Runs a coroutine, and tells when it suspends and when it goes on."""
 
-    __slots__ = ("_coroutine", "_resumed", "_suspended")
-
-    def __init__(
-        self,
-        coroutine: Coroutine[Any, Any, None],
-        suspended: Callable[[], None],
-        resumed: Callable[[], None],
-    ) -> None:
-        self._coroutine = coroutine
-        self._suspended = suspended
-        self._resumed = resumed
+    _coroutine: Coroutine[Any, Any, None]
+    _suspended: Callable[[], None]
+    _resumed: Callable[[], None]
 
     def __await__(self) -> Generator[Any, Any, None]:
         step: Callable[..., Any] = self._coroutine.send
@@ -108,6 +90,7 @@ class _Turns:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class _Sends:
     """The records sent since the clock was read, until the stopwatch takes them.
 
@@ -121,27 +104,15 @@ class _Sends:
         is_steady: Whether they come after the warm-up.
     """
 
-    __slots__ = (
-        "_began_at",
-        "_called_at",
-        "_clock",
-        "_is_open",
-        "_stopwatch",
-        "_value_size",
-        "deliveries",
-        "is_steady",
-    )
-
-    def __init__(self, stopwatch: Stopwatch, clock: Callable[[], float], value_size: int = -1) -> None:
-        self._stopwatch = stopwatch
-        self._value_size = value_size
-        self._clock = clock
-        self._began_at = 0.0
-        # When send() was called for the first of them, if that was before it suspended.
-        self._called_at: float | None = None
-        self._is_open = False
-        self.deliveries: list[DeliveryFuture] = []
-        self.is_steady = False
+    _stopwatch: Stopwatch
+    _clock: Callable[[], float]
+    _value_size: int = -1
+    _began_at: float = 0.0
+    # When send() was called for the first of them, if that was before it suspended.
+    _called_at: float | None = None
+    _is_open: bool = False
+    deliveries: list[DeliveryFuture] = field(default_factory=list)
+    is_steady: bool = False
 
     def open(self) -> None:
         """Sends follow, one after another."""
@@ -181,7 +152,7 @@ class _Sends:
 
 
 @final
-class PerfRun:
+class PerfRun(Run):
     """One run.
 
     Args:
@@ -193,10 +164,11 @@ class PerfRun:
     Attributes:
         stopwatch: The counts.
         problem: What ended the run early, if anything but a record's failure did.
-        signal: The first signal that came.
+        stats: Of all records; `None` before the first is sent.
+        steady_stats: Of those after the warm-up; `None` before the first of them is sent.
+        timeline: The course of the run; `None` before the first record is sent.
         total: After the run: all records.
         steady: After the run: those after the warm-up, if there was one and it ended.
-        metrics: After the run: the producer's, before it was closed.
     """
 
     def __init__(
@@ -206,80 +178,37 @@ class PerfRun:
         announce: Callable[[str], None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        super().__init__(job.config, job.topic, job.timeout, announce)
         self._job = job
         self._tell = tell
-        self._announce = announce
         self._clock = clock
-        self._signals = Signals()
-        self._producer = Producer(job.config)
-        self._stats: KafkaStats | None = None
-        self._steady_stats: KafkaStats | None = None
-        self._timeline: Timeline | None = None
+        self.stats: KafkaStats | None = None
+        self.steady_stats: KafkaStats | None = None
+        self.timeline: Timeline | None = None
         self.stopwatch = Stopwatch(clock, self._settled)
         self.problem: ProducerError | None = None
-        self.signal: signal.Signals | None = None
         self.total: Measured | None = None
         self.steady: Measured | None = None
-        self.metrics: MetricsSnapshot | None = None
 
     async def run(self) -> None:
         """Send everything; afterwards the attributes say what came of it."""
-        with self._signals.listening():
-            await self._producer.start()
-            work = asyncio.create_task(self._work(), name="aioproduce perf")
-            ticking = asyncio.create_task(self._tick(), name="aioproduce perf's timeline")
-            try:
-                self.signal = await self._signals.during(work)
-            finally:
-                work.cancel()
-                await asyncio.wait([work])
-            try:
-                await self._wind_up()
-            finally:
-                self.metrics = self._producer.metrics()
-                ticking.cancel()
-                await asyncio.wait([ticking])
-                await self._producer.close(0)
-        self._end()
-        if not work.cancelled():
-            work.result()  # a bug of ours is not to be hidden
-        if not ticking.cancelled():
-            ticking.result()
+        async with meanwhile(self._tick()):
+            await super().run()
 
-    @property
-    def exit_code(self) -> ExitCode:
-        """What the process ends with."""
-        if self.problem is not None and isinstance(self.problem, InvalidTopicError):
+    def _outstanding(self) -> int:
+        return self.stopwatch.outstanding
+
+    def _failure(self) -> ExitCode | None:
+        if isinstance(self.problem, InvalidTopicError):
             return ExitCode.BAD_INPUT
-        if self.problem is not None or self.stopwatch.failed:
-            return ExitCode.NOT_ACKNOWLEDGED
-        if self.signal is not None:
-            is_interrupt = self.signal.name == "SIGINT"
-            return ExitCode.INTERRUPTED if is_interrupt else ExitCode.TERMINATED
-        return ExitCode.DONE
-
-    @property
-    def stats(self) -> KafkaStats | None:
-        """Of all records; `None` before the first is sent."""
-        return self._stats
-
-    @property
-    def steady_stats(self) -> KafkaStats | None:
-        """Of those after the warm-up; `None` before the first of them is sent."""
-        return self._steady_stats
-
-    @property
-    def timeline(self) -> Timeline | None:
-        """The course of the run; `None` before the first record is sent."""
-        return self._timeline
+        has_failed = self.problem is not None or self.stopwatch.failed
+        return ExitCode.NOT_ACKNOWLEDGED if has_failed else None
 
     # -- the work ---
 
     async def _work(self) -> None:
         try:
-            with hushed_warnings():
-                await self._producer.check(self._job.timeout)
-                await self._producer.partitions_for(self._job.topic, self._job.timeout)
+            await self._check_destination()
         except ProducerError as error:
             self.problem = error
             return
@@ -296,8 +225,8 @@ class PerfRun:
         if job.warmup:
             self._tell(warmup_line(job.warmup))
         now = self._clock()
-        self._stats = KafkaStats(now, job.interval, self.stopwatch.sinks, self._tell)
-        self._timeline = Timeline(now, self.stopwatch.sinks, self._producer.metrics)
+        self.stats = KafkaStats(now, job.interval, self.stopwatch.sinks, self._tell)
+        self.timeline = Timeline(now, self.stopwatch.sinks, self._producer.metrics)
 
     async def _send_all(self, sends: _Sends) -> None:
         job = self._job
@@ -335,50 +264,35 @@ class PerfRun:
                 sends.close()
 
     def _end_warmup(self) -> None:
-        assert self._stats is not None
-        self._stats.is_silent = True
-        self._steady_stats = KafkaStats(
+        assert self.stats is not None
+        self.stats.is_silent = True
+        self.steady_stats = KafkaStats(
             self._clock(), self._job.interval, self.stopwatch.steady_sinks, self._tell, is_steady=True
         )
 
     # -- meanwhile ---
 
     def _settled(self, now: float) -> None:
-        for stats in (self._stats, self._steady_stats):
+        for stats in (self.stats, self.steady_stats):
             if stats is not None:
                 stats.settled(now)
 
     async def _tick(self) -> None:
         while True:
-            timeline = self._timeline
+            timeline = self.timeline
             await asyncio.sleep(0.05 if timeline is None else timeline.interval)
             if timeline is not None:
                 timeline.end_slot(self._clock(), self.stopwatch.failed)
 
     # -- the end ---
 
-    async def _wind_up(self) -> None:
-        """After a signal: give what was accepted a bounded time to be acknowledged, or until a second signal."""
-        outstanding = self.stopwatch.outstanding
-        if self.signal is None or not outstanding:
-            return
-        self._announce(
-            f"{self.signal.name}: waiting at most {self._job.timeout:g} s for {outstanding} records that are not "
-            "acknowledged yet; once more to give them up"
-        )
-        flush = asyncio.create_task(self._producer.flush(self._job.timeout))
-        if await self._signals.during(flush) is not None:
-            flush.cancel()
-        with contextlib.suppress(asyncio.CancelledError, FlushTimeoutError, ProducerError):
-            await flush  # records that are left fail in close(0), each with its reason
-
     def _end(self) -> None:
         now = self._clock()
-        if self._timeline is not None:
-            self._timeline.end_slot(now, self.stopwatch.failed)
-        if self._stats is not None:
-            self.total = self._stats.end(now)
-            self._tell(self._stats.total_line(self.total))
-        if self._steady_stats is not None:
-            self.steady = self._steady_stats.end(now)
-            self._tell(self._steady_stats.total_line(self.steady))
+        if self.timeline is not None:
+            self.timeline.end_slot(now, self.stopwatch.failed)
+        if self.stats is not None:
+            self.total = self.stats.end(now)
+            self._tell(self.stats.total_line(self.total))
+        if self.steady_stats is not None:
+            self.steady = self.steady_stats.end(now)
+            self._tell(self.steady_stats.total_line(self.steady))

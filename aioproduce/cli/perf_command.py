@@ -13,9 +13,9 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import os
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -23,9 +23,9 @@ import typer
 from typer.core import TyperCommand
 
 from aioproduce._native import RECORD_BATCH_OVERHEAD, record_size_upper_bound
-from aioproduce.cli.display import as_json_line, complain, write_output
+from aioproduce.cli.display import as_json_line, complain, shows_bar, write_output
 from aioproduce.cli.exit_codes import ExitCode
-from aioproduce.cli.options import AsJson, ProgressFlag, Timeout
+from aioproduce.cli.options import AsJson, ProgressFlag, Timeout, failure
 from aioproduce.cli.perf_options import (
     BootstrapServer,
     CommandConfig,
@@ -47,7 +47,7 @@ from aioproduce.cli.perf_options import (
     WarmupRecords,
 )
 from aioproduce.cli.perf_payloads import DrawnPayloads, Numbers, Payloads, RandomLetters, read_payloads
-from aioproduce.cli.settings import ENVIRONMENT
+from aioproduce.cli.settings import ENVIRONMENT, require_servers
 from aioproduce.config import ProducerConfig, load_properties
 from aioproduce.errors import ConfigError
 
@@ -89,8 +89,8 @@ class Given:
     payload_monotonic: bool
     throughput: float
     bootstrap_server: str | None
-    producer_props: list[str]
-    command_property: list[str]
+    producer_props: list[str] | None
+    command_property: list[str] | None
     producer_config: str | None
     command_config: str | None
     print_metrics: bool
@@ -131,35 +131,15 @@ def perf(
     call of send() to the acknowledgement; only acknowledged records count. docs/perf.md says how to read the
     figures.
     """
-    given = Given(
-        topic=topic,
-        num_records=num_records,
-        record_size=record_size,
-        payload_file=payload_file,
-        payload_delimiter=payload_delimiter,
-        payload_monotonic=payload_monotonic,
-        throughput=throughput,
-        bootstrap_server=bootstrap_server,
-        producer_props=producer_props or [],
-        command_property=command_property or [],
-        producer_config=producer_config,
-        command_config=command_config,
-        print_metrics=print_metrics,
-        warmup_records=warmup_records,
-        reporting_interval=reporting_interval,
-        transactional_id=transactional_id,
-        transaction_duration_ms=transaction_duration_ms,
-        plot=plot,
-        timeout=timeout,
-    )
+    options = locals()  # the parameters: nothing else has a name yet
+    given = Given(**{name: options[name] for name in Given.__slots__})
     lines = _Lines(is_silent=as_json)
     try:
         job = make_job(given, lines.tell)
         if plot is not None:
             _check_plot(plot)
     except ConfigError as error:
-        complain(f"error: {error}")
-        raise typer.Exit(ExitCode.BAD_INPUT) from None
+        raise failure(error) from None
     raise typer.Exit(_perform(given, job, lines, shows_progress=progress, as_json=as_json))
 
 
@@ -195,19 +175,13 @@ async def _run(job: PerfJob, lines: _Lines, *, shows_progress: bool | None) -> P
     from aioproduce.cli.perf_report import PerfProgress
 
     run = PerfRun(job, lines.tell, complain)
-    is_shown = shows_progress
-    if is_shown is None:
-        is_shown = sys.stderr is not None and sys.stderr.isatty()
-    if not is_shown:
+    is_shown = shows_bar() if shows_progress is None else shows_progress
+    async with (
+        PerfProgress(run, job, is_forced=shows_progress is True).drawn()
+        if is_shown
+        else contextlib.nullcontext()
+    ):
         await run.run()
-        return run
-    bar = PerfProgress(run, job, is_forced=shows_progress is True)
-    drawing = asyncio.create_task(bar.draw(), name="aioproduce progress bar")
-    try:
-        await run.run()
-    finally:
-        drawing.cancel()
-        await asyncio.wait([drawing])
     return run
 
 
@@ -303,20 +277,14 @@ def _config(given: Given) -> ProducerConfig:
     if file is not None:
         settings.update(load_properties(file))
     option = "--command-property" if given.command_property else "--producer-props"
-    for text in given.command_property or given.producer_props:
+    for text in given.command_property or given.producer_props or ():
         key, found, value = text.partition("=")
         if not found or not key.strip():
             raise ConfigError(f"{option} takes key=value, e.g. linger.ms=20, not {text!r}")
         settings[key.strip()] = value
     if given.bootstrap_server is not None:
         settings["bootstrap.servers"] = given.bootstrap_server
-    if "bootstrap.servers" not in settings:
-        raise ConfigError(
-            f"nothing says where the cluster is: give --bootstrap-server host:port, set {ENVIRONMENT}, or put "
-            "bootstrap.servers into --command-property or --command-config (without a cluster: `aioproduce dev` "
-            "starts one)",
-            key="bootstrap.servers",
-        )
+    require_servers(settings, "--command-property or --command-config")
     # Kafka's tool sends bytes, too, whatever serializers are configured.
     for key in ("key.serializer", "value.serializer"):
         settings.pop(key, None)

@@ -77,6 +77,35 @@ def latency_ms(latencies: Latencies) -> dict[str, float] | None:
 
 
 @final
+class Window:
+    """The time from one end to the next, and what is acknowledged in it.
+
+    Args:
+        begins: The start of the run, by its clock.
+        sinks: The stopwatch's, to which the latencies are added.
+    """
+
+    __slots__ = ("_begins", "_place", "_run_begins", "_sinks")
+
+    def __init__(self, begins: float, sinks: list[Latencies]) -> None:
+        self._begins = self._run_begins = begins
+        self._sinks = sinks
+        self._place = len(sinks)
+        sinks.append(Latencies())
+
+    def is_over(self, now: float, interval: float) -> bool:
+        """Whether it is at least so many seconds long."""
+        return now - self._begins >= interval
+
+    def end(self, now: float) -> Measured:
+        """What was in it; the next one begins."""
+        measured = Measured(self._begins - self._run_begins, now - self._begins, self._sinks[self._place])
+        self._begins = now
+        self._sinks[self._place] = Latencies()
+        return measured
+
+
+@final
 class KafkaStats:
     """What Kafka's tool counts: all records of a run, or those after its warm-up.
 
@@ -92,20 +121,6 @@ class KafkaStats:
         windows: Those that are over.
     """
 
-    __slots__ = (
-        "_begins",
-        "_has_ended_one",
-        "_interval",
-        "_is_steady",
-        "_place",
-        "_sinks",
-        "_tell",
-        "_total",
-        "_window_begins",
-        "is_silent",
-        "windows",
-    )
-
     def __init__(
         self,
         begins: float,
@@ -115,48 +130,49 @@ class KafkaStats:
         *,
         is_steady: bool = False,
     ) -> None:
-        self._begins = self._window_begins = begins
+        self._begins = begins
         self._interval = interval
         self._tell = tell
         self._is_steady = is_steady
-        self._total = Latencies()
-        self._has_ended_one = False
+        self._window = Window(begins, sinks)
+        self._is_first = True
         self.is_silent = False
         self.windows: list[Measured] = []
-        self._sinks = sinks
-        self._place = len(sinks)
-        sinks.append(Latencies())
 
     def settled(self, now: float) -> None:
         """A batch was acknowledged; ends the window if it is over."""
-        if now - self._window_begins < self._interval:
+        if not self._window.is_over(now, self._interval):
             return
-        if self._is_steady and not self._has_ended_one:
+        if self._is_steady and self._is_first:
             self._tell("In steady state.")
-        self._has_ended_one = True
-        window = self._end_window(now)
+        self._is_first = False
+        self.windows.append(self._window.end(now))
         if not self.is_silent:
-            self._tell(window_line(window))
+            self._tell(window_line(self.windows[-1]))
 
     def end(self, now: float) -> Measured:
         """All of them; nothing comes after."""
-        if self._sinks[self._place].count:
-            self._end_window(now)
-        return Measured(0.0, now - self._begins, self._total)
-
-    def _end_window(self, now: float) -> Measured:
-        window = Measured(
-            self._window_begins - self._begins, now - self._window_begins, self._sinks[self._place]
-        )
-        self.windows.append(window)
-        self._total.add(window.latencies)
-        self._window_begins = now
-        self._sinks[self._place] = Latencies()
-        return window
+        last = self._window.end(now)
+        if last.latencies.count:
+            self.windows.append(last)
+        total = Latencies()
+        for window in self.windows:
+            total.add(window.latencies)
+        return Measured(0.0, now - self._begins, total)
 
     def total_line(self, total: Measured) -> str:
-        """The last line."""
-        return total_line(total, is_steady=self._is_steady)
+        """The last line. Percentiles are whole milliseconds, cut off as in Java."""
+        latencies = total.latencies
+        percentiles = ", ".join(
+            f"{_whole(latencies.percentile(share) * 1000)} ms {name}"
+            for name, share in (("50th", 0.5), ("95th", 0.95), ("99th", 0.99), ("99.9th", 0.999))
+        )
+        return (
+            f"{latencies.count}{' steady state' if self._is_steady else ''} records sent, "
+            f"{total.records_per_second:.6f} records/sec ({total.mb_per_second:.2f} MB/sec), "
+            f"{_java(latencies.average * 1000, 2)} ms avg latency, {latencies.highest * 1000:.2f} ms max latency, "
+            f"{percentiles}."
+        )
 
 
 def warmup_line(records: int) -> str:
@@ -171,21 +187,6 @@ def window_line(window: Measured) -> str:
         f"{latencies.count} records sent, {window.records_per_second:.1f} records/sec "
         f"({window.mb_per_second:.2f} MB/sec), {_java(latencies.average * 1000, 1)} ms avg latency, "
         f"{latencies.highest * 1000:.1f} ms max latency."
-    )
-
-
-def total_line(total: Measured, *, is_steady: bool) -> str:
-    """Of the whole run. Percentiles are whole milliseconds, cut off as in Java."""
-    latencies = total.latencies
-    percentiles = ", ".join(
-        f"{_whole(latencies.percentile(share) * 1000)} ms {name}"
-        for name, share in (("50th", 0.5), ("95th", 0.95), ("99th", 0.99), ("99.9th", 0.999))
-    )
-    return (
-        f"{latencies.count}{' steady state' if is_steady else ''} records sent, "
-        f"{total.records_per_second:.6f} records/sec ({total.mb_per_second:.2f} MB/sec), "
-        f"{_java(latencies.average * 1000, 2)} ms avg latency, {latencies.highest * 1000:.2f} ms max latency, "
-        f"{percentiles}."
     )
 
 

@@ -5,25 +5,22 @@ Called by `perf_command`. The keys of the document are part of the interface.
 
 from __future__ import annotations
 
-import asyncio
 import platform
 import sys
 from typing import TYPE_CHECKING, Any, Final, final
 
-from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Column, Table
 
 import aioproduce
 from aioproduce._native._installation import build_info
-from aioproduce.cli.display import BarConsole, complain
+from aioproduce.cli.display import ProgressBar, complain, summary_grid
 from aioproduce.cli.perf_timeline import STAGES, stage_averages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from aioproduce.cli.perf import PerfJob, PerfRun
     from aioproduce.cli.perf_command import Given
@@ -97,10 +94,7 @@ def problems(run: PerfRun) -> Iterator[str]:
 
 def summary_table(values: dict[str, Any]) -> Table:
     """The document, for people."""
-    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(justify="right", no_wrap=True)
-    table.add_column(style="dim")
+    table = summary_grid()
     total = values["total"]
     without = "acks=0: written to a connection, no broker confirms" if values["producer"]["acks"] == 0 else ""
     table.add_row("acknowledged", f"{values['acknowledged']:,}", without or f"of {values['sent']:,} sent")
@@ -136,12 +130,8 @@ def to_stderr(content: RenderableType) -> None:
     complain(captured.get().rstrip("\n"))
 
 
-def _unwrapped() -> Column:
-    return Column(no_wrap=True)
-
-
 @final
-class PerfProgress:
+class PerfProgress(ProgressBar):
     """The bar, on standard error.
 
     Args:
@@ -150,37 +140,14 @@ class PerfProgress:
         is_forced: Draw it even where standard error is no terminal.
     """
 
-    __slots__ = ("_progress", "_run", "_task")
-
     def __init__(self, run: PerfRun, job: PerfJob, *, is_forced: bool) -> None:
         self._run = run
-        self._progress = Progress(
-            TextColumn("[bold]{task.description}", table_column=_unwrapped()),
-            BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
-            TextColumn("{task.completed:,.0f} acked {task.fields[rate]:,.0f}/s", table_column=_unwrapped()),
-            TextColumn("p99 {task.fields[p99]}", table_column=_unwrapped()),
-            TextColumn("[red]{task.fields[trouble]}", table_column=_unwrapped()),
-            TimeElapsedColumn(table_column=_unwrapped()),
-            console=BarConsole(stderr=True, force_terminal=True if is_forced else None),
-            auto_refresh=False,
-            expand=True,
-            # Lines of the result go around the bar where both are on the terminal, and nowhere else.
-            redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
-            redirect_stderr=True,
+        columns = ["{task.completed:,.0f} acked {task.fields[rate]:,.0f}/s", "p99 {task.fields[p99]}"]
+        super().__init__(
+            job.topic, job.records, columns, seconds=_PICTURE, is_forced=is_forced, rate=0.0, p99="-"
         )
-        self._task = self._progress.add_task(job.topic, total=job.records, rate=0.0, p99="-", trouble="")
 
-    async def draw(self) -> None:
-        """Draw until cancelled, then once more."""
-        with self._progress:
-            try:
-                while True:
-                    self._picture()
-                    await asyncio.sleep(_PICTURE)
-            finally:
-                self._picture()
-
-    def _picture(self) -> None:
+    def _fields(self) -> dict[str, Any]:
         run = self._run
         shown: dict[str, Any] = {}
         recent = run.total
@@ -191,10 +158,5 @@ class PerfProgress:
             if recent.latencies.count:
                 shown["p99"] = f"{recent.latencies.percentile(0.99) * 1000:,.1f} ms"
         failed = run.stopwatch.failed
-        self._progress.update(
-            self._task,
-            completed=run.stopwatch.acknowledged,
-            trouble=f"{failed:,} failed" if failed else "",
-            refresh=True,
-            **shown,
-        )
+        trouble = f"{failed:,} failed" if failed else ""
+        return {"completed": run.stopwatch.acknowledged, "trouble": trouble, **shown}

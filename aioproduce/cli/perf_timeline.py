@@ -9,10 +9,11 @@ then on they are twice as long.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce._native.stopwatch import Latencies
-from aioproduce.cli.perf_lines import Measured
+from aioproduce.cli.perf_lines import Measured, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ Stages = dict[str, tuple[int, float]]
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class Slot:
     """A piece of the run.
 
@@ -46,12 +48,9 @@ class Slot:
         stages: What was in each stage.
     """
 
-    __slots__ = ("failed", "measured", "stages")
-
-    def __init__(self, measured: Measured, failed: int, stages: Stages) -> None:
-        self.measured = measured
-        self.failed = failed
-        self.stages = stages
+    measured: Measured
+    failed: int
+    stages: Stages
 
     def with_next(self, other: Slot) -> Slot:
         """This one and the one after it as one."""
@@ -89,30 +88,15 @@ class Timeline:
         slots: Those that are over.
     """
 
-    __slots__ = (
-        "_begins",
-        "_failed",
-        "_place",
-        "_read_metrics",
-        "_sinks",
-        "_slot_begins",
-        "_stages",
-        "interval",
-        "slots",
-    )
-
     def __init__(
         self, begins: float, sinks: list[Latencies], read_metrics: Callable[[], MetricsSnapshot]
     ) -> None:
-        self._begins = self._slot_begins = begins
+        self._window = Window(begins, sinks)
         self._read_metrics = read_metrics
         self._stages = self.stages()
         self._failed = 0
         self.interval = SHORTEST_SLOT
         self.slots: list[Slot] = []
-        self._sinks = sinks
-        self._place = len(sinks)
-        sinks.append(Latencies())
 
     def end_slot(self, now: float, failed: int) -> None:
         """The open slot is over, and the next begins."""
@@ -121,12 +105,8 @@ class Timeline:
             name: (count - self._stages[name][0], total - self._stages[name][1])
             for name, (count, total) in stages.items()
         }
-        measured = Measured(
-            self._slot_begins - self._begins, now - self._slot_begins, self._sinks[self._place]
-        )
-        self.slots.append(Slot(measured, failed - self._failed, spent))
-        self._stages, self._failed, self._slot_begins = stages, failed, now
-        self._sinks[self._place] = Latencies()
+        self.slots.append(Slot(self._window.end(now), failed - self._failed, spent))
+        self._stages, self._failed = stages, failed
         if len(self.slots) == MOST_SLOTS:
             pairs = zip(self.slots[::2], self.slots[1::2], strict=True)
             self.slots = [one.with_next(other) for one, other in pairs]

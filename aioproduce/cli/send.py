@@ -1,39 +1,25 @@
 """The run of `aioproduce send`: from input to acknowledgement, or to the reason why not.
 
-Called by `app` with everything checked that can be checked without a cluster. The run is one task that starts the
-producer's work, pumps lines and flushes; a signal cancels that task at whatever it waits for, which by the
-producer's promise loses nothing that was accepted, and what was accepted is then flushed for a bounded time.
+Called by `app` with everything checked that can be checked without a cluster.
 
 Invariants:
 
 1. No record is sent before the inputs, the cluster, the topic and the partition are known to be there.
 2. No task, and for most records no callback, per record: a line costs a `send()` and an append to a list.
-3. Every end (done, bad line, failure, signal, second signal) comes through `_wind_up`: flushed within a bound,
-   then closed, then counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from aioproduce.cli.display import hushed_warnings
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.inputs import InputError, InputReader, LineSplitter
 from aioproduce.cli.line_format import BadLineError, BlankLineError
-from aioproduce.cli.signals import Signals
+from aioproduce.cli.run import Run
 from aioproduce.cli.tally import Problem, Tally
-from aioproduce.errors import (
-    FlushTimeoutError,
-    InvalidRecordError,
-    InvalidTopicError,
-    PartitionOutOfRangeError,
-    ProducerError,
-)
-from aioproduce.producer.producer import Producer
+from aioproduce.errors import InvalidRecordError, InvalidTopicError, PartitionOutOfRangeError, ProducerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +69,7 @@ class _StoppedError(Exception):
 
 
 @final
-class SendRun:
+class SendRun(Run):
     """One run.
 
     Args:
@@ -93,72 +79,33 @@ class SendRun:
     Attributes:
         tally: The counts.
         problem: What ended the run early, if anything but a record's failure did.
-        signal: The first signal that came.
+        is_bad_input: Whether that was the input, or what was asked for.
     """
 
     def __init__(self, job: SendJob, announce: Callable[[str], None]) -> None:
+        super().__init__(job.config, job.topic, job.timeout, announce)
         self._job = job
-        self._announce = announce
-        self._signals = Signals()
-        self._producer = Producer(job.config)
         self._sending_since: float | None = None
         self.tally = Tally()
         self.problem: Problem | None = None
         self.is_bad_input = False
-        self.signal: signal.Signals | None = None
 
-    async def run(self) -> None:
-        """Send everything; afterwards `tally`, `problem`, `signal` and `exit_code` say what came of it."""
-        with self._signals.listening():
-            await self._producer.start()
-            work = asyncio.create_task(self._work(), name="aioproduce send")
-            try:
-                self.signal = await self._signals.during(work)
-            finally:
-                work.cancel()
-                await asyncio.wait([work])
-            try:
-                await self._wind_up()
-            finally:
-                await self._producer.close(0)
+    def _outstanding(self) -> int:
+        return self.tally.outstanding
+
+    def _end(self) -> None:
         self.tally.end()
-        if not work.cancelled():
-            work.result()  # a bug of ours is not to be hidden
 
-    @property
-    def exit_code(self) -> ExitCode:
-        """What the process ends with."""
+    def _failure(self) -> ExitCode | None:
         if self.tally.failed or (self.problem is not None and not self.is_bad_input):
             return ExitCode.NOT_ACKNOWLEDGED
-        if self.is_bad_input:
-            return ExitCode.BAD_INPUT
-        if self.signal is not None:
-            return ExitCode.INTERRUPTED if self.signal is signal.SIGINT else ExitCode.TERMINATED
-        return ExitCode.DONE
-
-    # -- signals ---
-
-    async def _wind_up(self) -> None:
-        """After a signal: give what was accepted a bounded time to be acknowledged, or until a second signal."""
-        outstanding = self.tally.outstanding
-        if self.signal is None or not outstanding:
-            return
-        self._announce(
-            f"{self.signal.name}: waiting at most {self._job.timeout:g} s for {outstanding} records that are not "
-            "acknowledged yet; once more to give them up"
-        )
-        flush = asyncio.create_task(self._producer.flush(self._job.timeout))
-        if await self._signals.during(flush) is not None:
-            flush.cancel()
-        with contextlib.suppress(asyncio.CancelledError, FlushTimeoutError, ProducerError):
-            await flush  # records that are left fail in close(0), each with its reason
+        return ExitCode.BAD_INPUT if self.is_bad_input else None
 
     # -- the work ---
 
     async def _work(self) -> None:
         try:
-            with hushed_warnings():
-                await self._check_destination()
+            self._check_partition(await self._check_destination())
             await self._pump()
         except _StoppedError:
             pass
@@ -179,18 +126,14 @@ class SendRun:
             self.problem = Problem(source, line, type(error).__name__, str(error))
             self.is_bad_input = is_bad_input
 
-    async def _check_destination(self) -> None:
-        """Name the cause now, not after `max.block.ms` in the first `send()`."""
+    def _check_partition(self, count: int) -> None:
         job = self._job
-        await self._producer.check(job.timeout)
-        partitions = await self._producer.partitions_for(job.topic, job.timeout)
-        if job.partition is not None and job.partition >= len(partitions):
+        if job.partition is not None and job.partition >= count:
             raise PartitionOutOfRangeError(
-                f"topic {job.topic!r} has {len(partitions)} partition(s), 0 to {len(partitions) - 1}, and no "
-                f"partition {job.partition}",
+                f"topic {job.topic!r} has {count} partition(s), 0 to {count - 1}, and no partition {job.partition}",
                 topic=job.topic,
                 partition=job.partition,
-                partition_count=len(partitions),
+                partition_count=count,
             )
 
     async def _pump(self) -> None:

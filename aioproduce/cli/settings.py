@@ -51,14 +51,19 @@ def build_config(
         if not found or not key.strip():
             raise ConfigError(f"-X takes key=value, e.g. -X linger.ms=20, not {key!r}")
         settings[key.strip()] = value
+    require_servers(settings, "the file of --config")
+    config = ProducerConfig.from_mapping(settings)
+    return dataclasses.replace(config, key_serializer=None, value_serializer=None)
+
+
+def require_servers(settings: Mapping[str, object], place: str) -> None:
+    """Raise ConfigError where nothing says where the cluster is, which could be said in `place`."""
     if "bootstrap.servers" not in settings:
         raise ConfigError(
             f"nothing says where the cluster is: give --bootstrap-server host:port, set {ENVIRONMENT}, or put "
-            "bootstrap.servers into the file of --config (without a cluster: `aioproduce dev` starts one)",
+            f"bootstrap.servers into {place} (without a cluster: `aioproduce dev` starts one)",
             key="bootstrap.servers",
         )
-    config = ProducerConfig.from_mapping(settings)
-    return dataclasses.replace(config, key_serializer=None, value_serializer=None)
 
 
 def parse_headers(headers: Sequence[str]) -> list[tuple[str, bytes | None]]:

@@ -1,7 +1,7 @@
 """SIGINT and SIGTERM during a run: heard by the event loop, and what they interrupt.
 
-Called by the runs that send records (`send`, `perf`): a first signal ends the sending, a second one the wait for
-what was sent.
+Called by the runs that send records (`run`): a first signal ends the sending, a second one the wait for what was
+sent. Called by what runs until it is ended (`dev`, `dashboard`, `top`).
 """
 
 from __future__ import annotations
@@ -46,3 +46,11 @@ class Signals:
             return waiting.result() if waiting.done() and not work.done() else None
         finally:
             waiting.cancel()
+
+
+def ended_by_signal() -> asyncio.Event:
+    """What is set when SIGINT or SIGTERM comes, from now on."""
+    ended = asyncio.Event()
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    return ended

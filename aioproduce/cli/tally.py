@@ -155,8 +155,7 @@ class Tally:
         """The group that the next deliveries are appended to; the one before is complete."""
         if self._started_at is None:
             self._started_at = time.monotonic()
-        if self._open is not None:
-            self._sent_in_closed_groups += len(self._open.deliveries)
+        self._close_group()
         self._open = Group(source, first_line)
         self._groups.append(self._open)
         return self._open
@@ -166,12 +165,10 @@ class Tally:
         """Records that the producer accepted."""
         return self._sent_in_closed_groups + (0 if self._open is None else len(self._open.deliveries))
 
-    def reject(self, source: str, line: int, error: Exception) -> Problem:
+    def reject(self, source: str, line: int, error: Exception) -> None:
         """A line could not be sent."""
         self.rejected += 1
-        problem = Problem(source, line, type(error).__name__, f"{error}")
-        self._add_problem(problem)
-        return problem
+        self._add_problem(source, line, error)
 
     @property
     def outstanding(self) -> int:
@@ -240,12 +237,13 @@ class Tally:
         self.failed += 1
         if isinstance(error, DeliveryError) and error.possibly_written:
             self.possibly_written += 1
-        self._add_problem(Problem(source, line, type(error).__name__, f"{error}"))
+        self._add_problem(source, line, error)
 
-    def _add_problem(self, problem: Problem) -> None:
-        self.errors[problem.error] += 1
+    def _add_problem(self, source: str, line: int, error: BaseException) -> None:
+        kind = type(error).__name__
+        self.errors[kind] += 1
         if len(self.problems) < FAILURES_SHOWN:
-            self.problems.append(problem)
+            self.problems.append(Problem(source, line, kind, f"{error}"))
 
     # -- what came of it ---
 

@@ -22,7 +22,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -60,6 +60,7 @@ class Lost:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Screen:
     """What is drawn, and with which samples.
 
@@ -69,14 +70,11 @@ class Screen:
         source: Where the samples come from, for the header.
     """
 
-    __slots__ = ("_client_id", "_console", "_lost_at", "_samples", "_source")
-
-    def __init__(self, console: Console, client_id: str | None, source: str) -> None:
-        self._console = console
-        self._client_id = client_id
-        self._source = source
-        self._samples: deque[dict[str, Any]] = deque(maxlen=HISTORY)
-        self._lost_at: float | None = None
+    _console: Console
+    _client_id: str | None
+    _source: str
+    _samples: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=HISTORY))
+    _lost_at: float | None = None
 
     @property
     def sample_count(self) -> int:

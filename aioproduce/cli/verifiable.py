@@ -28,7 +28,6 @@ import json
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from functools import partial
 from io import FileIO
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
@@ -63,91 +62,66 @@ def _number(bits: int) -> Callable[[str], int]:
     return parse
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Option:
-    """One option of the command line; without a metavar it is a flag."""
-
-    name: str
-    dest: str
-    text: str
-    metavar: str | None = None
-    kind: Callable[[str], Any] = str
-    default: Any = None
-    is_required: bool = False
-    choices: tuple[int, ...] | None = None
-
-
-_OPTIONS: Final = (
-    _Option("--topic", "topic", "Produce messages to this topic.", "TOPIC", is_required=True),
-    _Option(
-        "--bootstrap-server",
-        "bootstrap_server",
-        "The servers to connect to, with commas between them.",
-        "HOST1:PORT1[,HOST2:PORT2[...]]",
-        is_required=True,
-    ),
-    _Option(
-        "--max-messages",
-        "max_messages",
-        "Produce this many messages; with -1, until the process is ended. (default: -1)",
-        "MAX-MESSAGES",
-        _number(_INTEGER),
-        -1,
-    ),
-    _Option(
-        "--throughput",
-        "throughput",
-        "If it is 0 or more, send about so many messages a second at most. (default: -1)",
-        "THROUGHPUT",
-        _number(_INTEGER),
-        -1,
-    ),
-    _Option(
-        "--acks",
-        "acks",
-        "Acknowledgements required of each message. (default: -1)",
-        "{0,1,-1}",
-        _number(_INTEGER),
-        -1,
-        choices=(0, 1, -1),
-    ),
-    _Option("--producer.config", "producer_config", "The old name of --command-config.", "CONFIG-FILE"),
-    _Option(
-        "--message-create-time",
-        "create_time",
-        "The creation time of the first message, in milliseconds since the epoch; each one after it adds the time "
-        "that the run has taken so far. (default: -1, the time of sending)",
-        "CREATE-TIME",
-        _number(_LONG),
-        -1,
-    ),
-    _Option(
-        "--value-prefix",
-        "value_prefix",
-        "Put this number and a dot before each value.",
-        "VALUE-PREFIX",
-        _number(_INTEGER),
-    ),
-    _Option(
-        "--repeating-keys",
-        "repeating_keys",
-        "Give the messages keys: 0, 1, ... up to this number (exclusive), and again from 0.",
-        "REPEATING-KEYS",
-        _number(_INTEGER),
-    ),
-    _Option(
-        "--command-config",
-        "command_config",
-        "A properties file with producer keys; they go before the options.",
-        "CONFIG-FILE",
-    ),
-    _Option(
-        "--aioproduce-possibly-written",
-        "tells_possibly_written",
-        "Not in Kafka's tool: add possibly_written to producer_send_error, whether the record may be in the log.",
-    ),
-)
+_OPTIONS: Final[dict[str, dict[str, Any]]] = {
+    "--topic": {"metavar": "TOPIC", "required": True, "help": "Produce messages to this topic."},
+    "--bootstrap-server": {
+        "metavar": "HOST1:PORT1[,HOST2:PORT2[...]]",
+        "required": True,
+        "help": "The servers to connect to, with commas between them.",
+    },
+    "--max-messages": {
+        "metavar": "MAX-MESSAGES",
+        "type": _number(_INTEGER),
+        "default": -1,
+        "help": "Produce this many messages; with -1, until the process is ended. (default: -1)",
+    },
+    "--throughput": {
+        "metavar": "THROUGHPUT",
+        "type": _number(_INTEGER),
+        "default": -1,
+        "help": "If it is 0 or more, send about so many messages a second at most. (default: -1)",
+    },
+    "--acks": {
+        "metavar": "{0,1,-1}",
+        "type": _number(_INTEGER),
+        "default": -1,
+        "choices": (0, 1, -1),
+        "help": "Acknowledgements required of each message. (default: -1)",
+    },
+    "--producer.config": {
+        "dest": "producer_config",
+        "metavar": "CONFIG-FILE",
+        "help": "The old name of --command-config.",
+    },
+    "--message-create-time": {
+        "dest": "create_time",
+        "metavar": "CREATE-TIME",
+        "type": _number(_LONG),
+        "default": -1,
+        "help": "The creation time of the first message, in milliseconds since the epoch; each one after it adds "
+        "the time that the run has taken so far. (default: -1, the time of sending)",
+    },
+    "--value-prefix": {
+        "metavar": "VALUE-PREFIX",
+        "type": _number(_INTEGER),
+        "help": "Put this number and a dot before each value.",
+    },
+    "--repeating-keys": {
+        "metavar": "REPEATING-KEYS",
+        "type": _number(_INTEGER),
+        "help": "Give the messages keys: 0, 1, ... up to this number (exclusive), and again from 0.",
+    },
+    "--command-config": {
+        "metavar": "CONFIG-FILE",
+        "help": "A properties file with producer keys; they go before the options.",
+    },
+    "--aioproduce-possibly-written": {
+        "dest": "tells_possibly_written",
+        "action": "store_true",
+        "help": "Not in Kafka's tool: add possibly_written to producer_send_error, whether the record may be in "
+        "the log.",
+    },
+}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -168,20 +142,8 @@ def _parser() -> _Parser:
     parser.add_argument(
         "-h", "--help", action="store_true", help="Show this and exit (with 1, as Kafka's does)."
     )
-    for option in _OPTIONS:
-        if option.metavar is None:
-            parser.add_argument(option.name, dest=option.dest, action="store_true", help=option.text)
-        else:
-            parser.add_argument(
-                option.name,
-                dest=option.dest,
-                metavar=option.metavar,
-                type=option.kind,
-                default=option.default,
-                required=option.is_required,
-                choices=option.choices,
-                help=option.text,
-            )
+    for name, settings in _OPTIONS.items():
+        parser.add_argument(name, **settings)
     return parser
 
 

@@ -54,6 +54,10 @@ class Feed:
         interval: Seconds from one sample to the next.
         history: How many samples are kept; the default is five minutes of them.
 
+    Attributes:
+        last_number: The number of the latest sample; 0 before the first.
+        run: Tells this feed from others.
+
     Raises:
         ValueError: there is no producer, or a number is not positive.
 
@@ -62,7 +66,7 @@ class Feed:
         >>> feed.sample(time.monotonic(), time.time()).content["producers"][0]["records_per_s"]  # doctest: +SKIP
     """
 
-    __slots__ = ("_due_at", "_history", "_last_at", "_number", "_readers", "interval", "run")
+    __slots__ = ("_due_at", "_history", "_last_at", "_readers", "interval", "last_number", "run")
 
     def __init__(self, sources: Sequence[Source], *, interval: float = 1.0, history: int = 300) -> None:
         if not sources:
@@ -71,20 +75,15 @@ class Feed:
             raise ValueError(f"interval must be above 0 and history at least 1, not {interval} and {history}")
         self._readers = [Reader(source) for source in sources]
         self._history: deque[Sample] = deque(maxlen=history)
-        self._number = 0
+        self.last_number = 0
         self._due_at = float("-inf")
         self._last_at: float | None = None
         self.interval = interval
         self.run = secrets.token_hex(4)
 
-    @property
-    def last_number(self) -> int:
-        """The number of the latest sample; 0 before the first."""
-        return self._number
-
     def since(self, number: int) -> list[Sample]:
         """The samples after that one, oldest first, as far as they are kept."""
-        missing = min(max(self._number - number, 0), len(self._history))
+        missing = min(max(self.last_number - number, 0), len(self._history))
         return [self._history[index] for index in range(len(self._history) - missing, len(self._history))]
 
     def sample(self, now: float, wall: float) -> Sample:
@@ -94,7 +93,7 @@ class Feed:
             now: In seconds, of a clock that does not go back.
             wall: Seconds since the epoch: what the charts' time axis says.
         """
-        self._number += 1
+        self.last_number += 1
         content = {
             "at_ms": round(wall * 1e3),
             "interval_s": None if self._last_at is None else round(now - self._last_at, 3),
@@ -102,7 +101,7 @@ class Feed:
         }
         self._last_at = now
         encoded = json.dumps(content, separators=(",", ":"), allow_nan=False).encode()
-        taken = Sample(self._number, content, encoded)
+        taken = Sample(self.last_number, content, encoded)
         self._history.append(taken)
         return taken
 
@@ -124,7 +123,7 @@ class Feed:
         """Wait until there are samples after that one, taking one when it is due."""
         while True:
             wait = self.sample_if_due(time.monotonic(), time.time())
-            if self._number > number:
+            if self.last_number > number:
                 return self.since(number)
             await anyio.sleep(wait)
 

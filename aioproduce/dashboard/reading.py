@@ -13,6 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Source(Protocol):
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Reader:
     """Reads one producer, again and again.
 
@@ -58,13 +60,10 @@ class Reader:
         source: The producer.
     """
 
-    __slots__ = ("_averages", "_last", "_last_at", "_source")
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        self._last: MetricsSnapshot | None = None
-        self._last_at = 0.0
-        self._averages: dict[str, tuple[int, float]] = {}
+    _source: Source
+    _last: MetricsSnapshot | None = None
+    _last_at: float = 0.0
+    _averages: dict[str, tuple[int, float]] = field(default_factory=dict)
 
     def read(self, now: float) -> dict[str, Any]:
         """The producer at this instant.
@@ -123,15 +122,13 @@ class Reader:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class _Growth:
     """What totals grew by from one snapshot to the next."""
 
-    __slots__ = ("_before", "_now", "_seconds")
-
-    def __init__(self, before: MetricsSnapshot | None, now: MetricsSnapshot, seconds: float) -> None:
-        self._before = before
-        self._now = now
-        self._seconds = seconds
+    _before: MetricsSnapshot | None
+    _now: MetricsSnapshot
+    _seconds: float
 
     def rate(self, name: str) -> float | None:
         """A second's share of the producer's own."""

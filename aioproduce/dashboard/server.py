@@ -18,6 +18,7 @@ import contextlib
 import errno
 import ipaddress
 import socket
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.dashboard.app import Dashboard
@@ -35,6 +36,7 @@ _BACKLOG: Final = 128
 
 
 @final
+@dataclass(slots=True, eq=False)
 class DashboardServer:
     """Where the dashboard is.
 
@@ -44,12 +46,9 @@ class DashboardServer:
         port: The port, also where any free one was asked for.
     """
 
-    __slots__ = ("dashboard", "host", "port")
-
-    def __init__(self, dashboard: Dashboard, host: str, port: int) -> None:
-        self.dashboard = dashboard
-        self.host = host
-        self.port = port
+    dashboard: Dashboard
+    host: str
+    port: int
 
     @property
     def url(self) -> str:

@@ -19,21 +19,18 @@ import asyncio
 import sys
 import time
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, final
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar, cast, final
 
 from aioproduce.drivers.loop_thread import LoopThread
 from aioproduce.testing.fake_cluster.cluster import FakeCluster
-from aioproduce.testing.fake_cluster.connections import RequestLog
-from aioproduce.testing.fake_cluster.faults import Faults
 from aioproduce.testing.produced import ANY, Produced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
     from types import TracebackType
 
     from aioproduce.testing.fake_cluster.connections import BrokerSideConnection
-    from aioproduce.testing.fake_cluster.log import TopicConfig
-    from aioproduce.testing.fake_cluster.partition import ReplicationConfig
     from aioproduce.testing.fake_cluster.state import TopicState
     from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
 
@@ -66,54 +63,24 @@ def _on_its_thread(
     return call
 
 
-@final
-class ThreadFaults:
-    """`Faults` of a cluster on another thread: the same methods."""
-
-    __slots__ = ("_call", "_target")
-
-    def __init__(self, target: Faults, call: Callable[[Callable[[], Any]], Any]) -> None:
-        self._target = target
-        self._call = call
-
-    fail_produce = _on_its_thread(Faults.fail_produce)
-    fail_metadata = _on_its_thread(Faults.fail_metadata)
-    fail = _on_its_thread(Faults.fail)
-    drop_answers = _on_its_thread(Faults.drop_answers)
-    delay_answers = _on_its_thread(Faults.delay_answers)
-    reset_connections_on = _on_its_thread(Faults.reset_connections_on)
-    cut_answers = _on_its_thread(Faults.cut_answers)
-    garble_answers = _on_its_thread(Faults.garble_answers)
-    announce_hostile_length = _on_its_thread(Faults.announce_hostile_length)
-    change_correlation_ids = _on_its_thread(Faults.change_correlation_ids)
-    throttle = _on_its_thread(Faults.throttle)
-    reset_connections = _on_its_thread(Faults.reset_connections)
-    stall = _on_its_thread(Faults.stall)
-    resume = _on_its_thread(Faults.resume)
-    pause_replication = _on_its_thread(Faults.pause_replication)
-    resume_replication = _on_its_thread(Faults.resume_replication)
-    freeze_metadata = _on_its_thread(Faults.freeze_metadata)
-    unfreeze_metadata = _on_its_thread(Faults.unfreeze_metadata)
-    clear = _on_its_thread(Faults.clear)
-    is_stalled = _on_its_thread(Faults.is_stalled)
-    is_replication_paused = _on_its_thread(Faults.is_replication_paused)
-    has_frozen_metadata = _on_its_thread(Faults.has_frozen_metadata)
+def _remote(target: Target, call: Callable[[Callable[[], Any]], Any]) -> Target:
+    """What has the methods of `target`, and runs them on its thread."""
+    kind = type(target)
+    methods = {
+        name: _on_its_thread(method)
+        for name, method in vars(kind).items()
+        if isfunction(method) and not name.startswith("_")
+    }
+    remote = type(f"Thread{kind.__name__}", (), methods)()
+    remote._target, remote._call = target, call
+    return cast("Target", remote)
 
 
-@final
-class ThreadRequestLog:
-    """`RequestLog` of a cluster on another thread: the same methods."""
-
-    __slots__ = ("_call", "_target")
-
-    def __init__(self, target: RequestLog, call: Callable[[Callable[[], Any]], Any]) -> None:
-        self._target = target
-        self._call = call
-
-    count = _on_its_thread(RequestLog.count)
-    entries = _on_its_thread(RequestLog.entries)
-    times = _on_its_thread(RequestLog.times)
-    clear = _on_its_thread(RequestLog.clear)
+def _made_as(
+    kind: Callable[P, object],
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """The `__init__` of something that takes the arguments of another class."""
+    return lambda initialise: update_wrapper(initialise, kind.__init__)
 
 
 @final
@@ -124,17 +91,8 @@ class ClusterThread:
     here as ordinary functions, for any thread, and `faults` and `requests` as well.
 
     Args:
-        brokers: How many, with ids from 0.
-        host: The loopback address to listen on.
-        ports: One port per broker, in order of id; free ones by default.
-        topics: Name -> number of partitions, created at the start.
-        auto_create_topics: Whether asking for an unknown topic creates it (`default_partitions`).
-        default_partitions: For topics created without a number.
-        replication_factor: At most this many brokers hold a partition.
-        log_append_time_topics: Of `topics`, those with `message.timestamp.type=LogAppendTime`.
-        topic_config: The configuration of topics that are created without one.
-        announce_created_topics_late: Answer LEADER_NOT_AVAILABLE to the request that creates a topic.
-        replication: How followers follow; by default every replica has everything at once.
+        *args: As for `FakeCluster`.
+        **kwargs: Likewise.
 
     Attributes:
         faults: Scripted misbehaviour, as in `FakeCluster`.
@@ -149,37 +107,12 @@ class ClusterThread:
 
     __slots__ = ("_target", "_thread", "faults", "requests")
 
-    def __init__(
-        self,
-        brokers: int = 3,
-        *,
-        host: str = "127.0.0.1",
-        ports: Sequence[int] = (),
-        topics: Mapping[str, int] | None = None,
-        auto_create_topics: bool = True,
-        default_partitions: int = 4,
-        replication_factor: int = 3,
-        log_append_time_topics: Collection[str] = (),
-        topic_config: TopicConfig | None = None,
-        announce_created_topics_late: bool = False,
-        replication: ReplicationConfig | None = None,
-    ) -> None:
-        self._target = FakeCluster(
-            brokers,
-            host=host,
-            ports=ports,
-            topics=topics,
-            auto_create_topics=auto_create_topics,
-            default_partitions=default_partitions,
-            replication_factor=replication_factor,
-            log_append_time_topics=log_append_time_topics,
-            topic_config=topic_config,
-            announce_created_topics_late=announce_created_topics_late,
-            replication=replication,
-        )
+    @_made_as(FakeCluster)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._target = FakeCluster(*args, **kwargs)
         self._thread: LoopThread | None = None
-        self.faults = ThreadFaults(self._target.faults, self._call)
-        self.requests = ThreadRequestLog(self._target.requests, self._call)
+        self.faults = _remote(self._target.faults, self._call)
+        self.requests = _remote(self._target.requests, self._call)
 
     # Life
 

@@ -16,8 +16,7 @@ import trio
 
 from aioproduce import Producer
 from aioproduce.errors import BrokerRejectedError, DeliveryTimeoutError
-from aioproduce.testing import ClusterThread, FakeCluster, Faults, ReplicationConfig, RequestLog
-from aioproduce.testing.cluster_thread import ThreadFaults, ThreadRequestLog
+from aioproduce.testing import ClusterState, ClusterThread, FakeCluster, Faults, ReplicationConfig, RequestLog
 from aioproduce.wire.api import ApiKey
 
 NAME = "aioproduce fake cluster"
@@ -122,7 +121,11 @@ def test_it_ends_with_clients_connected(cluster: ClusterThread) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "ours"),
-    [(FakeCluster, ClusterThread), (Faults, ThreadFaults), (RequestLog, ThreadRequestLog)],
+    [
+        (FakeCluster, ClusterThread),
+        (Faults, type(ClusterThread().faults)),
+        (RequestLog, type(ClusterThread().requests)),
+    ],
     ids=lambda each: each.__name__,
 )
 def test_everything_is_there_with_the_same_signature(kind: type, ours: type) -> None:
@@ -148,13 +151,13 @@ def test_all_calls_run_on_the_clusters_thread(
 ) -> None:
     """Whoever calls: this thread, others at the same time, and the cluster's own."""
     seen: list[str] = []
-    create_topic = cluster._target._state.create_topic
+    grow = ClusterState._grow
 
-    def noting(*arguments: Any, **options: Any) -> Any:
+    def noting(*arguments: Any) -> None:
         seen.append(threading.current_thread().name)
-        return create_topic(*arguments, **options)
+        grow(*arguments)
 
-    monkeypatch.setattr(type(cluster._target._state), "create_topic", lambda _, *a, **o: noting(*a, **o))
+    monkeypatch.setattr(ClusterState, "_grow", noting)
     cluster.create_topic("mine", 2)
     with ThreadPoolExecutor(8) as pool:
         made = list(pool.map(lambda number: cluster.create_topic(f"t{number}", 1).name, range(100)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,16 +21,17 @@ if TYPE_CHECKING:
     from aioproduce.testing.simulation import Endpoint
 
 
-class Always:
+class Always(Random):
     """A source of chance that gives one number."""
 
     def __init__(self, number: float) -> None:
+        super().__init__()
         self._number = number
 
     def random(self) -> float:
         return self._number
 
-    def expovariate(self, lambd: float, /) -> float:
+    def expovariate(self, lambd: float = 1.0) -> float:
         return 0.0
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple, Self, final
+from functools import update_wrapper
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, final
 
-from aioproduce.testing.fake_cluster.connections import BrokerSideConnection, RequestLog
+from aioproduce.testing.fake_cluster.connections import BrokerSideConnection
 from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
 from aioproduce.testing.fake_cluster.model import ClusterModel
 from aioproduce.testing.fake_cluster.server import ClusterServer
@@ -18,12 +19,15 @@ from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState, Top
 from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from types import TracebackType
 
-    from aioproduce.testing.fake_cluster.faults import Faults
     from aioproduce.testing.fake_cluster.partition import ReplicationConfig
     from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class FakeRecord(NamedTuple):
@@ -39,6 +43,17 @@ class FakeRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+def _of_the_state(
+    method: Callable[Concatenate[ClusterState, P], R],
+) -> Callable[Concatenate[FakeCluster, P], R]:
+    """The method of the cluster's state."""
+
+    def call(cluster: FakeCluster, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(cluster._state, *args, **kwargs)
+
+    return update_wrapper(call, method)
 
 
 @final
@@ -72,7 +87,8 @@ class FakeCluster:
 
     Attributes:
         faults: Scripted misbehaviour.
-        requests: What the brokers were asked.
+        requests: What the brokers were asked, and when (in the event loop's clock).
+        ports: Broker id -> port.
 
     Example:
         >>> async with FakeCluster(brokers=3, topics={"orders": 6}) as cluster:
@@ -82,7 +98,7 @@ class FakeCluster:
         ...     assert [record.value for record in cluster.records("orders")] == [b"one"]
     """
 
-    __slots__ = ("_host", "_model", "_ports", "_server", "_state")
+    __slots__ = ("_host", "_model", "_server", "_state", "faults", "ports", "requests")
 
     def __init__(
         self,
@@ -104,7 +120,7 @@ class FakeCluster:
         if ports and len(ports) != brokers:
             raise ValueError(f"{brokers} brokers need {brokers} ports, not {len(ports)}")
         self._host = host
-        self._ports = dict(enumerate(ports or [0] * brokers))
+        self.ports = dict(enumerate(ports or [0] * brokers))
         self._state = ClusterState(
             [BrokerState(broker_id, host, 0) for broker_id in range(brokers)],
             default_partitions=default_partitions,
@@ -117,6 +133,8 @@ class FakeCluster:
         # loop.time() is time.monotonic() under asyncio and a clock of the same rate under uvloop: `start()`
         # sets the difference to the wall clock.
         self._model = ClusterModel(self._state, epoch_ms=0)
+        self.faults = self._model.faults
+        self.requests = self._model.requests
         self._server: ClusterServer | None = None
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
@@ -131,11 +149,11 @@ class FakeCluster:
             raise RuntimeError("the cluster is started already")
         loop = asyncio.get_running_loop()
         self._model.epoch_ms = int((time.time() - loop.time()) * 1000)
-        self._server = ClusterServer(self._model, self._host, self._ports)
+        self._server = ClusterServer(self._model, self._host, self.ports)
         try:
             for broker in self._state.running_brokers:
                 await self._server.listen(broker.broker_id)
-                broker.port = self._ports[broker.broker_id]
+                broker.port = self.ports[broker.broker_id]
         except BaseException:
             await self.close()
             raise
@@ -165,24 +183,9 @@ class FakeCluster:
     def bootstrap_servers(self) -> str:
         """`host:port` of every broker, separated by commas."""
         host = f"[{self._host}]" if ":" in self._host else self._host
-        return ",".join(f"{host}:{self._ports[broker_id]}" for broker_id in self._state.brokers)
-
-    @property
-    def ports(self) -> Mapping[int, int]:
-        """Broker id -> port."""
-        return self._ports
+        return ",".join(f"{host}:{self.ports[broker_id]}" for broker_id in self._state.brokers)
 
     # What happened
-
-    @property
-    def faults(self) -> Faults:
-        """Scripted misbehaviour."""
-        return self._model.faults
-
-    @property
-    def requests(self) -> RequestLog:
-        """What the brokers were asked, and when (in the event loop's clock)."""
-        return self._model.requests
 
     @property
     def connections(self) -> list[BrokerSideConnection]:
@@ -228,46 +231,18 @@ class FakeCluster:
 
     # What happens to the cluster
 
-    def create_topic(
-        self,
-        name: str,
-        partitions: int | None = None,
-        *,
-        replication_factor: int | None = None,
-        config: TopicConfig | None = None,
-    ) -> TopicState:
-        """Create a topic; `ValueError` if the name is taken or not legal."""
-        return self._state.create_topic(
-            name, partitions, replication_factor=replication_factor, config=config
-        )
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records; re-created, it has another topic id."""
-        self._state.delete_topic(name)
-
-    def add_partitions(self, name: str, total: int) -> None:
-        """Grow a topic to `total` partitions."""
-        self._state.add_partitions(name, total)
+    create_topic = _of_the_state(ClusterState.create_topic)
+    delete_topic = _of_the_state(ClusterState.delete_topic)
+    add_partitions = _of_the_state(ClusterState.add_partitions)
+    deny_topic = _of_the_state(ClusterState.deny_topic)
+    move_leader = _of_the_state(ClusterState.move_leader)
+    take_leader = _of_the_state(ClusterState.take_leader)
+    elect_leader = _of_the_state(ClusterState.elect_leader)
+    truncate = _of_the_state(ClusterState.truncate)
 
     def configure_topic(self, name: str, **changes: object) -> None:
         """Change fields of a topic's `TopicConfig`, e.g. `max_message_bytes=1000`."""
         self._state.configure_topic(name, **changes)
-
-    def deny_topic(self, name: str, is_denied: bool = True) -> None:
-        """Answer TOPIC_AUTHORIZATION_FAILED for a topic, or (False) no longer."""
-        self._state.deny_topic(name, is_denied)
-
-    def move_leader(self, topic: str, partition: int, to_broker: int) -> None:
-        """Make another broker the leader."""
-        self._state.move_leader(topic, partition, to_broker)
-
-    def take_leader(self, topic: str, partition: int) -> None:
-        """Leave a partition without a leader until `elect_leader` or `move_leader`."""
-        self._state.take_leader(topic, partition)
-
-    def elect_leader(self, topic: str, partition: int) -> None:
-        """End what `take_leader` began."""
-        self._state.elect_leader(topic, partition)
 
     def elect_unclean(self, topic: str, partition: int, broker: int | None = None) -> int:
         """Make a running replica the leader, in sync or not: what it does not have is lost; who leads now.
@@ -283,10 +258,6 @@ class FakeCluster:
     def high_watermark(self, topic: str, partition: int) -> int:
         """Where consumers stop to read: everything before it is on every replica in sync."""
         return self._state.require_partition(topic, partition).high_watermark
-
-    def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Lose every batch that reaches beyond `offset`, as an unclean leader election does."""
-        self._state.truncate(topic, partition, offset)
 
     def delete_records(self, topic: str, partition: int, before_offset: int) -> None:
         """Raise the start of a log, as retention does."""

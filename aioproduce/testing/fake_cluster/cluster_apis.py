@@ -6,7 +6,7 @@ Called by `model`. Each function takes what it needs and one exchange, and retur
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, final
 
 from kio.schema.errors import ErrorCode
@@ -73,15 +73,13 @@ def _ranges(versions: Mapping[int, tuple[int, int]]) -> list[dict[str, int]]:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class MetadataHandler:
     """Answers Metadata, v0 to v13, and creates topics on demand."""
 
-    __slots__ = ("_faults", "_state", "_views")
-
-    def __init__(self, state: ClusterState, faults: Faults, views: MetadataViews) -> None:
-        self._state = state
-        self._faults = faults
-        self._views = views
+    _state: ClusterState
+    _faults: Faults
+    _views: MetadataViews
 
     def handle(self, exchange: Exchange, now: float) -> Body:
         """Answer with what this cluster looks like now, or with what the broker believes."""

@@ -12,9 +12,9 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.wire.api import ApiKey
 
@@ -102,11 +102,13 @@ _GARBAGE: Final = b"\xff\xff\xff\xffnot a message of Kafka's"
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Faults:
     """The faults of one cluster.
 
     Args:
         changed: Called after each change (a stalled broker that resumes has work to do).
+        reset: Called with a broker, or `None` for all, whose connections are to be reset.
 
     Example:
         >>> cluster.faults.fail_produce(6, times=3, topic="t")       # NOT_LEADER_OR_FOLLOWER, three times
@@ -114,17 +116,14 @@ class Faults:
         >>> cluster.faults.stall(0)                                   # like SIGSTOP, until resume(0)
     """
 
-    __slots__ = ("_answers", "_changed", "_codes", "_frozen", "_paused", "_reset", "_stalled", "_throttles")
-
-    def __init__(self, changed: Callable[[], None], reset: Callable[[int | None], None]) -> None:
-        self._changed = changed
-        self._reset = reset
-        self._codes: list[Fault] = []
-        self._answers: list[Fault] = []
-        self._throttles: list[Fault] = []
-        self._stalled: dict[int, None] = {}
-        self._paused: dict[int, None] = {}
-        self._frozen: dict[int, None] = {}
+    _changed: Callable[[], None]
+    _reset: Callable[[int | None], None]
+    _codes: list[Fault] = field(default_factory=list)
+    _answers: list[Fault] = field(default_factory=list)
+    _throttles: list[Fault] = field(default_factory=list)
+    _stalled: set[int] = field(default_factory=set)
+    _paused: set[int] = field(default_factory=set)
+    _frozen: set[int] = field(default_factory=set)
 
     # Error codes
 
@@ -266,12 +265,12 @@ class Faults:
 
     def stall(self, broker: int) -> None:
         """Like SIGSTOP: sockets stay open and accept, nothing is read and nothing answered until `resume`."""
-        self._stalled[broker] = None
+        self._stalled.add(broker)
         self._changed()
 
     def resume(self, broker: int) -> None:
         """End a stall: what arrived meanwhile is processed now."""
-        self._stalled.pop(broker, None)
+        self._stalled.discard(broker)
         self._changed()
 
     # Replicas and what brokers know
@@ -282,12 +281,12 @@ class Faults:
         It serves clients all the same, and stays in the ISR until `lag_timeout` is over. Without replication
         (`ReplicationConfig`) there is nothing to pause, and this has no effect.
         """
-        self._paused[broker] = None
+        self._paused.add(broker)
         self._changed()
 
     def resume_replication(self, broker: int) -> None:
         """End what `pause_replication` began: it catches up."""
-        self._paused.pop(broker, None)
+        self._paused.discard(broker)
         self._changed()
 
     def freeze_metadata(self, broker: int) -> None:
@@ -295,12 +294,12 @@ class Faults:
 
         What it leads, and what it refuses, follows the truth all the same.
         """
-        self._frozen[broker] = None
+        self._frozen.add(broker)
         self._changed()
 
     def unfreeze_metadata(self, broker: int) -> None:
         """End what `freeze_metadata` began: it knows what all know."""
-        self._frozen.pop(broker, None)
+        self._frozen.discard(broker)
         self._changed()
 
     def clear(self) -> None:
@@ -360,26 +359,9 @@ class Faults:
         return 0.0 if fault is None else fault.seconds
 
     def _answer(
-        self,
-        kind: AnswerFault,
-        times: int | None,
-        api: int | None,
-        broker: int | None,
-        *,
-        seconds: float = 0.0,
-        length: int = 0,
-        payload: bytes = b"",
+        self, kind: AnswerFault, times: int | None, api: int | None, broker: int | None, **how: Any
     ) -> Fault:
-        fault = Fault(
-            api=api,
-            broker=broker,
-            remaining=times,
-            kind=kind,
-            seconds=seconds,
-            length=length,
-            payload=payload,
-        )
-        return self._add(self._answers, fault)
+        return self._add(self._answers, Fault(api=api, broker=broker, remaining=times, kind=kind, **how))
 
     @staticmethod
     def _add(faults: list[Fault], fault: Fault) -> Fault:

@@ -12,7 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from kio.schema.errors import ErrorCode
@@ -42,19 +42,15 @@ class _WaitingFetch:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class FetchHandler:
     """Answers Fetch and ListOffsets."""
 
-    __slots__ = ("_answer", "_state", "_timers", "_waiting", "_wall_ms")
-
-    def __init__(
-        self, state: ClusterState, timers: Timers, wall_ms: Callable[[float], int], answer: Answer
-    ) -> None:
-        self._state = state
-        self._wall_ms = wall_ms
-        self._timers = timers
-        self._answer = answer
-        self._waiting: dict[tuple[str, int], list[_WaitingFetch]] = {}
+    _state: ClusterState
+    _timers: Timers
+    _wall_ms: Callable[[float], int]
+    _answer: Answer
+    _waiting: dict[tuple[str, int], list[_WaitingFetch]] = field(default_factory=dict)
 
     def handle(self, exchange: Exchange, now: float) -> Body | Outcome:
         """Answer, or wait for enough bytes."""

@@ -76,22 +76,19 @@ class Group:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class GroupCoordinator:
-    """All groups of the cluster."""
+    """All groups of the cluster.
 
-    __slots__ = ("_answer", "_groups", "_member_count", "_state", "_timers")
+    Attributes:
+        groups: Every group that was ever named in a join or commit.
+    """
 
-    def __init__(self, state: ClusterState, timers: Timers, answer: Answer) -> None:
-        self._state = state
-        self._timers = timers
-        self._answer = answer
-        self._groups: dict[str, Group] = {}
-        self._member_count = 0
-
-    @property
-    def groups(self) -> dict[str, Group]:
-        """Every group that was ever named in a join or commit."""
-        return self._groups
+    _state: ClusterState
+    _timers: Timers
+    _answer: Answer
+    groups: dict[str, Group] = field(default_factory=dict)
+    _member_count: int = 0
 
     # The group protocol
 
@@ -103,7 +100,7 @@ class GroupCoordinator:
             code = ErrorCode.invalid_session_timeout
         if code != ErrorCode.none:
             return _join_error(code)
-        group = self._groups.setdefault(body["group_id"], Group(body["group_id"]))
+        group = self.groups.setdefault(body["group_id"], Group(body["group_id"]))
         member_id = body["member_id"]
         if not member_id:
             member_id = self._new_member_id(exchange)
@@ -153,7 +150,7 @@ class GroupCoordinator:
         body = exchange.body
         code = self._not_here(exchange)
         leaving = body.get("members") or [{"member_id": body.get("member_id", ""), "group_instance_id": None}]
-        group = self._groups.get(body["group_id"])
+        group = self.groups.get(body["group_id"])
         results = []
         for entry in leaving if code == ErrorCode.none else ():
             is_known = group is not None and entry["member_id"] in group.members
@@ -193,7 +190,7 @@ class GroupCoordinator:
         code = self._not_here(exchange)
         group = None
         if code == ErrorCode.none:
-            group = self._groups.setdefault(body["group_id"], Group(body["group_id"]))
+            group = self.groups.setdefault(body["group_id"], Group(body["group_id"]))
             is_member = body["generation_id_or_member_epoch"] >= 0 or body["member_id"]
             if is_member:
                 _, member, code = self._find(exchange, body["generation_id_or_member_epoch"])
@@ -241,7 +238,7 @@ class GroupCoordinator:
         return {"partition_index": index, "error_code": code}
 
     def _offsets_of(self, group_id: str, topics: list[dict[str, Any]] | None, code: int) -> dict[str, Any]:
-        group = self._groups.get(group_id)
+        group = self.groups.get(group_id)
         offsets = {} if group is None else group.offsets
         if topics is None:
             by_topic: dict[str, list[int]] = {}
@@ -280,7 +277,7 @@ class GroupCoordinator:
         code = self._not_here(exchange)
         if code != ErrorCode.none:
             return None, None, code
-        group = self._groups.get(exchange.body["group_id"])
+        group = self.groups.get(exchange.body["group_id"])
         member = None if group is None else group.members.get(exchange.body["member_id"])
         if group is None or member is None:
             return group, None, ErrorCode.unknown_member_id

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, final
 
 from kio.schema.errors import ErrorCode
 
@@ -35,9 +35,6 @@ from aioproduce.testing.fake_cluster.record_batch import (
     read_header,
     stamp,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 # message.timestamp.after.max.ms of Kafka 4: a create time further ahead than this is refused.
 MAX_TIMESTAMP_AHEAD_MS: Final = 3_600_000
@@ -134,43 +131,26 @@ class Appended(NamedTuple):
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionLog:
-    """The batches of one partition, and what it knows about its producers."""
+    """The batches of one partition, and what it knows about its producers.
 
-    __slots__ = (
-        "_base_offsets",
-        "_batches",
-        "_size",
-        "config",
-        "corrupt",
-        "end_offset",
-        "lost",
-        "producers",
-        "start_offset",
-    )
+    Attributes:
+        batches: All of them, oldest first.
+        size: Bytes held.
+        lost: What elections took away, for whoever accounts for every record.
+        corrupt: Batches that came in no order, or with another checksum than their bytes have.
+    """
 
-    def __init__(self, config: TopicConfig) -> None:
-        self.config = config
-        self.start_offset = 0
-        self.end_offset = 0
-        self.producers = ProducerState()
-        self.lost: list[StoredBatch] = []
-        """What elections took away, for whoever accounts for every record."""
-        self.corrupt = 0
-        """Batches that came in no order, or with another checksum than their bytes have."""
-        self._batches: deque[StoredBatch] = deque()
-        self._base_offsets: list[int] = []
-        self._size = 0
-
-    @property
-    def batches(self) -> Sequence[StoredBatch]:
-        """All batches, oldest first."""
-        return self._batches
-
-    @property
-    def size(self) -> int:
-        """Bytes held."""
-        return self._size
+    config: TopicConfig
+    start_offset: int = 0
+    end_offset: int = 0
+    producers: ProducerState = field(default_factory=ProducerState)
+    lost: list[StoredBatch] = field(default_factory=list)
+    corrupt: int = 0
+    batches: deque[StoredBatch] = field(default_factory=deque)
+    _base_offsets: list[int] = field(default_factory=list)
+    size: int = 0
 
     def append(
         self, records: bytes | memoryview, *, produce_version: int, leader_epoch: int, wall_ms: int
@@ -219,8 +199,8 @@ class PartitionLog:
         chosen: list[bytes] = []
         total = 0
         index = max(bisect_right(self._base_offsets, offset) - 1, 0)
-        while index < len(self._batches) and offset < committed:
-            batch = self._batches[index]
+        while index < len(self.batches) and offset < committed:
+            batch = self.batches[index]
             if batch.base_offset >= committed:
                 break
             content = batch.content
@@ -233,7 +213,7 @@ class PartitionLog:
 
     def first_at_or_after(self, timestamp: int) -> tuple[int, int] | None:
         """The (offset, timestamp) of the first record that is not older than `timestamp`."""
-        for batch in self._batches:
+        for batch in self.batches:
             if batch.header.max_timestamp >= timestamp:
                 for record in batch.records():
                     if record.timestamp >= timestamp and record.offset >= self.start_offset:
@@ -242,27 +222,27 @@ class PartitionLog:
 
     def newest(self) -> tuple[int, int] | None:
         """The (offset, timestamp) of the first record with the greatest timestamp."""
-        if not self._batches:
+        if not self.batches:
             return None
-        timestamp = max(batch.header.max_timestamp for batch in self._batches)
+        timestamp = max(batch.header.max_timestamp for batch in self.batches)
         return self.first_at_or_after(timestamp)
 
     def delete_before(self, offset: int) -> None:
         """Raise the start of the log, as DeleteRecords and retention do; producer state stays, as in Kafka."""
         self.start_offset = max(self.start_offset, min(offset, self.end_offset))
-        while self._batches and self._batches[0].last_offset < self.start_offset:
-            self._size -= len(self._batches.popleft().content)
+        while self.batches and self.batches[0].last_offset < self.start_offset:
+            self.size -= len(self.batches.popleft().content)
             del self._base_offsets[0]
 
     def apply_retention(self, wall_ms: int, committed: int) -> None:
         """Let go what is too much or too old, of what is before `committed`; the last batch may be too old."""
         limit, seconds = self.config.retention_bytes, self.config.retention_seconds
-        while limit is not None and self._size > limit and len(self._batches) > 1:
+        while limit is not None and self.size > limit and len(self.batches) > 1:
             if not self._delete_oldest(committed):
                 break
         if seconds is not None:
             oldest = wall_ms - int(seconds * 1000)
-            while self._batches and self._batches[0].header.max_timestamp < oldest:
+            while self.batches and self.batches[0].header.max_timestamp < oldest:
                 if not self._delete_oldest(committed):
                     break
 
@@ -271,21 +251,21 @@ class PartitionLog:
 
         The producer state is rebuilt from what is left.
         """
-        while self._batches and self._batches[-1].last_offset >= offset:
-            batch = self._batches.pop()
+        while self.batches and self.batches[-1].last_offset >= offset:
+            batch = self.batches.pop()
             self.lost.append(batch)
             self._base_offsets.pop()
-            self._size -= len(batch.content)
+            self.size -= len(batch.content)
             self.end_offset = batch.base_offset
         self.end_offset = min(self.end_offset, max(offset, 0))
         self.start_offset = min(self.start_offset, self.end_offset)
         self.producers.forget()
-        for batch in self._batches:
+        for batch in self.batches:
             if batch.producer_id != NO_PRODUCER_ID:
                 self.producers.append(batch.header, batch.base_offset)
 
     def _delete_oldest(self, committed: int) -> bool:
-        end = self._batches[0].last_offset + 1
+        end = self.batches[0].last_offset + 1
         if end <= committed:
             self.delete_before(end)
         return end <= committed
@@ -334,9 +314,9 @@ class PartitionLog:
             records, base_offset=self.end_offset, leader_epoch=leader_epoch, append_time=append_time
         )
         batch = StoredBatch(read_header(content), content)
-        self._batches.append(batch)
+        self.batches.append(batch)
         self._base_offsets.append(batch.base_offset)
-        self._size += len(content)
+        self.size += len(content)
         self.end_offset = batch.last_offset + 1
         if batch.producer_id != NO_PRODUCER_ID:
             self.producers.append(batch.header, batch.base_offset)

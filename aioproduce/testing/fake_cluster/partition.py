@@ -22,7 +22,7 @@ the ISR is what runs, and the high watermark is the end of the log.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, final
 
 if TYPE_CHECKING:
@@ -53,11 +53,12 @@ class ReplicationConfig:
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Replicas:
     """How far the replicas of one partition have come.
 
     Attributes:
-        isr: The replicas in sync, in the order of assignment.
+        isr: The replicas in sync, in the order of assignment; at first all.
         high_watermark: Everything before it is on every ISR member.
         epoch_start: The end of the log when the leader was elected: a follower must have come so far to join
             the ISR.
@@ -70,27 +71,18 @@ class Replicas:
     The last five are kept by `replicator`.
     """
 
-    __slots__ = (
-        "_ends",
-        "appended",
-        "behind_since",
-        "epoch_start",
-        "high_watermark",
-        "isr",
-        "looks_at",
-        "replicates_at",
-        "seen_epoch",
-    )
+    isr: tuple[int, ...]
+    high_watermark: int = 0
+    epoch_start: int = 0
+    behind_since: dict[int, float] = field(default_factory=dict)
+    appended: deque[tuple[float, int]] = field(default_factory=deque)
+    replicates_at: float = NEVER
+    looks_at: float = NEVER
+    seen_epoch: int = 0
+    _ends: dict[int, int] = field(init=False)
 
-    def __init__(self, replicas: tuple[int, ...]) -> None:
-        self.isr = replicas
-        self.high_watermark = 0
-        self.epoch_start = 0
-        self.behind_since: dict[int, float] = {}
-        self.appended: deque[tuple[float, int]] = deque()
-        self.replicates_at = self.looks_at = NEVER
-        self.seen_epoch = 0
-        self._ends = dict.fromkeys(replicas, 0)
+    def __post_init__(self) -> None:
+        self._ends = dict.fromkeys(self.isr, 0)
 
     def end_of(self, replica: int) -> int:
         """Up to where a follower has the log (of the leader: when it became one)."""

@@ -16,7 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from kio.schema.errors import ErrorCode
@@ -24,6 +24,7 @@ from kio.schema.errors import ErrorCode
 from aioproduce.testing.fake_cluster.exchange import Answer, Body, Exchange, Outcome
 from aioproduce.testing.fake_cluster.failures import RefusedError
 from aioproduce.testing.fake_cluster.record_batch import HEADER_BYTES, NO_TIMESTAMP, read_header
+from aioproduce.testing.fake_cluster.views import describe_brokers
 from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class _WaitingProduce:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class ProduceHandler:
     """Answers Produce.
 
@@ -83,26 +85,14 @@ class ProduceHandler:
         answer: Answers a request that has waited.
     """
 
-    __slots__ = ("_answer", "_appended", "_faults", "_state", "_timers", "_views", "_waiting", "_wall_ms")
-
-    def __init__(
-        self,
-        state: ClusterState,
-        faults: Faults,
-        timers: Timers,
-        views: MetadataViews,
-        wall_ms: Callable[[float], int],
-        appended: Callable[[PartitionState, float], None],
-        answer: Answer,
-    ) -> None:
-        self._state = state
-        self._faults = faults
-        self._timers = timers
-        self._views = views
-        self._wall_ms = wall_ms
-        self._appended = appended
-        self._answer = answer
-        self._waiting: dict[tuple[str, int], list[_WaitingProduce]] = {}
+    _state: ClusterState
+    _faults: Faults
+    _timers: Timers
+    _views: MetadataViews
+    _wall_ms: Callable[[float], int]
+    _appended: Callable[[PartitionState, float], None]
+    _answer: Answer
+    _waiting: dict[tuple[str, int], list[_WaitingProduce]] = field(default_factory=dict)
 
     def handle(self, exchange: Exchange, now: float) -> Body | Outcome:
         """Append what the request brings; answer, or wait until it is committed."""
@@ -308,11 +298,7 @@ class ProduceHandler:
         }
         if not leaders:
             return []
-        return [
-            {"node_id": broker.broker_id, "host": broker.host, "port": broker.port, "rack": broker.rack}
-            for broker in self._state.running_brokers
-            if broker.broker_id in leaders
-        ]
+        return [broker for broker in describe_brokers(self._state) if broker["node_id"] in leaders]
 
 
 def _error_fields(refusal: RefusedError) -> dict[str, Any]:

@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, final
 
 from aioproduce.testing.fake_cluster.partition import NEVER, NO_LEADER
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Replicator:
     """The followers of all partitions.
 
@@ -41,22 +43,12 @@ class Replicator:
         described: Called when an ISR has changed.
     """
 
-    __slots__ = ("_committed", "_described", "_faults", "_idle_since", "_state", "_timers")
-
-    def __init__(
-        self,
-        state: ClusterState,
-        faults: Faults,
-        timers: Timers,
-        committed: Callable[[PartitionState, float], None],
-        described: Callable[[], None],
-    ) -> None:
-        self._state = state
-        self._faults = faults
-        self._timers = timers
-        self._committed = committed
-        self._described = described
-        self._idle_since: dict[int, float] = {}
+    _state: ClusterState
+    _faults: Faults
+    _timers: Timers
+    _committed: Callable[[PartitionState, float], None]
+    _described: Callable[[], None]
+    _idle_since: dict[int, float] = field(default_factory=dict)
 
     def appended(self, partition: PartitionState, now: float) -> None:
         """The leader has something new."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast, final
 
 from aioproduce.testing.fake_cluster.effects import Close, Effect, Send
@@ -29,49 +30,32 @@ _ACCEPT_TURNS: Final = 3
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class ClusterServer:
     """All listeners and connections of one cluster.
 
     Args:
         model: The brokers; its `wake` hook is taken over.
         host: The interface to listen on.
-        ports: Broker id -> port, 0 for a free one.
+        ports: Broker id -> port, 0 for a free one, which is then put here.
     """
 
-    __slots__ = (
-        "_connections",
-        "_due",
-        "_failure",
-        "_host",
-        "_idle",
-        "_listeners",
-        "_loop",
-        "_model",
-        "_now",
-        "_ports",
-        "_reserved",
-        "_timer",
-    )
+    _model: ClusterModel
+    _host: str
+    _ports: dict[int, int]
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _listeners: dict[int, asyncio.Server] = field(default_factory=dict)
+    _reserved: dict[int, socket.socket] = field(default_factory=dict)
+    _connections: dict[int, _BrokerProtocol] = field(default_factory=dict)
+    _timer: asyncio.TimerHandle | None = None
+    _due: float = float("-inf")
+    _now: float = float("-inf")
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _failure: BaseException | None = None
 
-    def __init__(self, model: ClusterModel, host: str, ports: dict[int, int]) -> None:
-        self._model = model
-        self._host = host
-        self._ports = ports
-        self._loop = asyncio.get_running_loop()
-        self._listeners: dict[int, asyncio.Server] = {}
-        self._reserved: dict[int, socket.socket] = {}
-        self._connections: dict[int, _BrokerProtocol] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = self._now = float("-inf")
-        self._idle: asyncio.Event = asyncio.Event()
+    def __post_init__(self) -> None:
         self._idle.set()
-        self._failure: BaseException | None = None
-        model.wake = self.tick
-
-    @property
-    def ports(self) -> dict[int, int]:
-        """Broker id -> the port it listens on, or would."""
-        return self._ports
+        self._model.wake = self.tick
 
     async def listen(self, broker_id: int) -> None:
         """Open the listener of one broker, on the port that it had if it ever had one."""
@@ -112,7 +96,7 @@ class ClusterServer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._model.wake = _do_nothing
+        self._model.wake = lambda: None
         if self._failure is not None:
             raise self._failure
 
@@ -133,7 +117,7 @@ class ClusterServer:
 
     def tick(self) -> None:
         """Let the model do what is due, and carry out what it wants."""
-        self.feed(lambda now: self._model.handle_timer(now))
+        self.feed(self._model.handle_timer)
 
     def feed(self, fact: Callable[[float], object]) -> None:
         """Give the model one fact, carry out its effects, and arrange to be woken."""
@@ -152,10 +136,6 @@ class ClusterServer:
                 protocol.abort()
             return
         self._arm()
-
-    def call_soon(self, action: Callable[[], None]) -> None:
-        """Run `action` in the loop's next turn."""
-        self._loop.call_soon(action)
 
     def opened(self, protocol: _BrokerProtocol, broker_id: int, now: float) -> int:
         """Register a new connection with the model."""
@@ -206,27 +186,17 @@ class ClusterServer:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class _BrokerProtocol(asyncio.Protocol):
     """One connection, on the broker's side."""
 
-    __slots__ = (
-        "_broker_id",
-        "_connection_id",
-        "_is_made",
-        "_is_peer_slow",
-        "_is_reading",
-        "_server",
-        "_transport",
-    )
-
-    def __init__(self, server: ClusterServer, broker_id: int) -> None:
-        self._server = server
-        self._broker_id = broker_id
-        self._connection_id = 0
-        self._transport: asyncio.Transport | None = None
-        self._is_reading = True
-        self._is_peer_slow = False
-        self._is_made = False
+    _server: ClusterServer
+    _broker_id: int
+    _connection_id: int = 0
+    _transport: asyncio.Transport | None = None
+    _is_reading: bool = True
+    _is_peer_slow: bool = False
+    _is_made: bool = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # Not checked by isinstance: uvloop's transports are not asyncio's.
@@ -240,7 +210,7 @@ class _BrokerProtocol(asyncio.Protocol):
             self._transport.abort()
         elif not self._is_reading:
             # uvloop starts to read when this method returns, and forgets a pause that was asked for in it.
-            self._server.call_soon(self._apply_reading)
+            asyncio.get_running_loop().call_soon(self._apply_reading)
         self._is_made = True
 
     def data_received(self, data: bytes) -> None:
@@ -292,7 +262,3 @@ class _BrokerProtocol(asyncio.Protocol):
             self._transport.resume_reading()
         else:
             self._transport.pause_reading()
-
-
-def _do_nothing() -> None:
-    """What a model's `wake` does when nobody serves it."""

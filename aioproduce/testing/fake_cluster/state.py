@@ -24,7 +24,7 @@ from aioproduce.testing.fake_cluster.log import PartitionLog, TopicConfig
 from aioproduce.testing.fake_cluster.partition import NO_LEADER, PartitionState, Replicas, ReplicationConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # Real ones are random, so nobody may rely on their look. The top half says "fake" to whoever reads a trace.
@@ -72,20 +72,21 @@ class ClusterState:
             once.
 
     Attributes:
+        brokers: All brokers by id.
+        topics: All topics by name, in order of creation.
         changed: Called with a partition that has changed (taken over by the model).
         described: Called after each change that Metadata shows (taken over by the model).
     """
 
     __slots__ = (
-        "_brokers",
         "_denied_topics",
         "_epochs",
         "_next_producer_id",
         "_topic_count",
-        "_topics",
         "_topics_by_id",
         "announce_created_topics_late",
         "auto_create_topics",
+        "brokers",
         "changed",
         "cluster_id",
         "default_config",
@@ -93,6 +94,7 @@ class ClusterState:
         "described",
         "replication",
         "replication_factor",
+        "topics",
     )
 
     def __init__(
@@ -107,7 +109,7 @@ class ClusterState:
         announce_created_topics_late: bool = False,
         replication: ReplicationConfig | None = None,
     ) -> None:
-        self._brokers = {broker.broker_id: broker for broker in brokers}
+        self.brokers = {broker.broker_id: broker for broker in brokers}
         self.cluster_id = cluster_id
         self.default_partitions = default_partitions
         self.replication_factor = replication_factor
@@ -115,9 +117,9 @@ class ClusterState:
         self.auto_create_topics = auto_create_topics
         self.announce_created_topics_late = announce_created_topics_late
         self.replication = replication
-        self.changed: Callable[[PartitionState], None] = _ignore
-        self.described: Callable[[], None] = _ignore_description
-        self._topics: dict[str, TopicState] = {}
+        self.changed: Callable[[PartitionState], None] = lambda _: None
+        self.described: Callable[[], None] = lambda: None
+        self.topics: dict[str, TopicState] = {}
         self._topics_by_id: dict[uuid.UUID, TopicState] = {}
         self._topic_count = 0
         self._next_producer_id = _FIRST_PRODUCER_ID
@@ -127,14 +129,9 @@ class ClusterState:
     # Brokers
 
     @property
-    def brokers(self) -> Mapping[int, BrokerState]:
-        """All brokers by id."""
-        return self._brokers
-
-    @property
     def running_brokers(self) -> list[BrokerState]:
         """Those that metadata shows."""
-        return [broker for broker in self._brokers.values() if broker.is_running]
+        return [broker for broker in self.brokers.values() if broker.is_running]
 
     @property
     def controller_id(self) -> int:
@@ -143,7 +140,7 @@ class ClusterState:
 
     def set_running(self, broker_id: int, is_running: bool) -> None:
         """Start or stop a broker, and elect leaders for what it led or can lead."""
-        broker = self._brokers[broker_id]
+        broker = self.brokers[broker_id]
         if broker.is_running == is_running:
             return
         broker.is_running = is_running
@@ -156,16 +153,11 @@ class ClusterState:
 
     def advertise(self, broker_id: int, host: str, port: int) -> None:
         """Change the address of a broker that metadata shows."""
-        broker = self._brokers[broker_id]
+        broker = self.brokers[broker_id]
         broker.host, broker.port = host, port
         self.described()
 
     # Topics
-
-    @property
-    def topics(self) -> Mapping[str, TopicState]:
-        """All topics by name, in order of creation."""
-        return self._topics
 
     def topic_by_id(self, topic_id: uuid.UUID | None) -> TopicState | None:
         """The topic, unless it is unknown or was deleted."""
@@ -173,14 +165,14 @@ class ClusterState:
 
     def partition(self, topic: str, partition: int) -> PartitionState | None:
         """The partition, if there is one."""
-        found = self._topics.get(topic)
+        found = self.topics.get(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return None
         return found.partitions[partition]
 
     def partitions(self) -> Iterator[PartitionState]:
         """Every partition of every topic."""
-        for topic in self._topics.values():
+        for topic in self.topics.values():
             yield from topic.partitions
 
     def create_topic(
@@ -197,7 +189,7 @@ class ClusterState:
             ValueError: The name is taken or not legal, or the number of partitions is below 1.
         """
         count = self.default_partitions if partitions is None else partitions
-        if name in self._topics:
+        if name in self.topics:
             raise ValueError(f"topic {name!r} exists")
         if not is_legal_topic(name):
             raise ValueError(f"{name!r} is no legal topic name")
@@ -207,14 +199,14 @@ class ClusterState:
         topic = TopicState(
             name, uuid.UUID(int=_TOPIC_ID_BASE + self._topic_count), config or self.default_config
         )
-        self._topics[name] = topic
+        self.topics[name] = topic
         self._topics_by_id[topic.topic_id] = topic
         self._grow(topic, count, replication_factor or self.replication_factor)
         return topic
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic; one of the same name that is created later has another id and empty logs."""
-        topic = self._topics.pop(name)
+        """Delete a topic and its records; one of the same name that is created later has another topic id."""
+        topic = self.topics.pop(name)
         del self._topics_by_id[topic.topic_id]
         for partition in topic.partitions:
             self.changed(partition)
@@ -222,14 +214,14 @@ class ClusterState:
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""
-        topic = self._topics[name]
+        topic = self.topics[name]
         if total <= len(topic.partitions):
             raise ValueError(f"topic {name!r} has {len(topic.partitions)} partitions already")
         self._grow(topic, total, len(topic.partitions[0].replicas))
 
     def configure_topic(self, name: str, **changes: object) -> None:
         """Change fields of the topic's `TopicConfig`; they hold at once, for waiting producers too."""
-        topic = self._topics[name]
+        topic = self.topics[name]
         topic.config = replace(topic.config, **changes)  # type: ignore[arg-type]
         for partition in topic.partitions:
             partition.log.config = topic.config
@@ -237,8 +229,8 @@ class ClusterState:
             self.changed(partition)
         self.described()
 
-    def deny_topic(self, name: str, is_denied: bool) -> None:
-        """Answer TOPIC_AUTHORIZATION_FAILED for this topic, or no longer."""
+    def deny_topic(self, name: str, is_denied: bool = True) -> None:
+        """Answer TOPIC_AUTHORIZATION_FAILED for this topic, or (False) no longer."""
         if is_denied:
             self._denied_topics[name] = None
         else:
@@ -295,7 +287,7 @@ class ClusterState:
             ValueError: There is no such replica that runs.
         """
         state = self.require_partition(topic, partition)
-        running = [replica for replica in state.replicas if self._brokers[replica].is_running]
+        running = [replica for replica in state.replicas if self.brokers[replica].is_running]
         candidates = [
             replica
             for replica in running
@@ -309,7 +301,10 @@ class ClusterState:
         return candidates[0]
 
     def truncate(self, topic: str, partition: int, offset: int) -> None:
-        """Lose every batch that reaches beyond `offset` on every replica; the leader's epoch rises."""
+        """Lose every batch that reaches beyond `offset` on every replica, as an unclean leader election does.
+
+        The leader's epoch rises.
+        """
         state = self.require_partition(topic, partition)
         state.truncate(offset)
         self._announce(state)
@@ -318,7 +313,7 @@ class ClusterState:
         """The replicas in sync: without replication those that run."""
         if partition.tracked is not None:
             return partition.tracked.isr
-        return tuple(replica for replica in partition.replicas if self._brokers[replica].is_running)
+        return tuple(replica for replica in partition.replicas if self.brokers[replica].is_running)
 
     def require_partition(self, topic: str, partition: int) -> PartitionState:
         """The partition; `KeyError` where there is none."""
@@ -343,7 +338,7 @@ class ClusterState:
         self._epochs[transactional_id] = producer
 
     def _grow(self, topic: TopicState, total: int, replication_factor: int) -> None:
-        broker_ids = sorted(self._brokers)
+        broker_ids = sorted(self.brokers)
         factor = min(replication_factor, len(broker_ids))
         for index in range(len(topic.partitions), total):
             # The preferred leaders of a topic's partitions go round the brokers, from another one per topic.
@@ -353,7 +348,7 @@ class ClusterState:
             if self.replication is not None:
                 partition.tracked = Replicas(replicas)
                 for replica in replicas:
-                    if not self._brokers[replica].is_running:
+                    if not self.brokers[replica].is_running:
                         partition.leave_isr(replica)
             topic.partitions.append(partition)
             self._elect(partition)
@@ -365,7 +360,7 @@ class ClusterState:
         if partition.is_leader_pinned:
             return False
         before = partition.leader_epoch
-        running = [replica for replica in partition.replicas if self._brokers[replica].is_running]
+        running = [replica for replica in partition.replicas if self.brokers[replica].is_running]
         isr = self.isr(partition)
         clean = [replica for replica in running if replica in isr]
         if partition.leader_id not in clean:
@@ -383,21 +378,13 @@ class ClusterState:
             partition.tracked.isr = (broker_id,)
 
     def _require_running(self, broker_id: int) -> None:
-        broker = self._brokers.get(broker_id)
+        broker = self.brokers.get(broker_id)
         if broker is None or not broker.is_running:
             raise ValueError(f"there is no running broker {broker_id}")
 
     def _announce(self, partition: PartitionState) -> None:
         self.changed(partition)
         self.described()
-
-
-def _ignore(partition: PartitionState) -> None:
-    """What `changed` does while no model watches."""
-
-
-def _ignore_description() -> None:
-    """What `described` does while no model watches."""
 
 
 def is_legal_topic(name: str) -> bool:

@@ -10,8 +10,8 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, final
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioproduce.testing.fake_cluster.exchange import Body, Exchange
-
-_UNSUBSCRIBED_INTERVAL: Final = 300.0
-_MAX_BYTES: Final = 1024 * 1024
 
 
 @final
@@ -53,26 +50,19 @@ class TelemetryPush:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class TelemetryCollector:
     """What is subscribed to, and what came."""
 
-    __slots__ = (
-        "_codecs",
-        "_instances",
-        "_interval",
-        "_is_delta",
-        "_max_bytes",
-        "_prefixes",
-        "_subscription_id",
-        "pushes",
-    )
-
-    def __init__(self) -> None:
-        self.pushes: list[TelemetryPush] = []
-        # Whether each client that has an id pushed for the last time.
-        self._instances: dict[UUID, bool] = {}
-        self._subscription_id = 0
-        self.subscribe((), _UNSUBSCRIBED_INTERVAL, is_delta=False, codecs=(), max_bytes=_MAX_BYTES)
+    pushes: list[TelemetryPush] = field(default_factory=list)
+    # Whether each client that has an id pushed for the last time.
+    _instances: dict[UUID, bool] = field(default_factory=dict)
+    _subscription_id: int = 1
+    _prefixes: tuple[str, ...] = ()
+    _interval: float = 300.0
+    _is_delta: bool = False
+    _codecs: tuple[int, ...] = ()
+    _max_bytes: int = 1024 * 1024
 
     def subscribe(
         self,

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias, final
 
 Action: TypeAlias = Callable[[float], None]
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Timer:
     """One planned action, to be cancelled."""
 
-    __slots__ = ("action", "at")
-
-    def __init__(self, at: float, action: Action) -> None:
-        self.at = at
-        self.action: Action | None = action
+    action: Action | None
 
     def cancel(self) -> None:
         """Never run it; a second call changes nothing."""
@@ -39,7 +37,7 @@ class Timers:
 
     def call_at(self, at: float, action: Action) -> Timer:
         """Plan `action(now)` for `at`."""
-        timer = Timer(at, action)
+        timer = Timer(action)
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, timer))
         return timer

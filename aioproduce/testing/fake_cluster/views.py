@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
 from kio.schema.errors import ErrorCode
@@ -40,42 +40,38 @@ class View:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class MetadataViews:
     """What the brokers believe.
 
     Args:
         state: The truth.
         faults: Whose metadata is frozen.
+
+    Attributes:
+        delay: Seconds until brokers tell of a change; `set_delay` changes it.
     """
 
-    __slots__ = ("_delay", "_faults", "_frozen", "_history", "_state")
-
-    def __init__(self, state: ClusterState, faults: Faults) -> None:
-        self._state = state
-        self._faults = faults
-        self._delay = 0.0
-        # (when it came about, view), oldest first; the last one is the truth. Empty without a delay.
-        self._history: deque[tuple[float, View]] = deque()
-        self._frozen: dict[int, View] = {}
-
-    @property
-    def delay(self) -> float:
-        """Seconds until brokers tell of a change."""
-        return self._delay
+    _state: ClusterState
+    _faults: Faults
+    delay: float = 0.0
+    # (when it came about, view), oldest first; the last one is the truth. Empty without a delay.
+    _history: deque[tuple[float, View]] = field(default_factory=deque)
+    _frozen: dict[int, View] = field(default_factory=dict)
 
     def set_delay(self, seconds: float, now: float) -> None:
         """Change the delay: what is true now is known everywhere."""
-        self._delay = seconds
+        self.delay = seconds
         self._history.clear()
         if seconds > 0:
             self._history.append((now - seconds, describe(self._state)))
 
     def changed(self, now: float) -> None:
         """The truth has changed."""
-        if self._delay <= 0:
+        if self.delay <= 0:
             return
         self._history.append((now, describe(self._state)))
-        while len(self._history) > 1 and self._history[1][0] + self._delay <= now:
+        while len(self._history) > 1 and self._history[1][0] + self.delay <= now:
             self._history.popleft()
 
     def faults_changed(self, now: float) -> None:
@@ -91,7 +87,7 @@ class MetadataViews:
         frozen = self._frozen.get(broker_id)
         if frozen is not None or not self._history:
             return frozen
-        while len(self._history) > 1 and self._history[1][0] + self._delay <= now:
+        while len(self._history) > 1 and self._history[1][0] + self.delay <= now:
             self._history.popleft()
         return self._history[0][1]
 

@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import heapq
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.errors import ProducerError
@@ -38,15 +39,13 @@ class SimulationLivelockError(ProducerError):
 
 
 @final
+@dataclass(slots=True, eq=False)
 class Event:
     """Something that will happen; `cancel()` prevents it."""
 
-    __slots__ = ("action", "arguments", "at")
-
-    def __init__(self, at: float, action: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        self.at = at
-        self.action: Callable[..., object] | None = action
-        self.arguments = arguments
+    at: float
+    action: Callable[..., object] | None
+    arguments: tuple[Any, ...]
 
     def cancel(self) -> None:
         """Never let it happen; a second call changes nothing."""

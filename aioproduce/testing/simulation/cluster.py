@@ -78,7 +78,7 @@ class SimulatedCluster:
         for name, partitions in topics.items():
             self.state.create_topic(name, partitions)
         self.model = ClusterModel(self.state, epoch_ms=EPOCH_MS)
-        self.model.wake = self._wake
+        self.model.wake = self._arm
         self._endpoints: dict[int, Endpoint] = {}
         self._timer: Event | None = None
         self._timer_at = 0.0
@@ -162,9 +162,6 @@ class SimulatedCluster:
         self._settle()
 
     # -- effects ---
-
-    def _wake(self) -> None:
-        self._arm()
 
     def _settle(self) -> None:
         while self.model.effects:

@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 from math import ceil
 from typing import TYPE_CHECKING, Final, TypeAlias, final
 
@@ -33,8 +34,17 @@ CAPACITY: Final = 128 * 1024
 _QUEUE_SECONDS: Final = 2.0
 """What a kernel and the routers behind it hold of a narrow connection, in seconds of its bandwidth."""
 
+_DATA: Final = "data"
+_END: Final = "end"
+_RESET: Final = "reset"
+
+
+def _ignore(*_: object) -> None:
+    """For whoever does not want to know."""
+
 
 @final
+@dataclass(slots=True, eq=False)
 class Link:
     """The way to one host and back.
 
@@ -50,33 +60,18 @@ class Link:
         holds_in: Nothing comes back from it.
     """
 
-    __slots__ = (
-        "arrives_in",
-        "arrives_out",
-        "bandwidth",
-        "buffer",
-        "gather",
-        "holds_in",
-        "holds_out",
-        "jitter",
-        "latency",
-        "piece",
-        "refuses",
-    )
-
-    def __init__(self, latency: float, jitter: float) -> None:
-        self.latency = latency
-        self.jitter = jitter
-        self.bandwidth: float | None = None
-        self.buffer = CAPACITY
-        self.piece: int | None = None
-        self.gather = 0.0
-        self.refuses = False
-        self.holds_out = False
-        self.holds_in = False
-        # When the last thing that is on its way arrives: nothing overtakes it.
-        self.arrives_out = 0.0
-        self.arrives_in = 0.0
+    latency: float
+    jitter: float
+    bandwidth: float | None = None
+    buffer: int = CAPACITY
+    piece: int | None = None
+    gather: float = 0.0
+    refuses: bool = False
+    holds_out: bool = False
+    holds_in: bool = False
+    # When the last thing that is on its way arrives: nothing overtakes it.
+    arrives_out: float = 0.0
+    arrives_in: float = 0.0
 
     @property
     def capacity(self) -> int:
@@ -85,7 +80,17 @@ class Link:
         return self.buffer if bandwidth is None else max(1, min(self.buffer, int(bandwidth * _QUEUE_SECONDS)))
 
 
+@dataclass(slots=True, eq=False)
+class _Item:
+    """Something on its way: bytes, the end, or a reset."""
+
+    kind: str
+    data: bytes
+    event: Event | None = None
+
+
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Endpoint:
     """One side of a connection. Its owner sets the callbacks before it lets the clock go on.
 
@@ -95,77 +100,38 @@ class Endpoint:
         on_eof: The peer sends no more.
         on_drained: What `write()` could not pass on at once is on its way now.
         on_lost: The connection is gone; the error, or `None` if this side closed it.
+        is_gone: Whether `on_lost` was called, or is about to be.
+        is_told: Whether `on_lost` was called.
+        unsent: Bytes of the owner's memory that are still needed.
     """
 
-    __slots__ = (
-        "_arrived",
-        "_has_ended",
-        "_in_transit",
-        "_is_closing",
-        "_is_gone",
-        "_is_reading",
-        "_is_told",
-        "_network",
-        "_on_way",
-        "_unsent",
-        "_unsent_size",
-        "is_client",
-        "link",
-        "number",
-        "on_data",
-        "on_drained",
-        "on_eof",
-        "on_lost",
-        "peer",
-        "peer_address",
-    )
-
-    peer: Endpoint
-
-    def __init__(
-        self, network: Network, number: int, link: Link, peer_address: Address, *, is_client: bool
-    ) -> None:
-        self._network = network
-        self.number = number
-        self.link = link
-        self.peer_address = peer_address
-        self.is_client = is_client
-        self.on_data: Callable[[bytes], object] = _ignore
-        self.on_eof: Callable[[], object] = _ignore
-        self.on_drained: Callable[[], object] = _ignore
-        self.on_lost: Callable[[Exception | None], object] = _ignore
-        self._is_reading = True
-        self._is_closing = False
-        self._has_ended = False
-        self._is_gone = False
-        self._is_told = False
-        self._unsent: deque[memoryview] = deque()
-        self._unsent_size = 0
-        self._on_way = 0  # bytes that this side sent and the other has not read
-        self._in_transit: deque[_Item] = deque()  # what this side sent and did not arrive
-        self._arrived: deque[_Item] = deque()  # what arrived here and was not read
+    _network: Network
+    number: int
+    link: Link
+    peer_address: Address
+    is_client: bool
+    peer: Endpoint = field(init=False)
+    on_data: Callable[[bytes], object] = _ignore
+    on_eof: Callable[[], object] = _ignore
+    on_drained: Callable[[], object] = _ignore
+    on_lost: Callable[[Exception | None], object] = _ignore
+    _is_reading: bool = True
+    _is_closing: bool = False
+    _has_ended: bool = False
+    is_gone: bool = False
+    is_told: bool = False
+    _unsent: deque[memoryview] = field(default_factory=deque)
+    unsent: int = 0
+    _on_way: int = 0  # bytes that this side sent and the other has not read
+    _in_transit: deque[_Item] = field(default_factory=deque)  # what this side sent and did not arrive
+    _arrived: deque[_Item] = field(default_factory=deque)  # what arrived here and was not read
 
     # -- the owner's side ---
 
     @property
-    def unsent(self) -> int:
-        """Bytes of the owner's memory that are still needed."""
-        return self._unsent_size
-
-    @property
     def is_closing(self) -> bool:
         """Whether nothing more can be written."""
-        return self._is_closing or self._is_gone
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether `on_lost` was called, or is about to be."""
-        return self._is_gone
-
-    @property
-    def is_told(self) -> bool:
-        """Whether `on_lost` was called."""
-        return self._is_told
+        return self._is_closing or self.is_gone
 
     def write(self, buffers: Iterable[Buffer]) -> None:
         """Send; what finds no room on the way is kept as views, and `unsent` says how much."""
@@ -175,7 +141,7 @@ class Endpoint:
             view = memoryview(buffer).cast("B")
             if len(view):
                 self._unsent.append(view)
-                self._unsent_size += len(view)
+                self.unsent += len(view)
         self._pump()
 
     def pause_reading(self) -> None:
@@ -196,7 +162,7 @@ class Endpoint:
 
     def abort(self) -> None:
         """Reset: what is not yet on its way is thrown away; what is may still arrive."""
-        if self._is_gone:
+        if self.is_gone:
             return
         self._give_up()
         if self._holds_out() or self._network.random.random() < 0.5:
@@ -216,7 +182,7 @@ class Endpoint:
                 count = min(count, self.link.piece)
             self._post(_Item(_DATA, bytes(view[:count])))
             self._on_way += count
-            self._unsent_size -= count
+            self.unsent -= count
             if count == len(view):
                 self._unsent.popleft()
             else:
@@ -289,7 +255,7 @@ class Endpoint:
     def reset(self) -> None:
         """The network ends the connection: both sides are told."""
         for side in (self, self.peer):
-            if not side._is_gone:
+            if not side.is_gone:
                 side._give_up()
                 side._drop_transit()
                 side._network.clock.call_later(0, side._tell_lost, ConnectionResetError("connection reset"))
@@ -297,21 +263,21 @@ class Endpoint:
     # -- the peer's side ---
 
     def _take(self, item: _Item) -> None:
-        if not self._is_gone:
+        if not self.is_gone:
             self._arrived.append(item)
             self._read()
-        elif item.kind is _DATA and not self.peer._is_gone:
+        elif item.kind is _DATA and not self.peer.is_gone:
             self._post(_Item(_RESET, b""))  # as a kernel answers to what no socket waits for
 
     def _read(self) -> None:
-        while self._arrived and self._is_reading and not self._is_gone:
+        while self._arrived and self._is_reading and not self.is_gone:
             item = self._arrived.popleft()
             if item.kind is _DATA:
                 self.peer._was_read(len(item.data))
                 self.on_data(item.data)
             elif item.kind is _END:
                 self.on_eof()
-                if not self._is_gone:
+                if not self.is_gone:
                     self._end_both()
             else:
                 self._give_up()
@@ -321,7 +287,7 @@ class Endpoint:
         """The peer closed: neither of our users goes on with a connection that is half open."""
         self._give_up()
         self._tell_lost(None)
-        if not self.peer._is_gone:
+        if not self.peer.is_gone:
             self.peer._give_up()
             self._network.clock.call_later(self._network.latency_of(self.link), self.peer._tell_lost, None)
 
@@ -334,38 +300,18 @@ class Endpoint:
                 self._network.clock.call_later(0, self._drained)
 
     def _drained(self) -> None:
-        if not self._unsent and not self._is_gone:
+        if not self._unsent and not self.is_gone:
             self.on_drained()
 
     def _give_up(self) -> None:
-        self._is_gone = True
+        self.is_gone = True
         self._unsent.clear()
-        self._unsent_size = 0
+        self.unsent = 0
         self._arrived.clear()
 
     def _tell_lost(self, error: Exception | None) -> None:
-        self._is_told = True
+        self.is_told = True
         self._network.forget(self)
         on_lost, self.on_lost = self.on_lost, _ignore
         self.on_data = self.on_eof = self.on_drained = _ignore
         on_lost(error)
-
-
-class _Item:
-    """Something on its way: bytes, the end, or a reset."""
-
-    __slots__ = ("data", "event", "kind")
-
-    def __init__(self, kind: str, data: bytes) -> None:
-        self.kind = kind
-        self.data = data
-        self.event: Event | None = None
-
-
-_DATA: Final = "data"
-_END: Final = "end"
-_RESET: Final = "reset"
-
-
-def _ignore(*_: object) -> None:
-    """For whoever does not want to know."""

@@ -124,18 +124,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
             raise
         return transport, protocol
 
-    async def create_server(
-        self,
-        *_: object,
-        **__: object,
-    ) -> NoReturn:
-        """Not simulated: brokers are what services under test talk to."""
-        raise NotImplementedError("a simulation has no servers but its brokers")
-
-    async def getaddrinfo(self, *_: object, **__: object) -> NoReturn:
-        """Not simulated: `create_connection()` knows its hosts."""
-        raise NotImplementedError("a simulation resolves no names")
-
+    create_server = _refusal("servers but its brokers")
+    getaddrinfo = _refusal("names to resolve: create_connection() knows its hosts")
     add_reader = add_writer = _refusal("sockets but those of create_connection()")
     sock_accept = sock_connect = sock_recv = sock_recv_into = sock_sendall = add_reader
     sock_recvfrom = sock_recvfrom_into = sock_sendto = add_reader

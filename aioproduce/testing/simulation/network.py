@@ -8,12 +8,14 @@ Invariant: all chance comes from the given source, in an order that only the eve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.testing.simulation.endpoint import Address, Endpoint, Link
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+    from random import Random
 
     from aioproduce.testing.simulation.clock import Event, VirtualClock
     from aioproduce.testing.simulation.trace import Trace
@@ -21,46 +23,19 @@ if TYPE_CHECKING:
 _SYN_RETRIES: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 
 
-class Random(Protocol):
-    """A source of chance, as `random.Random` is one."""
-
-    def random(self) -> float:
-        """One of [0, 1)."""
-
-    def expovariate(self, lambd: float, /) -> float:
-        """Exponentially distributed."""
-
-
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Attempt:
     """A connection that is being set up."""
 
-    __slots__ = (
-        "_endpoint",
-        "_network",
-        "_on_connected",
-        "_on_failed",
-        "_tries",
-        "address",
-        "event",
-        "is_over",
-    )
-
-    def __init__(
-        self,
-        network: Network,
-        address: Address,
-        on_connected: Callable[[Endpoint], object],
-        on_failed: Callable[[OSError], object],
-    ) -> None:
-        self._network = network
-        self.address = address
-        self._on_connected = on_connected
-        self._on_failed = on_failed
-        self._tries = 0
-        self.is_over = False
-        self.event: Event | None = None
-        self._endpoint: Endpoint | None = None
+    _network: Network
+    address: Address
+    _on_connected: Callable[[Endpoint], object]
+    _on_failed: Callable[[OSError], object]
+    _tries: int = 0
+    is_over: bool = False
+    event: Event | None = None
+    _endpoint: Endpoint | None = None
 
     def cancel(self) -> None:
         """Give it up: neither callback is called."""
@@ -121,6 +96,7 @@ class Attempt:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class Network:
     """All hosts, and the connections between them and the one client.
 
@@ -133,30 +109,18 @@ class Network:
         links: Host -> the way to it. A host is known when it is here.
         listeners: Address -> who accepts there.
         attempts: Host -> when somebody tried to connect.
+        connections: Number -> the client's side of a connection that is open, oldest first.
     """
 
-    __slots__ = (
-        "_connections",
-        "_count",
-        "_first",
-        "attempts",
-        "clock",
-        "links",
-        "listeners",
-        "random",
-        "trace",
-    )
-
-    def __init__(self, clock: VirtualClock, random: Random, trace: Trace) -> None:
-        self.clock = clock
-        self.random = random
-        self.trace = trace
-        self.links: dict[str, Link] = {}
-        self.listeners: dict[Address, Callable[[Endpoint], object]] = {}
-        self._first: dict[str, tuple[float, float]] = {}
-        self.attempts: dict[str, list[float]] = {}
-        self._connections: dict[int, Endpoint] = {}
-        self._count = 0
+    clock: VirtualClock
+    random: Random
+    trace: Trace
+    links: dict[str, Link] = field(default_factory=dict)
+    listeners: dict[Address, Callable[[Endpoint], object]] = field(default_factory=dict)
+    attempts: dict[str, list[float]] = field(default_factory=dict)
+    _first: dict[str, tuple[float, float]] = field(default_factory=dict)
+    connections: dict[int, Endpoint] = field(default_factory=dict)
+    _count: int = 0
 
     def add_host(self, host: str, *, latency: float = 0.0005, jitter: float = 0.0005) -> Link:
         """Make a host known; names are resolved by that alone."""
@@ -186,15 +150,10 @@ class Network:
         attempt.send_syn()
         return attempt
 
-    @property
-    def connections(self) -> Mapping[int, Endpoint]:
-        """The clients' sides of the connections that are open, oldest first."""
-        return self._connections
-
     def connections_to(self, host: str) -> list[Endpoint]:
         """Those to one host."""
         link = self.links[host]
-        return [endpoint for endpoint in self._connections.values() if endpoint.link is link]
+        return [endpoint for endpoint in self.connections.values() if endpoint.link is link]
 
     def reset(self, host: str) -> None:
         """Reset every connection to a host."""
@@ -243,11 +202,11 @@ class Network:
         ours = Endpoint(self, self._count, link, address, is_client=True)
         theirs = Endpoint(self, self._count, link, ("client", self._count), is_client=False)
         ours.peer, theirs.peer = theirs, ours
-        self._connections[self._count] = ours
+        self.connections[self._count] = ours
         self.trace.add(f"connection {self._count} to {address[0]}")
         return ours, theirs
 
     def forget(self, endpoint: Endpoint) -> None:
         """One side is gone."""
-        if endpoint.is_client and self._connections.pop(endpoint.number, None) is not None:
+        if endpoint.is_client and self.connections.pop(endpoint.number, None) is not None:
             self.trace.add(f"connection {endpoint.number} gone")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Final, NamedTuple, final
 
 from aioproduce.testing.simulation.cluster import host_of
 from aioproduce.wire import error_codes as codes
@@ -17,21 +17,9 @@ from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from random import Random
 
     from aioproduce.testing.simulation.simulation import Simulation
-
-
-class Random(Protocol):
-    """A source of chance, as `random.Random` is one."""
-
-    def random(self) -> float:
-        """One of [0, 1)."""
-
-    def randrange(self, stop: int, /) -> int:
-        """One of 0 to stop - 1."""
-
-    def uniform(self, a: float, b: float, /) -> float:
-        """Between a and b."""
 
 
 @final

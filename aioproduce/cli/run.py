@@ -1,0 +1,140 @@
+"""What the runs of `aioproduce send` and `aioproduce perf` have in common: producer, signals, and a bounded end.
+
+A run is one task that works; a signal cancels it at whatever it waits for, which by the producer's promise loses
+nothing that was accepted.
+
+Invariant: every end (done, bad input, failure, signal, second signal) flushes within a bound, then closes, then
+counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Final
+
+from aioproduce.cli.display import hushed_warnings
+from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.signals import Signals
+from aioproduce.errors import FlushTimeoutError, ProducerError
+from aioproduce.producer.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Coroutine
+
+    from aioproduce.config import ProducerConfig
+    from aioproduce.metrics import MetricsSnapshot
+
+_SIGNALLED: Final = {
+    None: ExitCode.DONE,
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+}
+
+
+class Run(ABC):
+    """One run.
+
+    Args:
+        config: The producer's.
+        topic: Where to.
+        timeout: Seconds to wait for cluster and topic at the start, and for what is outstanding after a signal.
+        announce: Called with a line for the user when a signal came.
+
+    Attributes:
+        signal: The first signal that came.
+        metrics: After the run: the producer's, before it was closed.
+    """
+
+    def __init__(
+        self, config: ProducerConfig, topic: str, timeout: float, announce: Callable[[str], None]
+    ) -> None:
+        self._producer = Producer(config)
+        self._topic = topic
+        self._timeout = timeout
+        self._announce = announce
+        self._signals = Signals()
+        self.signal: signal.Signals | None = None
+        self.metrics: MetricsSnapshot | None = None
+
+    async def run(self) -> None:
+        """Send everything; afterwards the attributes say what came of it."""
+        with self._signals.listening():
+            await self._producer.start()
+            work = asyncio.create_task(self._work(), name="aioproduce run")
+            try:
+                self.signal = await self._signals.during(work)
+            finally:
+                work.cancel()
+                await asyncio.wait([work])
+            try:
+                await self._wind_up()
+            finally:
+                self.metrics = self._producer.metrics()
+                await self._producer.close(0)
+        self._end()
+        if not work.cancelled():
+            work.result()  # a bug of ours is not to be hidden
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the process ends with."""
+        return self._failure() or _SIGNALLED[self.signal]
+
+    async def _check_destination(self) -> int:
+        """Name the cause now, not after `max.block.ms` in the first `send()`.
+
+        Returns:
+            How many partitions the topic has.
+        """
+        with hushed_warnings():
+            await self._producer.check(self._timeout)
+            return len(await self._producer.partitions_for(self._topic, self._timeout))
+
+    async def _wind_up(self) -> None:
+        """After a signal: give what was accepted a bounded time to be acknowledged, or until a second signal."""
+        outstanding = self._outstanding()
+        if self.signal is None or not outstanding:
+            return
+        self._announce(
+            f"{self.signal.name}: waiting at most {self._timeout:g} s for {outstanding} records that are not "
+            "acknowledged yet; once more to give them up"
+        )
+        flush = asyncio.create_task(self._producer.flush(self._timeout))
+        if await self._signals.during(flush) is not None:
+            flush.cancel()
+        with contextlib.suppress(asyncio.CancelledError, FlushTimeoutError, ProducerError):
+            await flush  # records that are left fail in close(0), each with its reason
+
+    @abstractmethod
+    async def _work(self) -> None:
+        """Send everything, and flush."""
+
+    @abstractmethod
+    def _outstanding(self) -> int:
+        """How many records are accepted and not settled."""
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Nothing more will be sent, and everything is settled."""
+
+    @abstractmethod
+    def _failure(self) -> ExitCode | None:
+        """The exit code of a run that did not succeed; `None` of one that did, or that only a signal ended."""
+
+
+@contextlib.asynccontextmanager
+async def meanwhile(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run these until the end of the context; what one of them failed of is raised there."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        for task in tasks:
+            if not task.cancelled() and task.exception() is not None:
+                task.result()
