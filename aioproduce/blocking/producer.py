@@ -33,7 +33,6 @@ from aioproduce.producer.rows import Rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
-    from types import TracebackType
 
     from aioproduce._native.blocking_delivery import BlockingDelivery
     from aioproduce._native.delivery import DeliveryCallback
@@ -133,12 +132,7 @@ class BlockingProducer(BlockingPath):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

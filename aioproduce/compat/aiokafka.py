@@ -32,7 +32,6 @@ from aioproduce.compat.aiokafka_settings import MISSING, config_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from ssl import SSLContext
-    from types import TracebackType
 
     from aioproduce._native.delivery import DeliveryFuture
 
@@ -184,12 +183,7 @@ class AIOKafkaProducer(PositionalCalls):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # -- sending (`send()` and `send_and_wait()` are in PositionalCalls) ---
@@ -270,12 +264,7 @@ class TransactionContext:
         await self._producer.begin_transaction()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, exc_type: object, *_: object) -> None:
         if exc_type is None:
             await self._producer.commit_transaction()
         else:

@@ -18,13 +18,9 @@ from aioproduce import errors as ours
 from aioproduce._native.tuple_outcomes import TupleOutcomes
 from aioproduce.wire import error_codes as codes
 
-try:
+with ours.MissingExtraError.unless_installed("aioproduce.compat.aiokafka", extra="aiokafka", name="aiokafka"):
     from aiokafka import errors as theirs
     from aiokafka.structs import RecordMetadata, TopicPartition
-except ImportError as missing:
-    raise ours.MissingExtraError(
-        "aioproduce.compat.aiokafka", extra="aiokafka", name=missing.name
-    ) from missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

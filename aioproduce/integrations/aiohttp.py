@@ -24,13 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 from aioproduce.errors import MissingExtraError, NotStartedError, ProducerError
 
-try:
+with MissingExtraError.unless_installed("aioproduce.integrations.aiohttp", extra="aiohttp", name="aiohttp"):
     from aiohttp import web
     from aiohttp.typedefs import Handler, Middleware
-except ModuleNotFoundError as missing:
-    if missing.name != "aiohttp":
-        raise
-    raise MissingExtraError("aioproduce.integrations.aiohttp", extra="aiohttp", name="aiohttp") from None
 
 from aioproduce.integrations.answers import CONTENT_TYPE
 from aioproduce.integrations.service import ProducerService

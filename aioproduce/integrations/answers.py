@@ -18,35 +18,23 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, final
 
-from aioproduce.errors import (
-    BackgroundFullError,
-    DeliveryError,
-    InvalidDeadlineError,
-    MaxBlockTimeoutError,
-    NotStartedError,
-    OutcomeUnknownError,
-    PartialSendError,
-    ProducerClosedError,
-    ProducerError,
-    RecordTooLargeError,
-    SenderDiedError,
-)
+from aioproduce import errors
 
 Outcome: TypeAlias = Literal["not_written", "unknown"]
 
 CONTENT_TYPE: Final = "application/problem+json"
 
-ANSWERED: Final[tuple[type[ProducerError], ...]] = (
-    BackgroundFullError,
-    DeliveryError,
-    InvalidDeadlineError,
-    MaxBlockTimeoutError,
-    NotStartedError,
-    OutcomeUnknownError,
-    PartialSendError,
-    ProducerClosedError,
-    RecordTooLargeError,
-    SenderDiedError,
+ANSWERED: Final[tuple[type[errors.ProducerError], ...]] = (
+    errors.BackgroundFullError,
+    errors.DeliveryError,
+    errors.InvalidDeadlineError,
+    errors.MaxBlockTimeoutError,
+    errors.NotStartedError,
+    errors.OutcomeUnknownError,
+    errors.PartialSendError,
+    errors.ProducerClosedError,
+    errors.RecordTooLargeError,
+    errors.SenderDiedError,
 )
 """The errors that have an answer. Others are bugs of the service or of its set-up (a topic that is denied, a
 value that cannot be serialized): the framework's 500."""
@@ -106,19 +94,19 @@ def answer_for(error: BaseException, *, retry_after: float, unknown_status: int)
         >>> answer_for(NotStartedError("..."), retry_after=1, unknown_status=504).status
         503
     """
-    if isinstance(error, OutcomeUnknownError):
+    if isinstance(error, errors.OutcomeUnknownError):
         return Answer(unknown_status, "The record was accepted, and not acknowledged in time", "unknown")
-    if isinstance(error, PartialSendError):
+    if isinstance(error, errors.PartialSendError):
         return Answer(unknown_status, "Some of the records were accepted, and some were not", "unknown")
-    if isinstance(error, DeliveryError):
+    if isinstance(error, errors.DeliveryError):
         if error.possibly_written:
             return Answer(unknown_status, "The record was not acknowledged, and may be written", "unknown")
         if error.retriable:
             return Answer(503, "The record could not be written", "not_written", retry_after)
         return Answer(502, "The record was refused", "not_written")
-    if isinstance(error, InvalidDeadlineError):
+    if isinstance(error, errors.InvalidDeadlineError):
         return Answer(400, f"The header {error.header} must be a number of seconds above 0", "not_written")
-    if isinstance(error, RecordTooLargeError):
+    if isinstance(error, errors.RecordTooLargeError):
         return Answer(413, "The record is too large", "not_written")
     if isinstance(error, ANSWERED):
         return Answer(503, "The record cannot be accepted now", "not_written", retry_after)

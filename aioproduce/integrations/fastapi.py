@@ -19,12 +19,8 @@ from typing import Annotated, TypeAlias
 
 from aioproduce.errors import MissingExtraError
 
-try:
+with MissingExtraError.unless_installed("aioproduce.integrations.fastapi", extra="fastapi", name="fastapi"):
     import fastapi
-except ModuleNotFoundError as missing:
-    if missing.name != "fastapi":
-        raise
-    raise MissingExtraError("aioproduce.integrations.fastapi", extra="fastapi", name="fastapi") from None
 
 # FastAPI reads the annotations of dependencies where they run.
 from starlette.requests import HTTPConnection

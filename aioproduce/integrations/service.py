@@ -45,7 +45,6 @@ from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from datetime import datetime
-    from types import TracebackType
 
     from aioproduce.records import Headers, RecordMetadata
 
@@ -206,12 +205,7 @@ class ProducerService:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # Also where it was cancelled: with all else, by a server that skips the end, the sender is dead and there
         # is nothing to wait for; alone, by Ctrl-C in a script, what was accepted is sent. A second one gives up.
         await self.stop()

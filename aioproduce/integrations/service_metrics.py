@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.errors import MissingExtraError
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.integrations.service_metrics", extra="prometheus", name="prometheus_client"
+):
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
-except ModuleNotFoundError as missing:
-    if missing.name is None or missing.name.partition(".")[0] != "prometheus_client":
-        raise
-    raise MissingExtraError(
-        "aioproduce.integrations.service_metrics", extra="prometheus", name="prometheus_client"
-    ) from None
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,17 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from aioproduce.errors import MissingExtraError, NotStartedError
 
-try:
-    import starlette  # noqa: F401
-except ModuleNotFoundError as missing:
-    if missing.name != "starlette":
-        raise
-    raise MissingExtraError("aioproduce.integrations.starlette", extra="fastapi", name="starlette") from None
-
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
-from starlette.routing import Route
-from starlette.websockets import WebSocket
+with MissingExtraError.unless_installed(
+    "aioproduce.integrations.starlette", extra="fastapi", name="starlette"
+):
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+    from starlette.websockets import WebSocket
 
 from aioproduce.integrations.answers import ANSWERED, CONTENT_TYPE
 

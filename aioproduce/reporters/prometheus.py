@@ -17,15 +17,12 @@ from typing import TYPE_CHECKING, Final, Self, final
 
 from aioproduce.errors import ListenError, MissingExtraError, PortInUseError
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.reporters.prometheus", extra="prometheus", name="prometheus_client"
+):
     import prometheus_client
+    from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
-except ImportError as missing:
-    raise MissingExtraError(
-        "aioproduce.reporters.prometheus", extra="prometheus", name="prometheus_client"
-    ) from missing
-
-from prometheus_client.core import GaugeMetricFamily
 
 from aioproduce.reporters._families import check_labels, families
 from aioproduce.reporters.sources import Sources
@@ -33,7 +30,6 @@ from aioproduce.reporters.worker_files import WorkerFile, read_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from prometheus_client import CollectorRegistry
     from prometheus_client import Metric as Family
@@ -198,12 +194,7 @@ class MetricsServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -12,12 +12,10 @@ from aioproduce.serializers.registered import RegisteredSerializer, RegistryOpti
 from aioproduce.serializers.schemas import Schema, SchemaReference
 from aioproduce.serializers.wire_format import schema_prefix
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.serializers.AvroSerializer", extra="avro", name="fastavro"
+):
     import fastavro
-except ModuleNotFoundError as error:
-    if error.name != "fastavro":
-        raise
-    raise MissingExtraError("aioproduce.serializers.AvroSerializer", extra="avro", name="fastavro") from None
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -12,15 +12,11 @@ from aioproduce.serializers.registered import RegisteredSerializer, RegistryOpti
 from aioproduce.serializers.schemas import Schema, SchemaReference
 from aioproduce.serializers.wire_format import message_indexes, schema_prefix
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.serializers.ProtobufSerializer", extra="protobuf", name="google.protobuf"
+):
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError, Message
-except ModuleNotFoundError as error:
-    if error.name not in ("google", "google.protobuf"):
-        raise
-    raise MissingExtraError(
-        "aioproduce.serializers.ProtobufSerializer", extra="protobuf", name="google.protobuf"
-    ) from None
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import FileDescriptor

@@ -33,7 +33,6 @@ from aioproduce.serializers.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     import ssl
-    from types import TracebackType
 
     import httpx2
 
@@ -128,12 +127,7 @@ class SchemaRegistryClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

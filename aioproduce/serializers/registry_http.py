@@ -35,14 +35,10 @@ from aioproduce.errors import (
     WrongEventLoopError,
 )
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.serializers.SchemaRegistryClient", extra="registry", name="httpx2"
+):
     import httpx2
-except ModuleNotFoundError as error:
-    if error.name != "httpx2":
-        raise
-    raise MissingExtraError(
-        "aioproduce.serializers.SchemaRegistryClient", extra="registry", name="httpx2"
-    ) from None
 
 if TYPE_CHECKING:
     import ssl
