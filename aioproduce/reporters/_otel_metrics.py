@@ -27,7 +27,7 @@ from aioproduce.reporters.sources import Sources
 from aioproduce.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider
 
@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 """Of the semantic conventions that the names here and in the spans are from."""
+
+OPERATION: Final = {
+    "messaging.system": "kafka",
+    "messaging.operation.name": "send",
+    "messaging.operation.type": "send",
+}
+"""The attributes that say what is measured, and what a span is of."""
 
 _FRESH: Final = 1.0
 """Seconds that a snapshot serves the instruments of one collection."""
@@ -54,7 +61,7 @@ class _Told(NamedTuple):
 
 
 @final
-class ProducerMeter:
+class ProducerMeter(Sources):
     """Tells a meter provider the metrics of producers, whenever it collects.
 
     Args:
@@ -71,8 +78,8 @@ class ProducerMeter:
     """
 
     def __init__(self, *producers: Measured, meter_provider: MeterProvider | None = None) -> None:
-        self._sources = Sources(*producers)
-        self._reading = _Reading(self._sources)
+        super().__init__(*producers)
+        self._reading = _Reading(self._read)
         meter = metrics.get_meter("aioproduce", VERSION, meter_provider, SCHEMA_URL)
         for told in _instruments():
             create = (
@@ -93,22 +100,6 @@ class ProducerMeter:
             description="Number of messages producer attempted to send to the broker.",
         )
 
-    def add(self, producer: Measured) -> None:
-        """Tell of this producer, too.
-
-        Raises:
-            ValueError: another one has its client.id, so that what they tell would be the same series.
-        """
-        self._sources.add(producer)
-
-    def remove(self, producer: Measured) -> None:
-        """Tell of this producer no more.
-
-        Raises:
-            ValueError: it is not told of.
-        """
-        self._sources.remove(producer)
-
     def _observe(self, told: _Told, _options: CallbackOptions) -> Iterator[Observation]:
         for snapshot in self._reading.snapshots(told.name):
             for metric in snapshot.find(told.name):
@@ -122,9 +113,7 @@ class ProducerMeter:
                     yield Observation(
                         int(metric.value),
                         {
-                            "messaging.system": "kafka",
-                            "messaging.operation.name": "send",
-                            "messaging.operation.type": "send",
+                            **OPERATION,
                             "messaging.destination.name": metric.tags["topic"],
                             "messaging.client.id": metric.tags["client-id"],
                         },
@@ -138,8 +127,8 @@ class _Reading:
     A new collection shows by an instrument that asks again.
     """
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+    def __init__(self, read: Callable[[], list[MetricsSnapshot]]) -> None:
+        self._read = read
         self._lock = threading.Lock()
         self._asked: set[str] = set()
         self._snapshots: list[MetricsSnapshot] = []
@@ -150,7 +139,7 @@ class _Reading:
         with self._lock:
             now = time.monotonic()
             if asker in self._asked or now - self._read_at > _FRESH:
-                self._snapshots = self._sources.read()
+                self._snapshots = self._read()
                 self._read_at = now
                 self._asked.clear()
             self._asked.add(asker)

@@ -43,7 +43,7 @@ CLIENT_TYPE: Final[Mapping[str, str]] = {"client_type": "producer"}
 
 
 @final
-class ProducerCollector(Collector):
+class ProducerCollector(Sources, Collector):
     """Shows the metrics of one process's producers; register it where the service's own metrics are.
 
     Args:
@@ -62,27 +62,11 @@ class ProducerCollector(Collector):
 
     def __init__(self, *producers: Measured, labels: Mapping[str, str] = CLIENT_TYPE) -> None:
         self._labels = check_labels(labels)
-        self._sources = Sources(*producers)
-
-    def add(self, producer: Measured) -> None:
-        """Show this producer, too.
-
-        Raises:
-            ValueError: another one has its client.id, so that all series would be the same.
-        """
-        self._sources.add(producer)
-
-    def remove(self, producer: Measured) -> None:
-        """Show this producer no more.
-
-        Raises:
-            ValueError: it is not shown.
-        """
-        self._sources.remove(producer)
+        super().__init__(*producers)
 
     def collect(self) -> Iterator[Family]:
         """As the registry asks for it."""
-        return families([(self._labels, snapshot) for snapshot in self._sources.read()])
+        return families([(self._labels, snapshot) for snapshot in self._read()])
 
     def describe(self) -> Iterator[Family]:
         """What `register()` checks: a second collector in a registry would show each family twice."""
