@@ -16,13 +16,18 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
 from aioproduce import errors
+
+if TYPE_CHECKING:
+    from aioproduce.integrations.service import ProducerService
+    from aioproduce.integrations.service_values import Health
 
 Outcome: TypeAlias = Literal["not_written", "unknown"]
 
 CONTENT_TYPE: Final = "application/problem+json"
+NOT_STORED: Final = {"Cache-Control": "no-store"}
 
 ANSWERED: Final[tuple[type[errors.ProducerError], ...]] = (
     errors.BackgroundFullError,
@@ -60,7 +65,7 @@ class Answer:
     @property
     def headers(self) -> dict[str, str]:
         """The headers, `Content-Type` left out."""
-        headers = {"Cache-Control": "no-store"}
+        headers = dict(NOT_STORED)
         if self.retry_after is not None:
             # Whole seconds, as HTTP wants it.
             headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
@@ -69,11 +74,7 @@ class Answer:
     @property
     def body(self) -> bytes:
         """The problem document."""
-        document: dict[str, object] = {
-            "title": self.title,
-            "status": self.status,
-            "outcome": self.outcome,
-        }
+        document: dict[str, object] = {"title": self.title, "status": self.status, "outcome": self.outcome}
         if self.retry_after is not None:
             document["retry_after"] = self.retry_after
         return json.dumps(document).encode()
@@ -111,3 +112,13 @@ def answer_for(error: BaseException, *, retry_after: float, unknown_status: int)
     if isinstance(error, ANSWERED):
         return Answer(503, "The record cannot be accepted now", "not_written", retry_after)
     return None
+
+
+def health_document(service: ProducerService, health: Health, word: str) -> dict[str, object]:
+    """What a health route tells of a service: whether it is `word` ("ready", "live"), and its counts."""
+    return {
+        "status": word if health.is_well else f"not {word}",
+        "reasons": health.reasons,
+        "outstanding_records": service.outstanding_records,
+        **service.counts().as_dict(),
+    }

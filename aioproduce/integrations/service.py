@@ -272,10 +272,6 @@ class ProducerService:
 
     # -- whether it is well ---
 
-    def _now(self) -> float:
-        assert self._loop is not None
-        return self._loop.time()
-
     def readiness(self) -> Health:
         """Whether a record can be accepted now: what a load balancer wants to know. Costs a few microseconds.
 
@@ -422,7 +418,7 @@ class ProducerService:
             if delivery.done() and not delivery.cancelled():
                 return delivery.result()
         self._unknown_outcomes += 1
-        waited = self._now() - deadline.began_at
+        waited = asyncio.get_running_loop().time() - deadline.began_at
         raise OutcomeUnknownError(
             f"the record for {topic!r} was accepted, and not acknowledged within the {waited:.3f} s of the request"
             ": it may be in the log, or come to be there within delivery.timeout.ms",
