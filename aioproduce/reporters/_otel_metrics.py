@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from opentelemetry import metrics
 from opentelemetry.metrics import Observation
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import CallbackOptions, MeterProvider
 
     from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.metrics.rows import Row
     from aioproduce.reporters.sources import Measured
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
@@ -48,16 +49,6 @@ _FRESH: Final = 1.0
 """Seconds that a snapshot serves the instruments of one collection."""
 
 _UNITS: Final = {"": "1", "ms": "ms", "ns": "ns", "s": "s", "bytes": "By", "batches": "{batch}"}
-
-
-class _Told(NamedTuple):
-    """What one instrument tells."""
-
-    group: str
-    name: str
-    kind: MetricKind
-    unit: str
-    description: str
 
 
 @final
@@ -81,17 +72,14 @@ class ProducerMeter(Sources):
         super().__init__(*producers)
         self._reading = _Reading(self._read)
         meter = metrics.get_meter("aioproduce", VERSION, meter_provider, SCHEMA_URL)
-        for told in _instruments():
-            create = (
-                meter.create_observable_counter
-                if told.kind is MetricKind.TOTAL
-                else meter.create_observable_gauge
-            )
+        for row, group in _instruments():
+            is_total = row.kind is MetricKind.TOTAL
+            create = meter.create_observable_counter if is_total else meter.create_observable_gauge
             create(
-                f"kafka.producer.{told.name.replace('-', '_')}",
-                callbacks=[partial(self._observe, told)],
-                unit=told.unit,
-                description=told.description,
+                f"kafka.producer.{row.name.replace('-', '_')}",
+                callbacks=[partial(self._observe, row.name, group)],
+                unit=_unit(row.unit),
+                description=row.description,
             )
         meter.create_observable_counter(
             "messaging.client.sent.messages",
@@ -100,10 +88,10 @@ class ProducerMeter(Sources):
             description="Number of messages producer attempted to send to the broker.",
         )
 
-    def _observe(self, told: _Told, _options: CallbackOptions) -> Iterator[Observation]:
-        for snapshot in self._reading.snapshots(told.name):
-            for metric in snapshot.find(told.name):
-                if metric.group == told.group and not math.isnan(float(metric.value)):
+    def _observe(self, name: str, group: str, _options: CallbackOptions) -> Iterator[Observation]:
+        for snapshot in self._reading.snapshots(name):
+            for metric in snapshot.find(name):
+                if metric.group == group and not math.isnan(float(metric.value)):
                     yield Observation(float(metric.value), metric.tags)
 
     def _observe_sent(self, _options: CallbackOptions) -> Iterator[Observation]:
@@ -146,13 +134,14 @@ class _Reading:
             return self._snapshots
 
 
-def _instruments() -> Iterable[_Told]:
-    """What there is to tell, by the most particular group that has it."""
-    told: dict[str, _Told] = {}
-    for group, rows in ((PRODUCER, PRODUCER_ROWS), (TOPIC, TOPIC_ROWS), (NODE, NODE_ROWS)):
-        for row in rows:
-            told[row.name] = _Told(group, row.name, row.kind, _unit(row.unit), row.description)
-    return told.values()
+def _instruments() -> Iterable[tuple[Row[Any], str]]:
+    """What there is to tell, each with the most particular group that has it."""
+    groups: tuple[tuple[str, Iterable[Row[Any]]], ...] = (
+        (PRODUCER, PRODUCER_ROWS),
+        (TOPIC, TOPIC_ROWS),
+        (NODE, NODE_ROWS),
+    )
+    return {row.name: (row, group) for group, rows in groups for row in rows}.values()
 
 
 def _unit(unit: str) -> str:

@@ -104,19 +104,9 @@ class Credentials:
 @final
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class RegistryHttp:
-    """Asks one of several registries that hold the same.
+    """Asks one of several registries that hold the same; arguments as of `SchemaRegistryClient`.
 
-    Args:
-        urls: Base URLs without credentials; what follows the host is kept (`http://host/registry`).
-        credentials: Who asks.
-        headers: Sent along with each request.
-        timeout: Seconds for a question with all its tries.
-        request_timeout: Seconds for each step of one try: connecting, sending, the answer.
-        retries: Rounds through all the URLs after the first.
-        backoff: Seconds before the first of those, doubled each time.
-        max_backoff: Seconds at most.
-        ssl_context: For https; the platform's certificates by default.
-        transport: What carries requests, in place of sockets.
+    The URLs have no credentials any more; what follows the host is kept (`http://host/registry`).
     """
 
     urls: Sequence[str]
