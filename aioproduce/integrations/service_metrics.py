@@ -34,6 +34,11 @@ _TOTALS: Final = {
     "background_failed": "Records sent in the background that failed",
     "refused_answers": "Answers of 503 that were given for the want of room, of a broker or of time",
 }
+_GAUGES: Final = {
+    "background_pending": "Records sent in the background without an outcome",
+    "ready": "1 while a record can be accepted, 0 otherwise",
+    "live": "1 while the sender is at work, 0 otherwise",
+}
 
 
 @final
@@ -64,16 +69,8 @@ class ServiceCollector(Collector):
             for name, found in counts.items():
                 total.add_metric([name], found[field])
             yield total
-        pending = GaugeMetricFamily(
-            _PREFIX + "background_pending",
-            "Records sent in the background without an outcome",
-            labels=["service"],
-        )
-        ready = GaugeMetricFamily(
-            _PREFIX + "ready", "1 while a record can be accepted, 0 otherwise", labels=["service"]
-        )
-        live = GaugeMetricFamily(
-            _PREFIX + "live", "1 while the sender is at work, 0 otherwise", labels=["service"]
+        pending, ready, live = (
+            GaugeMetricFamily(_PREFIX + name, text, labels=["service"]) for name, text in _GAUGES.items()
         )
         for name, service in self._services.items():
             pending.add_metric([name], counts[name]["background_pending"])
