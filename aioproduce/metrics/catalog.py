@@ -17,7 +17,7 @@ What differs from Java's, where a client of threads and one of an event loop can
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from aioproduce.metrics.metric import Histogram, Metric, MetricKind, MetricsSnapshot
@@ -38,6 +38,7 @@ from aioproduce.metrics.rows import (
 
 if TYPE_CHECKING:
     from aioproduce._native.sensors import NodeMetrics, TopicMetrics
+    from aioproduce._native.stats import Distribution
 
 PRODUCER: Final = "producer-metrics"
 TOPIC: Final = "producer-topic-metrics"
@@ -296,8 +297,12 @@ NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
     ),
 )
 
-HISTOGRAMS: Final = {row.name.removesuffix("-avg"): row for row in PRODUCER_ROWS if row.histogram}
-"""The rows that have a histogram, by its name."""
+HISTOGRAMS: Final = tuple(
+    (row.name.removesuffix("-avg"), row.unit, *row.histogram)
+    for row in PRODUCER_ROWS
+    if row.histogram is not None
+)
+"""Name, unit, what it is of, and where that is kept."""
 
 
 def snapshot(
@@ -333,7 +338,7 @@ def snapshot(
     found.append(
         Metric(COUNT, "count", tags, "How many metrics there are", "metrics", MetricKind.GAUGE, count)
     )
-    histograms = [_histogram(name, row, tags, metrics) for name, row in HISTOGRAMS.items()]
+    histograms = [_histogram(*each, tags, metrics) for each in HISTOGRAMS]
     return MetricsSnapshot(found, histograms, taken_at_ms)
 
 
@@ -354,14 +359,15 @@ def _connections(
 
 
 def _histogram(
-    name: str, row: Row[ProducerMetrics], tags: Mapping[str, str], metrics: ProducerMetrics
+    name: str,
+    unit: str,
+    description: str,
+    read: Callable[[ProducerMetrics], Distribution],
+    tags: Mapping[str, str],
+    metrics: ProducerMetrics,
 ) -> Histogram:
-    assert row.histogram is not None  # or it would not be in the table of them
-    description, read = row.histogram
-    recorded, bounds = read(metrics), _BOUNDS[row.unit]
-    return Histogram(
-        name, tags, description, row.unit, bounds, tuple(recorded.histogram(bounds)), recorded.total
-    )
+    recorded, bounds = read(metrics), _BOUNDS[unit]
+    return Histogram(name, tags, description, unit, bounds, tuple(recorded.histogram(bounds)), recorded.total)
 
 
 APP_INFO_TEXTS: Final[Mapping[str, str]] = {
