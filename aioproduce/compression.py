@@ -277,11 +277,13 @@ def decompress(codec_id: int, data: BytesLike, *, max_size: int = 128 * 1024 * 1
             case 0:
                 decompressed = bytes(data)
             case 1:
-                decompressed = _gunzip(data, max_size)
+                decompressed = _read_whole(zlib.decompressobj(wbits=31), "gzip", data, max_size)
             case 2:
                 decompressed = _unsnap(memoryview(data), max_size)
             case 3:
-                decompressed = _unlz4(data, max_size)
+                from lz4 import frame
+
+                decompressed = _read_whole(frame.LZ4FrameDecompressor(), "lz4", data, max_size)
             case 4:
                 decompressed = _unzstd(data, max_size)
             case _:
@@ -298,13 +300,13 @@ def _too_large(max_size: int) -> ProtocolError:
     return ProtocolError(f"compressed records would take more than {max_size} bytes")
 
 
-def _gunzip(data: BytesLike, max_size: int) -> bytes:
-    reader = zlib.decompressobj(wbits=31)
-    decompressed = reader.decompress(data, max_size + 1)
+def _read_whole(reader: Any, codec: str, data: BytesLike, max_size: int) -> bytes:
+    """What a decompressor of one stream makes of all the data."""
+    decompressed: bytes = reader.decompress(data, max_size + 1)
     if len(decompressed) > max_size:
         raise _too_large(max_size)
     if not reader.eof or reader.unused_data:
-        raise ProtocolError("gzip data does not end where the batch ends")
+        raise ProtocolError(f"{codec} data does not end where the batch ends")
     return decompressed
 
 
@@ -338,18 +340,6 @@ def _unsnap_block(block: memoryview, room: int, max_size: int) -> bytes:
     if cramjam.snappy.decompress_raw_len(block) > room:
         raise _too_large(max_size)
     return bytes(cramjam.snappy.decompress_raw(block))
-
-
-def _unlz4(data: BytesLike, max_size: int) -> bytes:
-    from lz4 import frame
-
-    reader = frame.LZ4FrameDecompressor()
-    decompressed: bytes = reader.decompress(data, max_length=max_size + 1)
-    if len(decompressed) > max_size:
-        raise _too_large(max_size)
-    if not reader.eof or reader.unused_data:
-        raise ProtocolError("lz4 data does not end where the batch ends")
-    return decompressed
 
 
 def _unzstd(data: BytesLike, max_size: int) -> bytes:

@@ -54,10 +54,11 @@ attempt's answer was lost this stays True, whatever came later (invariant 3 of D
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping, Sequence
+    from collections.abc import Awaitable, Iterator, Mapping, Sequence
 
     from aioproduce.records import RecordMetadata, TopicPartition
 
@@ -383,6 +384,20 @@ class MissingExtraError(ProducerError, ImportError):
         super().__init__(f"{what} needs {name}, which is not installed: pip install 'aioproduce[{extra}]'")
         self.extra = extra
         self.name = name
+
+    @classmethod
+    @contextmanager
+    def unless_installed(cls, what: str, *, extra: str, name: str) -> Iterator[None]:
+        """Raise this where the library cannot be imported within.
+
+        What fails in another library, which that one needs itself, is raised as it is.
+        """
+        try:
+            yield
+        except ImportError as missing:
+            if missing.name is None or missing.name.partition(".")[0] != name.partition(".")[0]:
+                raise
+            raise cls(what, extra=extra, name=name) from missing
 
 
 class MissingFeatureError(ProducerError, NotImplementedError):

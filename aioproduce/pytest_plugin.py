@@ -16,6 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -138,15 +139,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     return result
 
 
+@dataclass(slots=True)
 class _Marked:
     """What a test's markers say, those of the function before those of its class and its module."""
 
-    __slots__ = ("cluster", "may_leave_open", "producer")
-
-    def __init__(self) -> None:
-        self.cluster: dict[str, Any] = {}
-        self.producer: dict[str, Any] = {}
-        self.may_leave_open = False
+    cluster: dict[str, Any] = field(default_factory=dict)
+    producer: dict[str, Any] = field(default_factory=dict)
+    may_leave_open: bool = False
 
 
 def _marked(item: pytest.Item) -> _Marked:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, Self, TypeAlias, get_args
 
 from aioproduce.audit.errors import MarkError
@@ -118,22 +118,13 @@ class Mark:
 
     def to_json(self) -> bytes:
         """The value of its record."""
-        return json.dumps(
-            {
-                "version": MARK_VERSION,
-                "kind": self.kind,
-                "producer_id": self.producer_id.hex(),
-                "next": self.next,
-                "acknowledged": self.acknowledged,
-                "failed": self.failed,
-                "failed_more": self.failed_more,
-                "topics": dict(self.topics),
-                "at": self.at,
-                "client_id": self.client_id,
-                "run": dict(self.run),
-            },
-            separators=(",", ":"),
-        ).encode()
+        told = {each.name: getattr(self, each.name) for each in fields(self)}
+        told |= {
+            "producer_id": self.producer_id.hex(),
+            "topics": dict(self.topics),
+            "run": dict(self.run),
+        }
+        return json.dumps({"version": MARK_VERSION, **told}, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, value: bytes | str | None) -> Self:
@@ -156,21 +147,13 @@ class Mark:
                 f"a mark of version {version!r:.40}; this aioproduce reads {MARK_VERSION}: read it with one "
                 "that is at least as new as its producer"
             )
-        try:
-            return cls(
-                kind=told["kind"],
-                producer_id=_unhex(told["producer_id"]),
-                next=told["next"],
-                acknowledged=told["acknowledged"],
-                failed=_ranges(told["failed"]),
-                failed_more=told["failed_more"],
-                topics=told["topics"],
-                at=told["at"],
-                client_id=told["client_id"],
-                run=told["run"],
-            )
-        except KeyError as error:
-            raise MarkError(f"a mark without the field {error.args[0]!r}", field=str(error.args[0])) from None
+        missing = [each.name for each in fields(cls) if each.name not in told]
+        if missing:
+            raise MarkError(f"a mark without the field {missing[0]!r}", field=missing[0])
+        values = {each.name: told[each.name] for each in fields(cls)}
+        values["producer_id"] = _unhex(values["producer_id"])
+        values["failed"] = _ranges(values["failed"])
+        return cls(**values)
 
 
 def _is_number(value: object) -> bool:
@@ -179,7 +162,11 @@ def _is_number(value: object) -> bool:
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:
     if not holds:
-        raise MarkError(f"the field {name!r} of a mark is {wanted}, not {value!r:.100}", field=name)
+        raise _wrong(name, value, wanted)
+
+
+def _wrong(name: str, value: object, wanted: str) -> MarkError:
+    return MarkError(f"the field {name!r} of a mark is {wanted}, not {value!r:.100}", field=name)
 
 
 def _unhex(value: object) -> bytes:
@@ -188,15 +175,10 @@ def _unhex(value: object) -> bytes:
             return bytes.fromhex(value)
         except ValueError:
             pass
-    raise MarkError(
-        f"the field 'producer_id' of a mark is {PRODUCER_ID_SIZE * 2} hexadecimal digits, not {value!r:.100}",
-        field="producer_id",
-    )
+    raise _wrong("producer_id", value, f"{PRODUCER_ID_SIZE * 2} hexadecimal digits")
 
 
 def _ranges(value: object) -> tuple[tuple[int, int], ...]:
     if type(value) is not list or any(type(each) is not list or len(each) != 2 for each in value):
-        raise MarkError(
-            f"the field 'failed' of a mark is a list of pairs, not {value!r:.100}", field="failed"
-        )
+        raise _wrong("failed", value, "a list of pairs")
     return tuple((first, last) for first, last in value)

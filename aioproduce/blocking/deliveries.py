@@ -10,12 +10,12 @@ import time
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from aioproduce.errors import DeliveryError
+from aioproduce.producer.deliveries import Deliveries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from aioproduce.blocking.session import Session
-    from aioproduce.producer.deliveries import Deliveries
     from aioproduce.records import RecordMetadata
 
 _T = TypeVar("_T")
@@ -70,13 +70,13 @@ class BlockingDeliveries:
 
     def outcomes(self, timeout: float | None = None) -> list[RecordMetadata | DeliveryError]:
         """Wait until every record is settled; gives each record's metadata or error. Raises as `wait()`."""
-        return [outcome for part in self._ask(timeout, _outcomes) for outcome in part]
+        return [outcome for part in self._ask(timeout, Deliveries.outcomes) for outcome in part]
 
     def failed(self, timeout: float | None = None) -> dict[int, DeliveryError]:
         """Wait until every record is settled; gives the errors by the records' index. Raises as `wait()`."""
         found: dict[int, DeliveryError] = {}
         first = 0
-        for part, failed in zip(self._parts, self._ask(timeout, _failed), strict=True):
+        for part, failed in zip(self._parts, self._ask(timeout, Deliveries.failed), strict=True):
             found |= {first + index: error for index, error in failed.items()}
             first += len(part)
         return found
@@ -103,11 +103,3 @@ class BlockingDeliveries:
 
     def __repr__(self) -> str:
         return f"<BlockingDeliveries of {self._length} records>"
-
-
-async def _outcomes(part: Deliveries) -> list[RecordMetadata | DeliveryError]:
-    return await part.outcomes()
-
-
-async def _failed(part: Deliveries) -> dict[int, DeliveryError]:
-    return await part.failed()

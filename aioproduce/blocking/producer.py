@@ -33,7 +33,6 @@ from aioproduce.producer.rows import Rows
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
-    from types import TracebackType
 
     from aioproduce._native.blocking_delivery import BlockingDelivery
     from aioproduce._native.delivery import DeliveryCallback
@@ -71,6 +70,17 @@ class BlockingProducer(BlockingPath):
         ...     print(delivery.result().offset)
     """
 
+    # As `Producer`: CPython 3.12 and later look `send` up anew for each record where the `__dict__` is filled.
+    __slots__ = (
+        # Interpreted, BlockingPath has them already.
+        *(() if BlockingPath.__dictoffset__ else ("__dict__", "__weakref__")),
+        "_exit_timeout",
+        "_is_closed",
+        "_restarts",
+        "_session",
+        "config",
+    )
+
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
@@ -80,7 +90,7 @@ class BlockingProducer(BlockingPath):
         **settings: object,
     ) -> None:
         super().__init__()
-        self.config: ProducerConfig = Producer(bootstrap_servers, **settings).config
+        self.config = Producer(bootstrap_servers, **settings).config
         self._restarts = restart_after_fork
         self._exit_timeout = exit_timeout
         self._session: Session | None = None
@@ -133,12 +143,7 @@ class BlockingProducer(BlockingPath):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __del__(self) -> None:

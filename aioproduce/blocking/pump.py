@@ -171,9 +171,6 @@ class Pump:
             delivery = admission.append_at_once(record)
             if delivery is None and self._life.sender.metadata.topic(topic) is not None:
                 delivery = await admission.append_waiting(record, self._time_left(entry))
-        except ProducerClosedError:
-            self._refuse(entry, forced_close(entry))
-            return
         except Exception as error:
             self._refuse(entry, error)
             return
@@ -194,8 +191,6 @@ class Pump:
                 record = SerializedRecord._make(entry.record)
                 try:
                     delivery = await self._life.admission.append_waiting(record, self._time_left(entry))
-                except ProducerClosedError:
-                    self._refuse(entry, forced_close(entry))
                 except Exception as error:
                     self._refuse(entry, error)
                 else:
@@ -213,6 +208,8 @@ class Pump:
         entry.accepted_as(delivery)
 
     def _refuse(self, entry: BlockingDelivery, error: BaseException) -> None:
+        if isinstance(error, ProducerClosedError):
+            error = forced_close(entry)
         self._hand_over.left(entry)
         if isinstance(error, ProducerError):
             self._life.refused()

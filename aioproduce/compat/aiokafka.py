@@ -32,7 +32,6 @@ from aioproduce.compat.aiokafka_settings import MISSING, config_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from ssl import SSLContext
-    from types import TracebackType
 
     from aioproduce._native.delivery import DeliveryFuture
 
@@ -98,8 +97,16 @@ class AIOKafkaProducer(PositionalCalls):
         ...         await producer.stop()
     """
 
-    _closed: bool | None = None
-    _source_traceback: traceback.StackSummary | None = None
+    # As `Producer`: CPython 3.12 and later look `send` up anew for each record where the `__dict__` is filled.
+    __slots__ = (
+        # Interpreted, PositionalCalls has them already.
+        *(() if PositionalCalls.__dictoffset__ else ("__dict__", "__weakref__")),
+        "_closed",
+        "_loop",
+        "_sends",
+        "_source_traceback",
+        "client",
+    )
 
     def __init__(
         self,
@@ -134,8 +141,8 @@ class AIOKafkaProducer(PositionalCalls):
     ) -> None:
         given = {name: value for name, value in locals().items() if name not in _ITSELF and name[0] != "_"}
         self._loop = _loop_of(loop)
-        if self._loop.get_debug():
-            self._source_traceback = traceback.extract_stack(sys._getframe(1))
+        is_debug = self._loop.get_debug()
+        self._source_traceback = traceback.extract_stack(sys._getframe(1)) if is_debug else None
         if api_version is not None:
             warnings.warn(
                 "The `api_version` parameter has been deprecated since 0.13.0. It is now a no-op and will be "
@@ -152,7 +159,7 @@ class AIOKafkaProducer(PositionalCalls):
         self._closed = False
 
     def __del__(self, _warnings: Any = warnings) -> None:
-        if self._closed is not False:
+        if getattr(self, "_closed", True):  # or its constructor raised
             return
         _warnings.warn(f"Unclosed AIOKafkaProducer {self!r}", ResourceWarning, source=self)
         context: dict[str, Any] = {"producer": self, "message": "Unclosed AIOKafkaProducer"}
@@ -184,12 +191,7 @@ class AIOKafkaProducer(PositionalCalls):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     # -- sending (`send()` and `send_and_wait()` are in PositionalCalls) ---
@@ -270,12 +272,7 @@ class TransactionContext:
         await self._producer.begin_transaction()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, exc_type: object, *_: object) -> None:
         if exc_type is None:
             await self._producer.commit_transaction()
         else:

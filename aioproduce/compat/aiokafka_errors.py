@@ -18,13 +18,9 @@ from aioproduce import errors as ours
 from aioproduce._native.tuple_outcomes import TupleOutcomes
 from aioproduce.wire import error_codes as codes
 
-try:
+with ours.MissingExtraError.unless_installed("aioproduce.compat.aiokafka", extra="aiokafka", name="aiokafka"):
     from aiokafka import errors as theirs
     from aiokafka.structs import RecordMetadata, TopicPartition
-except ImportError as missing:
-    raise ours.MissingExtraError(
-        "aioproduce.compat.aiokafka", extra="aiokafka", name=missing.name
-    ) from missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +65,11 @@ def whole(timestamp: Any) -> int | None:
     return int(timestamp)
 
 
+def _made(kind: Callable[[str], BaseException], text: str = "{}") -> Callable[[Any], BaseException]:
+    """Makes their error of ours, with our text."""
+    return lambda error: kind(text.format(error))
+
+
 def _of_code(code: int, message: str) -> BaseException:
     kind = theirs.for_code(code)
     if code == codes.INVALID_PRODUCER_EPOCH:
@@ -80,22 +81,22 @@ def _of_code(code: int, message: str) -> BaseException:
     return error
 
 
+def _denied(error: Any) -> BaseException:
+    denied: BaseException = theirs.TopicAuthorizationFailedError(error.topic)
+    return denied
+
+
 def _rejected(error: Any) -> BaseException:
     if error.code == codes.TOPIC_AUTHORIZATION_FAILED:
-        denied: BaseException = theirs.TopicAuthorizationFailedError(error.topic_partition.topic)
-        return denied
+        return _denied(error.topic_partition)
     return _of_code(error.code, str(error))
 
 
 def _timed_out(error: Any) -> BaseException:
     """What aiokafka gives up with: the error of the latest attempt."""
     if error.code is None:
-        return _make("NodeNotReadyError")(error)
+        return _made(theirs.NodeNotReadyError)(error)
     return _of_code(error.code, str(error))
-
-
-def _serialization(error: Any) -> BaseException:
-    return TypeError(str(error))
 
 
 def _timestamp(error: Any) -> BaseException:
@@ -105,72 +106,54 @@ def _timestamp(error: Any) -> BaseException:
 def _topic(error: Any) -> BaseException:
     if not isinstance(error.topic, str):
         return TypeError(str(error))
-    return _make("InvalidTopicError")(error)
-
-
-def _partition(error: Any) -> BaseException:
-    return AssertionError(f"Unrecognized partition: {error}")
+    return _made(theirs.InvalidTopicError)(error)
 
 
 def _partitioner(error: Any) -> BaseException:
     """What the user's partitioner raised; aiokafka lets it through."""
     cause: BaseException | None = error.__cause__
     if cause is None:
-        return _make("UnknownTopicOrPartitionError")(error)
+        return _made(theirs.UnknownTopicOrPartitionError)(error)
     error.__cause__ = None  # or each would be the other's
     return cause
 
 
-def _denied(error: Any) -> BaseException:
-    denied: BaseException = theirs.TopicAuthorizationFailedError(error.topic)
-    return denied
+def _kept(error: BaseException) -> BaseException:
+    return error
 
 
-def _died(error: Any) -> BaseException:
-    died: BaseException = theirs.KafkaError(f"Unexpected error during batch delivery: {error}")
-    return died
-
-
-def _same(error: Any) -> BaseException:
-    ours_too: BaseException = error
-    return ours_too
-
-
-def _make(name: str) -> Callable[[Any], BaseException]:
-    kind: Callable[[str], BaseException] = getattr(theirs, name)
-    return lambda error: kind(str(error))
-
+_UNEXPECTED: Final = "Unexpected error during batch delivery: {}"
 
 _TABLE: Final[dict[type, Callable[[Any], BaseException]]] = {
-    ours.ProducerError: _make("KafkaError"),
+    ours.ProducerError: _made(theirs.KafkaError),
     # Refused before anything is made: aiokafka raises ValueError, which ours are. What is missing is nobody
     # else's.
-    ours.ConfigError: _same,
-    ours.MissingFeatureError: _same,
-    ours.MissingExtraError: _same,
-    ours.ProducerStateError: _make("IllegalStateError"),
-    ours.ProducerClosedError: _make("ProducerClosed"),
-    ours.SenderDiedError: _died,
-    ours.InvalidRecordError: _serialization,
-    ours.SerializationError: _serialization,
-    ours.InvalidHeadersError: _serialization,
+    ours.ConfigError: _kept,
+    ours.MissingFeatureError: _kept,
+    ours.MissingExtraError: _kept,
+    ours.ProducerStateError: _made(theirs.IllegalStateError),
+    ours.ProducerClosedError: _made(theirs.ProducerClosed),
+    ours.SenderDiedError: _made(theirs.KafkaError, _UNEXPECTED),
+    ours.InvalidRecordError: _made(TypeError),
+    ours.SerializationError: _made(TypeError),
+    ours.InvalidHeadersError: _made(TypeError),
     ours.InvalidTimestampError: _timestamp,
     ours.InvalidTopicError: _topic,
-    ours.PartitionOutOfRangeError: _partition,
+    ours.PartitionOutOfRangeError: _made(AssertionError, "Unrecognized partition: {}"),
     ours.PartitionerError: _partitioner,
-    ours.RecordTooLargeError: _make("MessageSizeTooLargeError"),
+    ours.RecordTooLargeError: _made(theirs.MessageSizeTooLargeError),
     # aiokafka's answer to a topic that does not become known, for whatever reason.
-    ours.MetadataTimeoutError: _make("UnknownTopicOrPartitionError"),
-    ours.MaxBlockTimeoutError: _make("KafkaTimeoutError"),
-    ours.FlushTimeoutError: _make("KafkaTimeoutError"),
+    ours.MetadataTimeoutError: _made(theirs.UnknownTopicOrPartitionError),
+    ours.MaxBlockTimeoutError: _made(theirs.KafkaTimeoutError),
+    ours.FlushTimeoutError: _made(theirs.KafkaTimeoutError),
     ours.TopicAuthorizationError: _denied,
-    ours.BrokerConnectionError: _make("KafkaConnectionError"),
-    ours.ProtocolError: _make("KafkaProtocolError"),
-    ours.UnsupportedVersionError: _make("IncompatibleBrokerVersion"),
-    ours.BatchClosedError: _make("IllegalStateError"),
-    ours.DeliveryError: _died,
+    ours.BrokerConnectionError: _made(theirs.KafkaConnectionError),
+    ours.ProtocolError: _made(theirs.KafkaProtocolError),
+    ours.UnsupportedVersionError: _made(theirs.IncompatibleBrokerVersion),
+    ours.BatchClosedError: _made(theirs.IllegalStateError),
+    ours.DeliveryError: _made(theirs.KafkaError, _UNEXPECTED),
     ours.DeliveryTimeoutError: _timed_out,
     ours.BrokerRejectedError: _rejected,
-    ours.DisconnectedError: _make("KafkaConnectionError"),
-    ours.ForcedCloseError: _make("ProducerClosed"),
+    ours.DisconnectedError: _made(theirs.KafkaConnectionError),
+    ours.ForcedCloseError: _made(theirs.ProducerClosed),
 }

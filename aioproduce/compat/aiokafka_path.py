@@ -65,12 +65,7 @@ class AiokafkaPath(SendPath):
     # -- life ---
 
     async def start(self) -> None:
-        """Connect to the cluster.
-
-        Raises:
-            KafkaConnectionError: no bootstrap server can be reached.
-            ProducerClosed: it was stopped.
-        """
+        """As `AIOKafkaProducer.start()`."""
         if self._is_closing:
             raise theirs.ProducerClosed("a producer that was stopped is not started again: make another one")
         if self._is_started:
@@ -89,7 +84,7 @@ class AiokafkaPath(SendPath):
         self._is_started = True
 
     async def stop(self) -> None:
-        """Send what was accepted, and close."""
+        """As `AIOKafkaProducer.stop()`."""
         self._is_closing = True
         try:
             await self._producer.close()
@@ -97,7 +92,7 @@ class AiokafkaPath(SendPath):
             self._ended.set()
 
     async def flush(self) -> None:
-        """Wait until what was accepted is settled."""
+        """As `AIOKafkaProducer.flush()`."""
         if self._is_started and not self._is_closing:
             try:
                 await self._producer.flush()
@@ -109,12 +104,7 @@ class AiokafkaPath(SendPath):
             await self._ended.wait()
 
     def producer(self) -> Producer:
-        """The one that runs.
-
-        Raises:
-            ProducerClosed: it was stopped.
-            IllegalStateError: it was not started.
-        """
+        """The one that runs, or an error for one that was stopped or not started."""
         if self._is_closing:
             raise theirs.ProducerClosed("the producer is stopped: make another one to send again")
         if not self._is_started:

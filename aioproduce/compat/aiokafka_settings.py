@@ -57,7 +57,7 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
     batch_size = given["max_batch_size"]
     idle = given["connections_max_idle_ms"]
     settings: dict[str, object] = {
-        "bootstrap.servers": [_address(*found) for found in hosts(given["bootstrap_servers"])],
+        "bootstrap.servers": _servers(given["bootstrap_servers"]),
         "client.id": given["client_id"],
         "acks": acks,
         "enable.idempotence": is_idempotent,
@@ -125,13 +125,10 @@ def _check_security(given: Mapping[str, Any]) -> None:
         )
 
 
-def hosts(servers: str | Sequence[str]) -> list[tuple[str, int]]:
+def _servers(servers: str | Sequence[str]) -> list[str]:
     """Addresses as aiokafka reads them: the port may be left out."""
-    return [(host, port) for host, port, _ in collect_hosts(servers, randomize=False)]
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    found = collect_hosts(servers, randomize=False)
+    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host, port, _ in found]
 
 
 @final

@@ -239,16 +239,8 @@ class AIOProducer(LaterCalls):
     def _let_wait(
         self, topic: str, partition: int, about: About, told: _Tell | None
     ) -> asyncio.Future[Message]:
-        value, key, headers, timestamp, _ = about
-        message = WaitingMessage(
-            value,
-            key,
-            None if partition == _ANY_PARTITION else partition,
-            timestamp,
-            headers,
-            told=told,
-            timeout=self._options.message_timeout,
-        )
+        given = None if partition == _ANY_PARTITION else partition
+        message = WaitingMessage(about, given, told, self._options.message_timeout)
         self._waiting.add(topic, message)
         self._room.taken += 1
         return MessageFuture(message.outcome, about)  # type: ignore[return-value]

@@ -13,36 +13,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, final
 
-from aioproduce.errors import (
-    BrokerRejectedError,
-    BufferExhaustedError,
-    ConfigError,
-    DeliveryError,
-    DeliveryTimeoutError,
-    DisconnectedError,
-    FlushTimeoutError,
-    ForcedCloseError,
-    InvalidRecordError,
-    InvalidTopicError,
-    MaxBlockTimeoutError,
-    MissingExtraError,
-    NoBrokerAvailableError,
-    PartitionOutOfRangeError,
-    ProducerClosedError,
-    ProducerError,
-    ProducerFatalError,
-    ProducerStateError,
-    RecordTooLargeError,
-    SenderDiedError,
-    TopicAuthorizationError,
-)
+from aioproduce import errors as ours
 
-try:
+with ours.MissingExtraError.unless_installed(
+    "aioproduce.compat.confluent", extra="confluent", name="confluent_kafka"
+):
     from confluent_kafka import KafkaError, KafkaException
-except ImportError as missing:
-    raise MissingExtraError(
-        "aioproduce.compat.confluent", extra="confluent", name="confluent_kafka"
-    ) from missing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,29 +33,29 @@ __all__ = [
 ]
 
 # In the order in which they are tried: what is more particular comes first.
-_CODES: Final[tuple[tuple[type[ProducerError], int], ...]] = (
-    (DeliveryTimeoutError, KafkaError._MSG_TIMED_OUT),
-    (DisconnectedError, KafkaError._TRANSPORT),
+_CODES: Final[tuple[tuple[type[ours.ProducerError], int], ...]] = (
+    (ours.DeliveryTimeoutError, KafkaError._MSG_TIMED_OUT),
+    (ours.DisconnectedError, KafkaError._TRANSPORT),
     # Compression failed, or the sender died.
-    (DeliveryError, KafkaError._FAIL),
-    (RecordTooLargeError, KafkaError.MSG_SIZE_TOO_LARGE),
-    (PartitionOutOfRangeError, KafkaError._UNKNOWN_PARTITION),
-    (InvalidTopicError, KafkaError.TOPIC_EXCEPTION),
-    (InvalidRecordError, KafkaError._INVALID_ARG),
-    (TopicAuthorizationError, KafkaError.TOPIC_AUTHORIZATION_FAILED),
-    (BufferExhaustedError, KafkaError._QUEUE_FULL),
-    (MaxBlockTimeoutError, KafkaError._MSG_TIMED_OUT),
-    (NoBrokerAvailableError, KafkaError._ALL_BROKERS_DOWN),
-    (FlushTimeoutError, KafkaError._TIMED_OUT),
-    (ProducerClosedError, KafkaError._STATE),
-    (SenderDiedError, KafkaError._FATAL),
-    (ProducerStateError, KafkaError._STATE),
-    (ConfigError, KafkaError._INVALID_ARG),
+    (ours.DeliveryError, KafkaError._FAIL),
+    (ours.RecordTooLargeError, KafkaError.MSG_SIZE_TOO_LARGE),
+    (ours.PartitionOutOfRangeError, KafkaError._UNKNOWN_PARTITION),
+    (ours.InvalidTopicError, KafkaError.TOPIC_EXCEPTION),
+    (ours.InvalidRecordError, KafkaError._INVALID_ARG),
+    (ours.TopicAuthorizationError, KafkaError.TOPIC_AUTHORIZATION_FAILED),
+    (ours.BufferExhaustedError, KafkaError._QUEUE_FULL),
+    (ours.MaxBlockTimeoutError, KafkaError._MSG_TIMED_OUT),
+    (ours.NoBrokerAvailableError, KafkaError._ALL_BROKERS_DOWN),
+    (ours.FlushTimeoutError, KafkaError._TIMED_OUT),
+    (ours.ProducerClosedError, KafkaError._STATE),
+    (ours.SenderDiedError, KafkaError._FATAL),
+    (ours.ProducerStateError, KafkaError._STATE),
+    (ours.ConfigError, KafkaError._INVALID_ARG),
 )
 
 
 @final
-class ConfluentConfigError(KafkaException, ConfigError):
+class ConfluentConfigError(KafkaException, ours.ConfigError):
     """An option that is unknown, out of range, or that this producer cannot honour.
 
     It is confluent-kafka's `KafkaException` (with `KafkaError._INVALID_ARG`) and aioproduce's `ConfigError`.
@@ -99,7 +75,7 @@ class ConfluentConfigError(KafkaException, ConfigError):
 
 
 @final
-class ConfluentNotSupportedError(KafkaException, ProducerError, NotImplementedError):
+class ConfluentNotSupportedError(KafkaException, ours.ProducerError, NotImplementedError):
     """A part of confluent-kafka's producer that this one does not have (yet).
 
     It is confluent-kafka's `KafkaException` (with `KafkaError._NOT_IMPLEMENTED`) and a `NotImplementedError`.
@@ -127,16 +103,16 @@ def kafka_error(error: BaseException) -> KafkaError:
         >>> kafka_error(ProducerClosedError("closed")).name()
         '_STATE'
     """
-    is_fatal = isinstance(error, ProducerFatalError | SenderDiedError)
-    is_retriable = isinstance(error, DeliveryError) and error.retriable and not error.possibly_written
-    is_retriable |= isinstance(error, BufferExhaustedError)
+    is_fatal = isinstance(error, ours.ProducerFatalError | ours.SenderDiedError)
+    is_retriable = isinstance(error, ours.DeliveryError) and error.retriable and not error.possibly_written
+    is_retriable |= isinstance(error, ours.BufferExhaustedError)
     return KafkaError(_code_of(error), str(error), is_fatal, is_retriable)
 
 
 def _code_of(error: BaseException) -> int:
-    if isinstance(error, BrokerRejectedError):
+    if isinstance(error, ours.BrokerRejectedError):
         return error.code
-    if isinstance(error, ForcedCloseError):
+    if isinstance(error, ours.ForcedCloseError):
         # librdkafka tells apart what was never sent and what may have been received.
         return int(KafkaError._PURGE_INFLIGHT if error.possibly_written else KafkaError._PURGE_QUEUE)
     for kind, code in _CODES:

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def payload(field: str, value: object) -> bytes:
-    """The bytes of a key or a value; a str goes as UTF-8.
-
-    Raises:
-        TypeError: it is neither bytes nor str.
-    """
+    """The bytes of a key or a value; a str goes as UTF-8. TypeError if it is neither."""
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytes | bytearray | memoryview):
@@ -27,11 +23,7 @@ def payload(field: str, value: object) -> bytes:
 
 
 def check_types(topic: object, partition: object, timestamp: object) -> None:
-    """Refuse arguments of the wrong type.
-
-    Raises:
-        TypeError: which, and what it must be.
-    """
+    """Refuse arguments of the wrong type; the TypeError names the first."""
     if not isinstance(topic, str):
         raise TypeError(f"topic must be str, not {type(topic).__name__}")
     for name, number in (("partition", partition), ("timestamp", timestamp)):
@@ -40,11 +32,7 @@ def check_types(topic: object, partition: object, timestamp: object) -> None:
 
 
 def check_callback(callback: object) -> None:
-    """Refuse what cannot be called back; a coroutine function would never be awaited.
-
-    Raises:
-        TypeError: it is not callable, or async.
-    """
+    """Refuse what cannot be called back; a coroutine function would never be awaited."""
     if not callable(callback):
         raise TypeError(f"on_delivery must be callable, not {type(callback).__name__}")
     if inspect.iscoroutinefunction(callback):

@@ -16,11 +16,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from time import monotonic
-from typing import Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from aioproduce.compat.confluent_errors import KafkaError, KafkaException, kafka_exception
 from aioproduce.errors import MetadataTimeoutError
-from aioproduce.records import Header, RecordMetadata
+from aioproduce.records import RecordMetadata
+
+if TYPE_CHECKING:
+    from aioproduce.compat.confluent_future import About
 
 # How often it is looked whether the cluster has come to say that there is no such topic.
 _STEP: Final = 1.0
@@ -34,7 +37,8 @@ class WaitingMessage:
     """A message that waits for its topic.
 
     Args:
-        value: As `Producer.send()` takes it; key, partition, timestamp and headers likewise.
+        about: What was produced.
+        partition: As `Producer.send()` takes it.
         told: Told of the outcome, once; or None.
         timeout: Seconds until it has an outcome at the latest.
 
@@ -42,36 +46,11 @@ class WaitingMessage:
         outcome: Where it comes to be, or the error.
     """
 
-    __slots__ = (
-        "_is_told",
-        "_timer",
-        "_told",
-        "accepted_at",
-        "deadline",
-        "headers",
-        "key",
-        "outcome",
-        "partition",
-        "timestamp",
-        "value",
-    )
+    __slots__ = ("_is_told", "_timer", "_told", "about", "accepted_at", "deadline", "outcome", "partition")
 
-    def __init__(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        partition: int | None,
-        timestamp: int,
-        headers: list[Header] | None,
-        *,
-        told: Tell | None,
-        timeout: float,
-    ) -> None:
-        self.value = value
-        self.key = key
+    def __init__(self, about: About, partition: int | None, told: Tell | None, timeout: float) -> None:
+        self.about = about
         self.partition = partition
-        self.timestamp = timestamp
-        self.headers = headers
         self.outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self._told = told
         self._is_told = False
@@ -102,7 +81,7 @@ class WaitingMessage:
 
     def fail(self, topic: str, error: BaseException) -> None:
         """It never got to the producer."""
-        self.settled(nowhere(topic, self.timestamp), error)
+        self.settled(nowhere(topic, self.about[3]), error)
 
     def _time_out(self, topic: str) -> None:
         text = f"the message waited for topic {topic!r}, and was not acknowledged within message.timeout.ms"
@@ -183,6 +162,7 @@ class WaitingMessages:
     async def _pass_on(self, topic: str, line: deque[WaitingMessage]) -> bool:
         """Give the producer the first message, or the message its error; tells whether the producer took it."""
         message = line[0]
+        value, key, headers, timestamp, _ = message.about
         unknown_at = message.accepted_at + self._unknown_topic_timeout
         while True:
             now = monotonic()
@@ -194,11 +174,11 @@ class WaitingMessages:
             try:
                 await self._send(
                     topic,
-                    message.value,
-                    message.key,
+                    value,
+                    key,
                     partition=message.partition,
-                    timestamp=message.timestamp,
-                    headers=message.headers,
+                    timestamp=timestamp,
+                    headers=headers,
                     timeout=max(0.0, until - now),
                     on_delivery=message.settled,
                 )

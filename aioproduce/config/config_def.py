@@ -177,8 +177,7 @@ class ConfigDef(Mapping[str, Key]):
             self._rows[key.name] = key
             for name in (key.name, *key.aliases):
                 if name in self._named:
-                    msg = f"{name} stands twice in the table"
-                    raise AssertionError(msg)
+                    raise AssertionError(f"{name} stands twice in the table")
                 self._named[name] = key
 
     def __getitem__(self, name: str) -> Key:
@@ -209,8 +208,7 @@ class ConfigDef(Mapping[str, Key]):
         """
         # A mapping may hold anything, whatever its type says.
         if not isinstance(name, str):
-            msg = f"A configuration key is a str, not {type(name).__name__}: {str(name)[:80]}."
-            raise ConfigError(msg)
+            raise ConfigError(f"A configuration key is a str, not {type(name).__name__}: {str(name)[:80]}.")
         if name in self._named:
             return self._named[name]
         for alias, key in self._named.items():

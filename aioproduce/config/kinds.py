@@ -338,8 +338,7 @@ def serialize_string(value: object) -> bytes | None:
     if value is None:
         return None
     if not isinstance(value, str):
-        msg = f"StringSerializer takes str, not {type(value).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"StringSerializer takes str, not {type(value).__name__}")
     return value.encode()
 
 

@@ -104,6 +104,5 @@ def _replacement(match: re.Match[str]) -> str:
     if digits is None:
         return _LETTERS.get(letter, letter) if letter else ""
     if _HEX.fullmatch(digits) is None:
-        msg = r"\u is not followed by four hexadecimal digits; a backslash itself is written \\."
-        raise ValueError(msg)
+        raise ValueError(r"\u is not followed by four hexadecimal digits; a backslash itself is written \\.")
     return chr(int(digits, 16))

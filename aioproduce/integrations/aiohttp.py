@@ -24,15 +24,11 @@ from typing import TYPE_CHECKING, Final
 
 from aioproduce.errors import MissingExtraError, NotStartedError, ProducerError
 
-try:
+with MissingExtraError.unless_installed("aioproduce.integrations.aiohttp", extra="aiohttp", name="aiohttp"):
     from aiohttp import web
     from aiohttp.typedefs import Handler, Middleware
-except ModuleNotFoundError as missing:
-    if missing.name != "aiohttp":
-        raise
-    raise MissingExtraError("aioproduce.integrations.aiohttp", extra="aiohttp", name="aiohttp") from None
 
-from aioproduce.integrations.answers import CONTENT_TYPE
+from aioproduce.integrations.answers import CONTENT_TYPE, NOT_STORED, health_document
 from aioproduce.integrations.service import ProducerService
 from aioproduce.producer.producer import Producer
 
@@ -109,9 +105,7 @@ def deadline_of(request: web.Request) -> Deadline:
     return service.deadline(request.headers.get(service.timeout_header))
 
 
-def error_answers(
-    service: ProducerService,
-) -> Middleware:
+def error_answers(service: ProducerService) -> Middleware:
     """A middleware that answers the producer's errors as `docs/services.md` says."""
 
     @web.middleware
@@ -143,12 +137,5 @@ def add_health_routes(app: web.Application, service: ProducerService, prefix: st
 
 
 def _health_response(service: ProducerService, health: Health, word: str) -> web.Response:
-    document = {
-        "status": word if health.is_well else f"not {word}",
-        "reasons": health.reasons,
-        "outstanding_records": service.outstanding_records,
-        **service.counts().as_dict(),
-    }
-    return web.json_response(
-        document, status=200 if health.is_well else 503, headers={"Cache-Control": "no-store"}
-    )
+    document = health_document(service, health, word)
+    return web.json_response(document, status=200 if health.is_well else 503, headers=NOT_STORED)

@@ -16,37 +16,30 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 
-from aioproduce.errors import (
-    BackgroundFullError,
-    DeliveryError,
-    InvalidDeadlineError,
-    MaxBlockTimeoutError,
-    NotStartedError,
-    OutcomeUnknownError,
-    PartialSendError,
-    ProducerClosedError,
-    ProducerError,
-    RecordTooLargeError,
-    SenderDiedError,
-)
+from aioproduce import errors
+
+if TYPE_CHECKING:
+    from aioproduce.integrations.service import ProducerService
+    from aioproduce.integrations.service_values import Health
 
 Outcome: TypeAlias = Literal["not_written", "unknown"]
 
 CONTENT_TYPE: Final = "application/problem+json"
+NOT_STORED: Final = {"Cache-Control": "no-store"}
 
-ANSWERED: Final[tuple[type[ProducerError], ...]] = (
-    BackgroundFullError,
-    DeliveryError,
-    InvalidDeadlineError,
-    MaxBlockTimeoutError,
-    NotStartedError,
-    OutcomeUnknownError,
-    PartialSendError,
-    ProducerClosedError,
-    RecordTooLargeError,
-    SenderDiedError,
+ANSWERED: Final[tuple[type[errors.ProducerError], ...]] = (
+    errors.BackgroundFullError,
+    errors.DeliveryError,
+    errors.InvalidDeadlineError,
+    errors.MaxBlockTimeoutError,
+    errors.NotStartedError,
+    errors.OutcomeUnknownError,
+    errors.PartialSendError,
+    errors.ProducerClosedError,
+    errors.RecordTooLargeError,
+    errors.SenderDiedError,
 )
 """The errors that have an answer. Others are bugs of the service or of its set-up (a topic that is denied, a
 value that cannot be serialized): the framework's 500."""
@@ -72,7 +65,7 @@ class Answer:
     @property
     def headers(self) -> dict[str, str]:
         """The headers, `Content-Type` left out."""
-        headers = {"Cache-Control": "no-store"}
+        headers = dict(NOT_STORED)
         if self.retry_after is not None:
             # Whole seconds, as HTTP wants it.
             headers["Retry-After"] = str(max(1, math.ceil(self.retry_after)))
@@ -81,11 +74,7 @@ class Answer:
     @property
     def body(self) -> bytes:
         """The problem document."""
-        document: dict[str, object] = {
-            "title": self.title,
-            "status": self.status,
-            "outcome": self.outcome,
-        }
+        document: dict[str, object] = {"title": self.title, "status": self.status, "outcome": self.outcome}
         if self.retry_after is not None:
             document["retry_after"] = self.retry_after
         return json.dumps(document).encode()
@@ -106,20 +95,30 @@ def answer_for(error: BaseException, *, retry_after: float, unknown_status: int)
         >>> answer_for(NotStartedError("..."), retry_after=1, unknown_status=504).status
         503
     """
-    if isinstance(error, OutcomeUnknownError):
+    if isinstance(error, errors.OutcomeUnknownError):
         return Answer(unknown_status, "The record was accepted, and not acknowledged in time", "unknown")
-    if isinstance(error, PartialSendError):
+    if isinstance(error, errors.PartialSendError):
         return Answer(unknown_status, "Some of the records were accepted, and some were not", "unknown")
-    if isinstance(error, DeliveryError):
+    if isinstance(error, errors.DeliveryError):
         if error.possibly_written:
             return Answer(unknown_status, "The record was not acknowledged, and may be written", "unknown")
         if error.retriable:
             return Answer(503, "The record could not be written", "not_written", retry_after)
         return Answer(502, "The record was refused", "not_written")
-    if isinstance(error, InvalidDeadlineError):
+    if isinstance(error, errors.InvalidDeadlineError):
         return Answer(400, f"The header {error.header} must be a number of seconds above 0", "not_written")
-    if isinstance(error, RecordTooLargeError):
+    if isinstance(error, errors.RecordTooLargeError):
         return Answer(413, "The record is too large", "not_written")
     if isinstance(error, ANSWERED):
         return Answer(503, "The record cannot be accepted now", "not_written", retry_after)
     return None
+
+
+def health_document(service: ProducerService, health: Health, word: str) -> dict[str, object]:
+    """What a health route tells of a service: whether it is `word` ("ready", "live"), and its counts."""
+    return {
+        "status": word if health.is_well else f"not {word}",
+        "reasons": health.reasons,
+        "outstanding_records": service.outstanding_records,
+        **service.counts().as_dict(),
+    }

@@ -23,10 +23,8 @@ from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.errors import BackgroundFullError, DeliveryError, ProducerClosedError, WrongEventLoopError
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from aioproduce.producer.producer import Producer
-    from aioproduce.records import Headers, RecordMetadata
+    from aioproduce.records import RecordMetadata
 
 _log = logging.getLogger("aioproduce.service")
 
@@ -74,17 +72,8 @@ class BackgroundSends:
         self.never_accepted = 0
         self.pending = 0
 
-    def send(
-        self,
-        topic: str,
-        value: Any,
-        key: Any,
-        *,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        headers: Headers | None,
-    ) -> None:
-        """Take a record.
+    def send(self, topic: str, value: Any, key: Any, **settings: Any) -> None:
+        """Take a record; further arguments as for `Producer.send()`.
 
         Raises:
             BackgroundFullError: too many are under way.
@@ -106,15 +95,8 @@ class BackgroundSends:
             )
         # A task for each record, also where `try_send()` would do: that counts what it refuses as failed, and a
         # record that had to wait would be overtaken.
-        sending = self._producer.send(
-            topic,
-            value,
-            key,
-            partition=partition,
-            timestamp=timestamp,
-            headers=headers,
-            on_delivery=partial(self._settled, topic),
-        )
+        settled = partial(self._settled, topic)
+        sending = self._producer.send(topic, value, key, **settings, on_delivery=settled)
         self.pending += 1
         task = self._loop.create_task(sending)
         self._tasks.add(task)

@@ -19,12 +19,8 @@ from typing import Annotated, TypeAlias
 
 from aioproduce.errors import MissingExtraError
 
-try:
+with MissingExtraError.unless_installed("aioproduce.integrations.fastapi", extra="fastapi", name="fastapi"):
     import fastapi
-except ModuleNotFoundError as missing:
-    if missing.name != "fastapi":
-        raise
-    raise MissingExtraError("aioproduce.integrations.fastapi", extra="fastapi", name="fastapi") from None
 
 # FastAPI reads the annotations of dependencies where they run.
 from starlette.requests import HTTPConnection
@@ -58,30 +54,6 @@ __all__ = [
 # Coroutines all of them: FastAPI calls plain functions in threads, which costs ten times as much.
 
 
-async def _service(connection: HTTPConnection) -> ProducerService:
-    return service_of(connection)
-
-
-async def _producer(connection: HTTPConnection) -> Producer:
-    return service_of(connection).producer
-
-
-async def _deadline(connection: HTTPConnection) -> Deadline:
-    service = service_of(connection)
-    return service.deadline(connection.headers.get(service.timeout_header))
-
-
-ServiceDep: TypeAlias = Annotated[ProducerService, fastapi.Depends(_service)]
-"""The service, with `send()` within a deadline and `background()`."""
-
-ProducerDep: TypeAlias = Annotated[Producer, fastapi.Depends(_producer)]
-"""The running producer."""
-
-DeadlineDep: TypeAlias = Annotated[Deadline, fastapi.Depends(_deadline)]
-"""Until when this request may take: the client's `timeout_header`, at most `request_timeout`. What cannot be
-read as that is answered with 400."""
-
-
 def producer_dependency(name: str) -> Callable[[HTTPConnection], Awaitable[Producer]]:
     """What gives the producer of one of several services.
 
@@ -102,6 +74,22 @@ def service_dependency(name: str = DEFAULT_NAME) -> Callable[[HTTPConnection], A
         return service_of(connection, name)
 
     return service
+
+
+async def _deadline(connection: HTTPConnection) -> Deadline:
+    service = service_of(connection)
+    return service.deadline(connection.headers.get(service.timeout_header))
+
+
+ServiceDep: TypeAlias = Annotated[ProducerService, fastapi.Depends(service_dependency())]
+"""The service, with `send()` within a deadline and `background()`."""
+
+ProducerDep: TypeAlias = Annotated[Producer, fastapi.Depends(producer_dependency(DEFAULT_NAME))]
+"""The running producer."""
+
+DeadlineDep: TypeAlias = Annotated[Deadline, fastapi.Depends(_deadline)]
+"""Until when this request may take: the client's `timeout_header`, at most `request_timeout`. What cannot be
+read as that is answered with 400."""
 
 
 def health_router(service: ProducerService, prefix: str = "/health") -> fastapi.APIRouter:

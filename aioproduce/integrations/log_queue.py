@@ -50,9 +50,6 @@ class LogQueue:
     def __init__(self, capacity: int, max_bytes: int) -> None:
         self._capacity = capacity
         self._max_bytes = max_bytes
-        self._wake: Callable[[], None] | None = None
-        self.accepted = 0
-        self.dropped = 0
         self.reset()
 
     def reset(self) -> None:
@@ -62,7 +59,7 @@ class LogQueue:
         self._bytes = 0
         self._untold = 0
         self._is_told = False
-        self._wake = None
+        self._wake: Callable[[], None] | None = None
         self.accepted = 0
         self.dropped = 0
 

@@ -29,11 +29,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from aioproduce.drivers.loop_thread import LoopThread, ThreadBusyError, ThreadEndedError
-from aioproduce.integrations.log_shipper import LogShipper
 
 if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
-    from aioproduce.integrations.log_queue import LogQueue
+    from aioproduce.integrations.log_shipper import LogShipper
     from aioproduce.producer.producer import Producer
 
 _log = logging.getLogger("aioproduce.logging")
@@ -67,9 +66,7 @@ class LogThread:
 
     Args:
         make_producer: Makes the producer, in the thread.
-        queue: Where lines come from.
-        topic: Where they go.
-        notice_of: Makes a line that tells of so many dropped ones.
+        make_shipper: Makes what ships by it.
         on_end: Called in the thread when it ends.
 
     Attributes:
@@ -79,15 +76,11 @@ class LogThread:
     def __init__(
         self,
         make_producer: Callable[[], Producer],
-        queue: LogQueue,
-        topic: str,
-        notice_of: Callable[[int], bytes | None],
+        make_shipper: Callable[[Producer], LogShipper],
         on_end: Callable[[LogThread, LogShipper | None], None],
     ) -> None:
         self._make_producer = make_producer
-        self._queue = queue
-        self._topic = topic
-        self._notice_of = notice_of
+        self._make_shipper = make_shipper
         self._on_end = on_end
         self._is_up = threading.Event()
         self._closing = asyncio.Event()
@@ -154,7 +147,7 @@ class LogThread:
         producer = self._make_producer()
         await producer.start()
         try:
-            self.shipper = LogShipper(self._queue, producer, self._topic, self._notice_of)
+            self.shipper = self._make_shipper(producer)
             shipping = loop.create_task(self.shipper.run())
             closing = loop.create_task(self._closing.wait())
             self._is_up.set()

@@ -172,10 +172,7 @@ class KafkaLogHandler(logging.Handler):
                 self.handleError(record)
 
     def _start_thread(self, config: ProducerConfig) -> None:
-        thread = LogThread(
-            lambda: Producer(config), self._queue, self._topic, self._notice_of, self._thread_ended
-        )
-        self._thread = thread
+        self._thread = thread = LogThread(lambda: Producer(config), self._shipper_by, self._thread_ended)
         try:
             thread.start()
         except RuntimeError:
@@ -196,6 +193,9 @@ class KafkaLogHandler(logging.Handler):
             self._past_shipped += shipper.shipped
             self._past_failed += shipper.failed
 
+    def _shipper_by(self, producer: Producer) -> LogShipper:
+        return LogShipper(self._queue, producer, self._topic, self._notice_of)
+
     def _notice_of(self, count: int) -> bytes | None:
         """The record that tells of dropped ones, in their place."""
         notice = logging.LogRecord(
@@ -211,9 +211,8 @@ class KafkaLogHandler(logging.Handler):
         try:
             return self.format(notice).encode("utf-8", "backslashreplace")
         except Exception:
-            self.handleError(
-                notice
-            )  # the user's formatter wants fields that only the application's records have
+            # The user's formatter wants fields that only the application's records have.
+            self.handleError(notice)
             return None
 
     # -- by the application's producer ---
@@ -240,8 +239,7 @@ class KafkaLogHandler(logging.Handler):
             )
         if self._shipper is not None:
             raise RuntimeError("this handler ships by another producer already: one at a time")
-        shipper = LogShipper(self._queue, producer, self._topic, self._notice_of)
-        self._shipper = shipper
+        self._shipper = shipper = self._shipper_by(producer)
         self._shipper_thread = threading.get_ident()
         running = asyncio.get_running_loop().create_task(shipper.run(), name="aioproduce: ship log records")
         try:

@@ -45,7 +45,6 @@ from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from datetime import datetime
-    from types import TracebackType
 
     from aioproduce.records import Headers, RecordMetadata
 
@@ -206,12 +205,7 @@ class ProducerService:
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         # Also where it was cancelled: with all else, by a server that skips the end, the sender is dead and there
         # is nothing to wait for; alone, by Ctrl-C in a script, what was accepted is sent. A second one gives up.
         await self.stop()
@@ -277,10 +271,6 @@ class ProducerService:
             _log.info("ended: every record that was accepted has its outcome")
 
     # -- whether it is well ---
-
-    def _now(self) -> float:
-        assert self._loop is not None
-        return self._loop.time()
 
     def readiness(self) -> Health:
         """Whether a record can be accepted now: what a load balancer wants to know. Costs a few microseconds.
@@ -428,7 +418,7 @@ class ProducerService:
             if delivery.done() and not delivery.cancelled():
                 return delivery.result()
         self._unknown_outcomes += 1
-        waited = self._now() - deadline.began_at
+        waited = asyncio.get_running_loop().time() - deadline.began_at
         raise OutcomeUnknownError(
             f"the record for {topic!r} was accepted, and not acknowledged within the {waited:.3f} s of the request"
             ": it may be in the log, or come to be there within delivery.timeout.ms",

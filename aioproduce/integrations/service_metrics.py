@@ -13,16 +13,11 @@ from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.errors import MissingExtraError
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.integrations.service_metrics", extra="prometheus", name="prometheus_client"
+):
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
     from prometheus_client.registry import Collector
-except ModuleNotFoundError as missing:
-    if missing.name is None or missing.name.partition(".")[0] != "prometheus_client":
-        raise
-    raise MissingExtraError(
-        "aioproduce.integrations.service_metrics", extra="prometheus", name="prometheus_client"
-    ) from None
-
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +33,11 @@ _TOTALS: Final = {
     "background_acknowledged": "Records sent in the background that are in the log",
     "background_failed": "Records sent in the background that failed",
     "refused_answers": "Answers of 503 that were given for the want of room, of a broker or of time",
+}
+_GAUGES: Final = {
+    "background_pending": "Records sent in the background without an outcome",
+    "ready": "1 while a record can be accepted, 0 otherwise",
+    "live": "1 while the sender is at work, 0 otherwise",
 }
 
 
@@ -69,16 +69,8 @@ class ServiceCollector(Collector):
             for name, found in counts.items():
                 total.add_metric([name], found[field])
             yield total
-        pending = GaugeMetricFamily(
-            _PREFIX + "background_pending",
-            "Records sent in the background without an outcome",
-            labels=["service"],
-        )
-        ready = GaugeMetricFamily(
-            _PREFIX + "ready", "1 while a record can be accepted, 0 otherwise", labels=["service"]
-        )
-        live = GaugeMetricFamily(
-            _PREFIX + "live", "1 while the sender is at work, 0 otherwise", labels=["service"]
+        pending, ready, live = (
+            GaugeMetricFamily(_PREFIX + name, text, labels=["service"]) for name, text in _GAUGES.items()
         )
         for name, service in self._services.items():
             pending.add_metric([name], counts[name]["background_pending"])

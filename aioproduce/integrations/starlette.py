@@ -20,19 +20,15 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from aioproduce.errors import MissingExtraError, NotStartedError
 
-try:
-    import starlette  # noqa: F401
-except ModuleNotFoundError as missing:
-    if missing.name != "starlette":
-        raise
-    raise MissingExtraError("aioproduce.integrations.starlette", extra="fastapi", name="starlette") from None
+with MissingExtraError.unless_installed(
+    "aioproduce.integrations.starlette", extra="fastapi", name="starlette"
+):
+    from starlette.requests import HTTPConnection, Request
+    from starlette.responses import Response
+    from starlette.routing import Route
+    from starlette.websockets import WebSocket
 
-from starlette.requests import HTTPConnection, Request
-from starlette.responses import Response
-from starlette.routing import Route
-from starlette.websockets import WebSocket
-
-from aioproduce.integrations.answers import ANSWERED, CONTENT_TYPE
+from aioproduce.integrations.answers import ANSWERED, CONTENT_TYPE, NOT_STORED, health_document
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -125,18 +121,9 @@ def health_routes(service: ProducerService, prefix: str = "/health") -> list[Rou
 
 
 def _health_response(service: ProducerService, health: Health, word: str) -> Response:
-    document = {
-        "status": word if health.is_well else f"not {word}",
-        "reasons": health.reasons,
-        "outstanding_records": service.outstanding_records,
-        **service.counts().as_dict(),
-    }
-    return Response(
-        json.dumps(document),
-        200 if health.is_well else 503,
-        headers={"Cache-Control": "no-store"},
-        media_type="application/json",
-    )
+    body = json.dumps(health_document(service, health, word))
+    status = 200 if health.is_well else 503
+    return Response(body, status, headers=NOT_STORED, media_type="application/json")
 
 
 def add_error_handlers(app: Starlette, service: ProducerService) -> None:

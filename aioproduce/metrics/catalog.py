@@ -28,9 +28,11 @@ from aioproduce.metrics.rows import (
     counted,
     distribution,
     gauge,
+    level,
     meter,
     spread,
     table,
+    total,
     zero,
 )
 
@@ -46,39 +48,19 @@ COUNT: Final = "kafka-metrics-count"
 
 _T = TypeVar("_T")
 
-_TIMES: Final = tuple(2.0**power for power in range(-4, 18))
-"""Bounds of the histograms of times: a sixteenth of a millisecond to two minutes."""
-
-_SIZES: Final = tuple(2.0**power for power in range(6, 25))
-"""Bounds of the histograms of sizes: 64 bytes to 16 MiB."""
-
-
-_CALLS: Final[Mapping[str, str]] = {
-    "flush": "The total time that flush() took",
-    "txn-init": "The total time that init_transactions() took",
-    "txn-begin": "The total time that begin_transaction() took",
-    "txn-send-offsets": "The total time that send_offsets_to_transaction() took",
-    "txn-prepare": "The total time that prepare_transaction() took",
-    "txn-commit": "The total time that commit_transaction() took",
-    "txn-abort": "The total time that abort_transaction() took",
-    "metadata-wait": "The total time that calls waited for a topic's metadata",
+_BOUNDS: Final = {
+    "ms": tuple(2.0**power for power in range(-4, 18)),
+    "bytes": tuple(2.0**power for power in range(6, 25)),
 }
-assert set(_CALLS) == set(TIMED_CALLS)
-
-
-def _call(name: str) -> Iterator[Row[ProducerMetrics]]:
-    yield Row(
-        f"{name}-time-ns-total",
-        "ns",
-        MetricKind.TOTAL,
-        _CALLS[name],
-        lambda m, _: float(m.calls[name]),
-    )
-
+"""Bounds of histograms by their unit: a sixteenth of a millisecond to two minutes, 64 bytes to 16 MiB."""
 
 _SENDER_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     distribution(
-        "batch-size", "bytes", "number of bytes sent of a partition in a request", lambda m: m.batches.size
+        "batch-size",
+        "bytes",
+        "number of bytes sent of a partition in a request",
+        lambda m: m.batches.size,
+        "Bytes sent of a partition in a request",
     ),
     average(
         "compression-rate",
@@ -130,6 +112,7 @@ _SENDER_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
         "ms",
         "time that a broker throttled this client for, by each answer",
         lambda m: m.throttle,
+        "Time that a broker throttled this client for",
     ),
 )
 
@@ -137,59 +120,44 @@ _BUFFER_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     gauge("waiting-threads", "tasks", "The tasks that wait for room in buffer.memory"),
     gauge("buffer-total-bytes", "bytes", "The memory that records may take: buffer.memory"),
     gauge("buffer-available-bytes", "bytes", "The part of it that no batch holds"),
-    (
-        Row(
-            "bufferpool-wait-ratio",
-            "",
-            MetricKind.GAUGE,
-            "The time waited for room, of all tasks, in each second",
-            lambda m, now: m.buffer_wait.rate(now) / 1e9,
-        ),
-        Row(
-            "bufferpool-wait-time-ns-total",
-            "ns",
-            MetricKind.TOTAL,
-            "The total time waited for room",
-            lambda m, _: m.buffer_wait.total,
-        ),
+    level(
+        "bufferpool-wait-ratio",
+        "",
+        "The time waited for room, of all tasks, in each second",
+        lambda m, now: m.buffer_wait.rate(now) / 1e9,
+    ),
+    total(
+        "bufferpool-wait-time-ns-total", "ns", "The total time waited for room", lambda m: m.buffer_wait.total
     ),
     meter("buffer-exhausted", "records", "records refused for want of room", lambda m: m.buffer_exhausted),
 )
 
-_CALL_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(*(_call(name) for name in TIMED_CALLS))
+
+def _spent(call: str, what: str) -> Row[ProducerMetrics]:
+    return total(f"{call}-time-ns-total", "ns", f"The total time that {what}", lambda m: float(m.calls[call]))
+
+
+_CALL_ROWS: Final = tuple(_spent(call, what) for call, what in TIMED_CALLS.items())
 
 _NETWORK_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     meter("connection-close", "connections", "connections closed", lambda m: m.connections_closed),
     meter("connection-creation", "connections", "connections opened", lambda m: m.connections_created),
     gauge("connection-count", "connections", "The connections that are open"),
     zero("successful-authentication", "connections", "connections that authenticated"),
-    (
-        Row(
-            "successful-authentication-no-reauth-total",
-            "connections",
-            MetricKind.TOTAL,
-            "The total number of those that cannot authenticate again",
-            lambda _m, _: 0.0,
-        ),
+    total(
+        "successful-authentication-no-reauth-total",
+        "connections",
+        "The total number of those that cannot authenticate again",
+        lambda _: 0.0,
     ),
     zero("successful-reauthentication", "connections", "connections that authenticated again"),
     zero("failed-authentication", "connections", "connections refused for who we are"),
     zero("failed-reauthentication", "connections", "connections that could not authenticate again"),
-    (
-        Row(
-            "reauthentication-latency-avg",
-            "ms",
-            MetricKind.GAUGE,
-            "The average time to authenticate again",
-            lambda _m, _: math.nan,
-        ),
-        Row(
-            "reauthentication-latency-max",
-            "ms",
-            MetricKind.GAUGE,
-            "The maximum time to authenticate again",
-            lambda _m, _: math.nan,
-        ),
+    level(
+        "reauthentication-latency-avg", "ms", "The average time to authenticate again", lambda _m, _: math.nan
+    ),
+    level(
+        "reauthentication-latency-max", "ms", "The maximum time to authenticate again", lambda _m, _: math.nan
     ),
     meter(
         "network-io", "operations", "reads and writes on all connections", lambda m: m.all_nodes.operations
@@ -200,50 +168,34 @@ _NETWORK_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     spread("request-size", "bytes", "size of a request", lambda m: m.all_nodes.requests),
     meter("response", "responses", "answers", lambda m: m.all_nodes.responses),
     counted("select", "steps", "times that the sender looked for work", lambda m: m.steps_worked),
-    (
-        Row(
-            "io-wait-time-ns-avg",
-            "ns",
-            MetricKind.GAUGE,
-            "The average time that the sender slept between two steps",
-            lambda m, now: m.steps_waited.average(now),
-        ),
-        Row(
-            "io-wait-ratio",
-            "",
-            MetricKind.GAUGE,
-            "The share of time that the sender slept",
-            lambda m, now: m.steps_waited.sum_rate(now) / 1e9,
-        ),
-        Row(
-            "io-wait-time-ns-total",
-            "ns",
-            MetricKind.TOTAL,
-            "The total time that the sender slept",
-            lambda m, _: m.steps_waited.total,
-        ),
-        Row(
-            "io-time-ns-avg",
-            "ns",
-            MetricKind.GAUGE,
-            "The average time of a step of the sender",
-            lambda m, now: m.steps_worked.average(now),
-        ),
-        Row(
-            "io-ratio",
-            "",
-            MetricKind.GAUGE,
-            "The share of time that the sender worked",
-            lambda m, now: m.steps_worked.sum_rate(now) / 1e9,
-        ),
-        Row(
-            "io-time-ns-total",
-            "ns",
-            MetricKind.TOTAL,
-            "The total time that the sender worked",
-            lambda m, _: m.steps_worked.total,
-        ),
+    level(
+        "io-wait-time-ns-avg",
+        "ns",
+        "The average time that the sender slept between two steps",
+        lambda m, now: m.steps_waited.average(now),
     ),
+    level(
+        "io-wait-ratio",
+        "",
+        "The share of time that the sender slept",
+        lambda m, now: m.steps_waited.sum_rate(now) / 1e9,
+    ),
+    total(
+        "io-wait-time-ns-total", "ns", "The total time that the sender slept", lambda m: m.steps_waited.total
+    ),
+    level(
+        "io-time-ns-avg",
+        "ns",
+        "The average time of a step of the sender",
+        lambda m, now: m.steps_worked.average(now),
+    ),
+    level(
+        "io-ratio",
+        "",
+        "The share of time that the sender worked",
+        lambda m, now: m.steps_worked.sum_rate(now) / 1e9,
+    ),
+    total("io-time-ns-total", "ns", "The total time that the sender worked", lambda m: m.steps_worked.total),
 )
 
 _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
@@ -259,6 +211,7 @@ _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
         "ms",
         "time of a batch from its first record until it was full or linger.ms over",
         lambda m: m.batches.batching_time,
+        "Time of a batch until it was full or linger.ms over",
     ),
     distribution(
         "await-send-time",
@@ -274,6 +227,7 @@ _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
         "ms",
         "time from the failure of a batch's first attempt to its outcome, of those that failed",
         lambda m: m.batches.retry_time,
+        "Time from the failure of the first attempt to the outcome",
     ),
     distribution(
         "delivery-time",
@@ -317,14 +271,11 @@ GAUGES: Final = (
 TOPIC_ROWS: Final[tuple[Row[TopicMetrics], ...]] = table(
     meter("record-send", "records", "records sent, each attempt counted", lambda m: m.records),
     meter("byte", "bytes", "bytes sent, as compressed", lambda m: m.bytes),
-    (
-        Row(
-            "compression-rate",
-            "",
-            MetricKind.GAUGE,
-            "The average compressed size of a batch's records over their size",
-            lambda m, now: m.compression.average(now),
-        ),
+    level(
+        "compression-rate",
+        "",
+        "The average compressed size of a batch's records over their size",
+        lambda m, now: m.compression.average(now),
     ),
     meter("record-retry", "records", "records that were queued again after an error", lambda m: m.retries),
     meter("record-error", "records", "records that failed", lambda m: m.errors),
@@ -337,87 +288,21 @@ NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
     meter("response", "responses", "answers", lambda m: m.responses),
     meter("incoming-byte", "bytes", "bytes read", lambda m: m.incoming),
     spread("request-latency", "ms", "time until a Produce request was answered", lambda m: m.latency),
-    (
-        # ours
-        Row(
-            "requests-in-flight",
-            "requests",
-            MetricKind.GAUGE,
-            "The requests that are not answered yet",
-            lambda m, _: float(m.in_flight()),
-        ),
+    # ours
+    level(
+        "requests-in-flight",
+        "requests",
+        "The requests that are not answered yet",
+        lambda m, _: float(m.in_flight()),
     ),
 )
 
-HISTOGRAMS: Final[
-    tuple[tuple[str, str, str, tuple[float, ...], Callable[[ProducerMetrics], Distribution]], ...]
-] = (
-    ("batch-size", "bytes", "Bytes sent of a partition in a request", _SIZES, lambda m: m.batches.size),
-    (
-        "record-queue-time",
-        "ms",
-        "Time of a batch from its first record until it was sent",
-        _TIMES,
-        lambda m: m.batches.queue_time,
-    ),
-    (
-        "request-latency",
-        "ms",
-        "Time until a Produce request was answered",
-        _TIMES,
-        lambda m: m.request_latency,
-    ),
-    (
-        "produce-throttle-time",
-        "ms",
-        "Time that a broker throttled this client for",
-        _TIMES,
-        lambda m: m.throttle,
-    ),
-    (
-        "send-wait-time",
-        "ms",
-        "Time that a send() waited for room, of those that did",
-        _TIMES,
-        lambda m: m.buffer_wait_time,
-    ),
-    (
-        "batching-time",
-        "ms",
-        "Time of a batch until it was full or linger.ms over",
-        _TIMES,
-        lambda m: m.batches.batching_time,
-    ),
-    (
-        "await-send-time",
-        "ms",
-        "Time that a batch, full or its linger over, waited to be sent",
-        _TIMES,
-        lambda m: m.batches.await_send_time,
-    ),
-    ("in-flight-time", "ms", "Time of a batch's first attempt", _TIMES, lambda m: m.batches.in_flight_time),
-    (
-        "retry-time",
-        "ms",
-        "Time from the failure of the first attempt to the outcome",
-        _TIMES,
-        lambda m: m.batches.retry_time,
-    ),
-    (
-        "delivery-time",
-        "ms",
-        "Time of a batch from its first record to its outcome",
-        _TIMES,
-        lambda m: m.batches.delivery_time,
-    ),
-    (
-        "event-loop-lag",
-        "ms",
-        "Time by which the event loop ran the sender late",
-        _TIMES,
-        lambda m: m.loop_lag,
-    ),
+HISTOGRAMS: Final = tuple(
+    (row.name.removesuffix("-avg"), row.unit, *row.histogram)
+    for row in PRODUCER_ROWS
+    if row.histogram is not None
 )
+"""Name, unit, what it is of, and where that is kept."""
 
 
 def snapshot(
@@ -453,18 +338,7 @@ def snapshot(
     found.append(
         Metric(COUNT, "count", tags, "How many metrics there are", "metrics", MetricKind.GAUGE, count)
     )
-    histograms = [
-        Histogram(
-            name,
-            tags,
-            description,
-            unit,
-            bounds,
-            tuple(read(metrics).histogram(bounds)),
-            read(metrics).total,
-        )
-        for name, unit, description, bounds, read in HISTOGRAMS
-    ]
+    histograms = [_histogram(*each, tags, metrics) for each in HISTOGRAMS]
     return MetricsSnapshot(found, histograms, taken_at_ms)
 
 
@@ -482,6 +356,18 @@ def _connections(
         MetricKind.GAUGE,
         metrics.gauges["connection-count"](now),
     )
+
+
+def _histogram(
+    name: str,
+    unit: str,
+    description: str,
+    read: Callable[[ProducerMetrics], Distribution],
+    tags: Mapping[str, str],
+    metrics: ProducerMetrics,
+) -> Histogram:
+    recorded, bounds = read(metrics), _BOUNDS[unit]
+    return Histogram(name, tags, description, unit, bounds, tuple(recorded.histogram(bounds)), recorded.total)
 
 
 APP_INFO_TEXTS: Final[Mapping[str, str]] = {

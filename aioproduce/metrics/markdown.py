@@ -90,7 +90,7 @@ def _sections() -> Iterator[str]:
     )
     yield "## Histograms\n"
     yield "| histogram | unit | what it is of |\n|---|---|---|"
-    for name, unit, text, _, _ in HISTOGRAMS:
+    for name, unit, text, _ in HISTOGRAMS:
         yield f"| `{name}` | {unit} | {text} |"
 
 

@@ -11,7 +11,7 @@ Invariant: nothing here raises, whatever is recorded, and nothing but topics and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, final
 
 from aioproduce._native.sensors import BatchMetrics, RequestMetrics
@@ -20,17 +20,17 @@ from aioproduce._native.stats import Distribution, Meter, Windows
 _MS: Final = 1e3
 _NS: Final = 1e9
 
-TIMED_CALLS: Final = (
-    "flush",
-    "txn-init",
-    "txn-begin",
-    "txn-send-offsets",
-    "txn-prepare",
-    "txn-commit",
-    "txn-abort",
-    "metadata-wait",
-)
-"""What `<name>-time-ns-total` adds up the time of."""
+TIMED_CALLS: Final[Mapping[str, str]] = {
+    "flush": "flush() took",
+    "txn-init": "init_transactions() took",
+    "txn-begin": "begin_transaction() took",
+    "txn-send-offsets": "send_offsets_to_transaction() took",
+    "txn-prepare": "prepare_transaction() took",
+    "txn-commit": "commit_transaction() took",
+    "txn-abort": "abort_transaction() took",
+    "metadata-wait": "calls waited for a topic's metadata",
+}
+"""What `<name>-time-ns-total` adds up the time of, in words."""
 
 
 @final

@@ -22,8 +22,35 @@ _UNCHOSEN: Final = -1
 _UNBOUNDED: Final = 2**62
 
 
+class _Sticky:
+    """What the sticky rules share: the present choice, and the bytes that went to it."""
+
+    __slots__ = ("_partition", "_produced", "_random")
+
+    def __init__(self, random: Callable[[int], int]) -> None:
+        self._random = random
+        self._partition = _UNCHOSEN
+        self._produced = 0
+
+    def peek(self, view: TopicView) -> int:
+        """The partition that the next record goes to. Asking does not change it."""
+        if self._partition == _UNCHOSEN or self._partition >= view.partition_count:
+            # The latter when the topic was made again with fewer partitions.
+            self._produced = 0
+            self._partition = self._next_partition(view)
+        return self._partition
+
+    def leave(self) -> None:
+        """Choose anew at the next look."""
+        self._partition = _UNCHOSEN
+
+    def _next_partition(self, view: TopicView) -> int:
+        row = view.available or range(view.partition_count)
+        return row[self._random(len(row))]
+
+
 @final
-class UniformSticky:
+class UniformSticky(_Sticky):
     """One partition for a batch's worth of bytes (KIP-794): Kafka's default since 3.3.
 
     The choice changes once `batch_size` bytes went to a partition, but then only when that leaves no fractional
@@ -39,7 +66,7 @@ class UniformSticky:
         ValueError: `batch_size` is not positive.
     """
 
-    __slots__ = ("_batch_size", "_loads", "_partition", "_produced", "_random")
+    __slots__ = ("_batch_size", "_loads")
 
     def __init__(
         self,
@@ -49,28 +76,14 @@ class UniformSticky:
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, not {batch_size}")
+        super().__init__(random)
         self._batch_size = batch_size
-        self._random = random
         self._loads = loads
-        self._partition = _UNCHOSEN
-        self._produced = 0
 
     @property
     def bytes_left(self) -> int:
         """How many bytes may still go to the present choice before it changes in any case."""
         return 2 * self._batch_size - self._produced
-
-    def peek(self, view: TopicView) -> int:
-        """The partition that the next record goes to. Asking does not change it."""
-        if self._partition == _UNCHOSEN or self._partition >= view.partition_count:
-            # The latter when the topic was made again with fewer partitions.
-            self._produced = 0
-            self._partition = self._next_partition(view)
-        return self._partition
-
-    def leave(self) -> None:
-        """Choose anew at the next look."""
-        self._partition = _UNCHOSEN
 
     def on_appended(self, partition: int, appended: int, view: TopicView, *, can_switch: bool = True) -> None:
         """Count bytes that were appended to a partition, and choose the next one if it had enough.
@@ -94,11 +107,11 @@ class UniformSticky:
         loads = None if self._loads is None else self._loads(view)
         if loads is not None:
             return loads.partition_at(self._random(loads.total))
-        return _any(view, self._random)
+        return super()._next_partition(view)
 
 
 @final
-class StickyPerBatch:
+class StickyPerBatch(_Sticky):
     """One partition until its batch is full or sent (KIP-480): Kafka's default from 2.4 to 3.2.
 
     A slow broker's batches take longer to be sent, so they grow larger, and most records go to the slowest broker:
@@ -108,25 +121,9 @@ class StickyPerBatch:
         random: Uniform choice, `random(n)` from 0 to n - 1.
     """
 
-    __slots__ = ("_partition", "_produced", "_random")
+    __slots__ = ()
 
     bytes_left: Final = _UNBOUNDED
-
-    def __init__(self, random: Callable[[int], int]) -> None:
-        self._random = random
-        self._partition = _UNCHOSEN
-        self._produced = 0
-
-    def peek(self, view: TopicView) -> int:
-        """The partition that the next record goes to. Asking does not change it."""
-        if self._partition == _UNCHOSEN or self._partition >= view.partition_count:
-            self._produced = 0
-            self._partition = _any(view, self._random)
-        return self._partition
-
-    def leave(self) -> None:
-        """Choose anew at the next look."""
-        self._partition = _UNCHOSEN
 
     def on_appended(self, partition: int, appended: int, view: TopicView, *, can_switch: bool = True) -> None:
         """Count bytes that were appended, and choose another partition if a new batch would be begun.
@@ -153,8 +150,3 @@ class StickyPerBatch:
             # One of the others, each as likely as the others were.
             number = (number + 1 + self._random(len(row) - 1)) % len(row)
         return row[number]
-
-
-def _any(view: TopicView, random: Callable[[int], int]) -> int:
-    row = view.available or range(view.partition_count)
-    return row[random(len(row))]

@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from opentelemetry import metrics
 from opentelemetry.metrics import Observation
@@ -27,15 +27,23 @@ from aioproduce.reporters.sources import Sources
 from aioproduce.version import VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from opentelemetry.metrics import CallbackOptions, MeterProvider
 
     from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.metrics.rows import Row
     from aioproduce.reporters.sources import Measured
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 """Of the semantic conventions that the names here and in the spans are from."""
+
+OPERATION: Final = {
+    "messaging.system": "kafka",
+    "messaging.operation.name": "send",
+    "messaging.operation.type": "send",
+}
+"""The attributes that say what is measured, and what a span is of."""
 
 _FRESH: Final = 1.0
 """Seconds that a snapshot serves the instruments of one collection."""
@@ -43,18 +51,8 @@ _FRESH: Final = 1.0
 _UNITS: Final = {"": "1", "ms": "ms", "ns": "ns", "s": "s", "bytes": "By", "batches": "{batch}"}
 
 
-class _Told(NamedTuple):
-    """What one instrument tells."""
-
-    group: str
-    name: str
-    kind: MetricKind
-    unit: str
-    description: str
-
-
 @final
-class ProducerMeter:
+class ProducerMeter(Sources):
     """Tells a meter provider the metrics of producers, whenever it collects.
 
     Args:
@@ -71,20 +69,17 @@ class ProducerMeter:
     """
 
     def __init__(self, *producers: Measured, meter_provider: MeterProvider | None = None) -> None:
-        self._sources = Sources(*producers)
-        self._reading = _Reading(self._sources)
+        super().__init__(*producers)
+        self._reading = _Reading(self._read)
         meter = metrics.get_meter("aioproduce", VERSION, meter_provider, SCHEMA_URL)
-        for told in _instruments():
-            create = (
-                meter.create_observable_counter
-                if told.kind is MetricKind.TOTAL
-                else meter.create_observable_gauge
-            )
+        for row, group in _instruments():
+            is_total = row.kind is MetricKind.TOTAL
+            create = meter.create_observable_counter if is_total else meter.create_observable_gauge
             create(
-                f"kafka.producer.{told.name.replace('-', '_')}",
-                callbacks=[partial(self._observe, told)],
-                unit=told.unit,
-                description=told.description,
+                f"kafka.producer.{row.name.replace('-', '_')}",
+                callbacks=[partial(self._observe, row.name, group)],
+                unit=_unit(row.unit),
+                description=row.description,
             )
         meter.create_observable_counter(
             "messaging.client.sent.messages",
@@ -93,26 +88,10 @@ class ProducerMeter:
             description="Number of messages producer attempted to send to the broker.",
         )
 
-    def add(self, producer: Measured) -> None:
-        """Tell of this producer, too.
-
-        Raises:
-            ValueError: another one has its client.id, so that what they tell would be the same series.
-        """
-        self._sources.add(producer)
-
-    def remove(self, producer: Measured) -> None:
-        """Tell of this producer no more.
-
-        Raises:
-            ValueError: it is not told of.
-        """
-        self._sources.remove(producer)
-
-    def _observe(self, told: _Told, _options: CallbackOptions) -> Iterator[Observation]:
-        for snapshot in self._reading.snapshots(told.name):
-            for metric in snapshot.find(told.name):
-                if metric.group == told.group and not math.isnan(float(metric.value)):
+    def _observe(self, name: str, group: str, _options: CallbackOptions) -> Iterator[Observation]:
+        for snapshot in self._reading.snapshots(name):
+            for metric in snapshot.find(name):
+                if metric.group == group and not math.isnan(float(metric.value)):
                     yield Observation(float(metric.value), metric.tags)
 
     def _observe_sent(self, _options: CallbackOptions) -> Iterator[Observation]:
@@ -122,9 +101,7 @@ class ProducerMeter:
                     yield Observation(
                         int(metric.value),
                         {
-                            "messaging.system": "kafka",
-                            "messaging.operation.name": "send",
-                            "messaging.operation.type": "send",
+                            **OPERATION,
                             "messaging.destination.name": metric.tags["topic"],
                             "messaging.client.id": metric.tags["client-id"],
                         },
@@ -138,8 +115,8 @@ class _Reading:
     A new collection shows by an instrument that asks again.
     """
 
-    def __init__(self, sources: Sources) -> None:
-        self._sources = sources
+    def __init__(self, read: Callable[[], list[MetricsSnapshot]]) -> None:
+        self._read = read
         self._lock = threading.Lock()
         self._asked: set[str] = set()
         self._snapshots: list[MetricsSnapshot] = []
@@ -150,20 +127,21 @@ class _Reading:
         with self._lock:
             now = time.monotonic()
             if asker in self._asked or now - self._read_at > _FRESH:
-                self._snapshots = self._sources.read()
+                self._snapshots = self._read()
                 self._read_at = now
                 self._asked.clear()
             self._asked.add(asker)
             return self._snapshots
 
 
-def _instruments() -> Iterable[_Told]:
-    """What there is to tell, by the most particular group that has it."""
-    told: dict[str, _Told] = {}
-    for group, rows in ((PRODUCER, PRODUCER_ROWS), (TOPIC, TOPIC_ROWS), (NODE, NODE_ROWS)):
-        for row in rows:
-            told[row.name] = _Told(group, row.name, row.kind, _unit(row.unit), row.description)
-    return told.values()
+def _instruments() -> Iterable[tuple[Row[Any], str]]:
+    """What there is to tell, each with the most particular group that has it."""
+    groups: tuple[tuple[str, Iterable[Row[Any]]], ...] = (
+        (PRODUCER, PRODUCER_ROWS),
+        (TOPIC, TOPIC_ROWS),
+        (NODE, NODE_ROWS),
+    )
+    return {row.name: (row, group) for group, rows in groups for row in rows}.values()
 
 
 def _unit(unit: str) -> str:

@@ -22,7 +22,7 @@ from opentelemetry.propagators.textmap import Setter
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
 from aioproduce.errors import BrokerRejectedError
-from aioproduce.reporters._otel_metrics import SCHEMA_URL
+from aioproduce.reporters._otel_metrics import OPERATION, SCHEMA_URL
 from aioproduce.version import VERSION
 
 if TYPE_CHECKING:
@@ -36,12 +36,6 @@ if TYPE_CHECKING:
 
 _BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 """Seconds: the buckets that the conventions ask for."""
-
-_OPERATION: Final[dict[str, AttributeValue]] = {
-    "messaging.system": "kafka",
-    "messaging.operation.name": "send",
-    "messaging.operation.type": "send",
-}
 
 
 @final
@@ -85,7 +79,7 @@ class TracingInterceptor:
             explicit_bucket_boundaries_advisory=_BOUNDS,
         )
         self._propagator = propagator
-        self._common = {**_OPERATION, **_server(server)}
+        self._common: dict[str, AttributeValue] = {**OPERATION, **_server(server)}
         self._client: dict[str, AttributeValue] = (
             {} if client_id is None else {"messaging.client.id": client_id}
         )

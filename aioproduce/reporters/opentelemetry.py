@@ -8,14 +8,10 @@ from __future__ import annotations
 
 from aioproduce.errors import MissingExtraError
 
-try:
-    import opentelemetry.trace  # noqa: F401
-except ImportError as missing:
-    raise MissingExtraError(
-        "aioproduce.reporters.opentelemetry", extra="opentelemetry", name="opentelemetry"
-    ) from missing
-
-from aioproduce.reporters._otel_metrics import ProducerMeter
-from aioproduce.reporters._otel_tracing import TracingInterceptor
+with MissingExtraError.unless_installed(
+    "aioproduce.reporters.opentelemetry", extra="opentelemetry", name="opentelemetry"
+):
+    from aioproduce.reporters._otel_metrics import ProducerMeter
+    from aioproduce.reporters._otel_tracing import TracingInterceptor
 
 __all__ = ["ProducerMeter", "TracingInterceptor"]

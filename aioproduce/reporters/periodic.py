@@ -24,7 +24,6 @@ from aioproduce.core.bounded_log import BoundedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
 _log = logging.getLogger("aioproduce")
 
@@ -68,17 +67,12 @@ class PeriodicReporter(ABC):
         self._task = asyncio.create_task(self._run(), name=f"aioproduce {type(self).__name__}")
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
         self._ended.set()
         try:
-            done, _ = await asyncio.wait({self._task}, timeout=_END_PATIENCE)
-            if not done:
+            _done, late = await asyncio.wait({self._task}, timeout=_END_PATIENCE)
+            if late:
                 _log.warning(
                     "%s: the last report was not made within %g s", type(self).__name__, _END_PATIENCE
                 )

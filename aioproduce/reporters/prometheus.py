@@ -17,15 +17,12 @@ from typing import TYPE_CHECKING, Final, Self, final
 
 from aioproduce.errors import ListenError, MissingExtraError, PortInUseError
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.reporters.prometheus", extra="prometheus", name="prometheus_client"
+):
     import prometheus_client
+    from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.registry import Collector
-except ImportError as missing:
-    raise MissingExtraError(
-        "aioproduce.reporters.prometheus", extra="prometheus", name="prometheus_client"
-    ) from missing
-
-from prometheus_client.core import GaugeMetricFamily
 
 from aioproduce.reporters._families import check_labels, families
 from aioproduce.reporters.sources import Sources
@@ -33,7 +30,6 @@ from aioproduce.reporters.worker_files import WorkerFile, read_workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from types import TracebackType
 
     from prometheus_client import CollectorRegistry
     from prometheus_client import Metric as Family
@@ -47,7 +43,7 @@ CLIENT_TYPE: Final[Mapping[str, str]] = {"client_type": "producer"}
 
 
 @final
-class ProducerCollector(Collector):
+class ProducerCollector(Sources, Collector):
     """Shows the metrics of one process's producers; register it where the service's own metrics are.
 
     Args:
@@ -66,27 +62,11 @@ class ProducerCollector(Collector):
 
     def __init__(self, *producers: Measured, labels: Mapping[str, str] = CLIENT_TYPE) -> None:
         self._labels = check_labels(labels)
-        self._sources = Sources(*producers)
-
-    def add(self, producer: Measured) -> None:
-        """Show this producer, too.
-
-        Raises:
-            ValueError: another one has its client.id, so that all series would be the same.
-        """
-        self._sources.add(producer)
-
-    def remove(self, producer: Measured) -> None:
-        """Show this producer no more.
-
-        Raises:
-            ValueError: it is not shown.
-        """
-        self._sources.remove(producer)
+        super().__init__(*producers)
 
     def collect(self) -> Iterator[Family]:
         """As the registry asks for it."""
-        return families([(self._labels, snapshot) for snapshot in self._sources.read()])
+        return families([(self._labels, snapshot) for snapshot in self._read()])
 
     def describe(self) -> Iterator[Family]:
         """What `register()` checks: a second collector in a registry would show each family twice."""
@@ -198,12 +178,7 @@ class MetricsServer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

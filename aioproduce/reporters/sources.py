@@ -57,9 +57,7 @@ class Source:
 
     def __init__(self, producer: Measured) -> None:
         self.producer = producer
-        self._loop: asyncio.AbstractEventLoop | None = None
-        with contextlib.suppress(RuntimeError):
-            self._loop = asyncio.get_running_loop()
+        self._loop = asyncio._get_running_loop()
 
     @property
     def client_id(self) -> str:
@@ -73,7 +71,7 @@ class Source:
             patience: Seconds to wait for the loop.
         """
         loop = self._loop
-        if loop is None or not loop.is_running() or _running_loop() is loop:
+        if loop is None or not loop.is_running() or asyncio._get_running_loop() is loop:
             return self._read_here()
         answer: Future[MetricsSnapshot] = Future()
         try:
@@ -91,9 +89,8 @@ class Source:
         return self.producer.metrics()
 
 
-@final
 class Sources:
-    """The producers that a collector shows, by their client ids.
+    """What shows producers, by their client ids: the base of the collector and the meter.
 
     Args:
         *producers: Those that are there from the start.
@@ -102,15 +99,13 @@ class Sources:
         ValueError: as `add()`.
     """
 
-    __slots__ = ("_sources",)
-
     def __init__(self, *producers: Measured) -> None:
         self._sources: dict[str, Source] = {}
         for producer in producers:
             self.add(producer)
 
     def add(self, producer: Measured) -> None:
-        """One more.
+        """Show this producer, too.
 
         Raises:
             ValueError: another one has its client.id, so that all series would be the same.
@@ -124,30 +119,23 @@ class Sources:
         self._sources[source.client_id] = source
 
     def remove(self, producer: Measured) -> None:
-        """One less.
+        """Show this producer no more.
 
         Raises:
-            ValueError: it is not there.
+            ValueError: it is not shown.
         """
         source = self._sources.get(producer.config.client_id)
         if source is None or source.producer is not producer:
             raise ValueError(f"the producer with client.id {producer.config.client_id!r} was not added here")
         del self._sources[source.client_id]
 
-    def read(self) -> list[MetricsSnapshot]:
+    def _read(self) -> list[MetricsSnapshot]:
         """What each tells now."""
         until = time.monotonic() + _PATIENCE
         return [
             source.read(max(until - time.monotonic(), _LEAST_PATIENCE))
             for source in list(self._sources.values())
         ]
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
 
 
 def _answer(answer: Future[MetricsSnapshot], read: Callable[[], MetricsSnapshot]) -> None:

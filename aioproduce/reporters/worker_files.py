@@ -36,9 +36,6 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
     from aioproduce.reporters.sources import Measured
 
 _log = logging.getLogger("aioproduce")
@@ -95,21 +92,12 @@ class WorkerFile(PeriodicReporter):
             raise RuntimeError("a WorkerFile has its number within its `async with`")
         return self._slot.number
 
-    async def __aenter__(self) -> Self:
-        await super().__aenter__()
-        return self
-
     def _prepare(self) -> None:
         self._slot = _Slot(self._directory)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         try:
-            await super().__aexit__(kind, error, traceback)
+            await super().__aexit__(*raised)
         finally:
             if self._slot is not None:
                 self._slot.release()

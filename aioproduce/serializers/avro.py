@@ -8,16 +8,14 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, final
 
 from aioproduce.errors import ConfigError, MissingExtraError
-from aioproduce.serializers.registered import RegisteredSerializer, RegistryOptions, T, Write
+from aioproduce.serializers.registered import RegistryOptions, T, TextSchemaSerializer, Write
 from aioproduce.serializers.schemas import Schema, SchemaReference
 from aioproduce.serializers.wire_format import schema_prefix
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.serializers.AvroSerializer", extra="avro", name="fastavro"
+):
     import fastavro
-except ModuleNotFoundError as error:
-    if error.name != "fastavro":
-        raise
-    raise MissingExtraError("aioproduce.serializers.AvroSerializer", extra="avro", name="fastavro") from None
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @final
-class AvroSerializer(RegisteredSerializer[T]):
+class AvroSerializer(TextSchemaSerializer[T]):
     """Values as Avro, with Confluent's prefix.
 
     Args:
@@ -58,7 +56,7 @@ class AvroSerializer(RegisteredSerializer[T]):
         strict: bool = True,
         **options: Unpack[RegistryOptions],
     ) -> None:
-        self._schema = _as_schema(schema)
+        self._schema = self._as_schema(schema)
         self._to_dict = to_dict
         self._strict = strict
         record = None
@@ -68,20 +66,6 @@ class AvroSerializer(RegisteredSerializer[T]):
                 _parse(read, {})  # to fail here and not with the first record
             record = _full_name(read)
         super().__init__(registry, record, options, self._schema is not None)
-
-    @property
-    def schema(self) -> Schema:
-        """One's own schema, for `SchemaRegistryClient.check_compatibility()`.
-
-        Raises:
-            ValueError: it comes from the registry.
-        """
-        if self._schema is None:
-            raise ValueError("this serializer has no schema of its own: it writes with the registry's")
-        return self._schema
-
-    async def _schema_with_references(self) -> Schema:
-        return self.schema
 
     async def _writer_for(self, schema_id: int, schema: Schema, _subject: str) -> Write:
         prefix = schema_prefix(schema_id)
@@ -128,14 +112,6 @@ def _bytes_writer(prefix: bytes, to_dict: Callable[[Any], Any] | None) -> Write:
         return prefix + bytes(given)
 
     return write
-
-
-def _as_schema(schema: str | Mapping[str, Any] | Sequence[Any] | Schema | None) -> Schema | None:
-    if schema is None or isinstance(schema, Schema):
-        if schema is not None and schema.schema_type != "AVRO":
-            raise ConfigError(f"AvroSerializer takes no {schema.schema_type} schema", key="schema")
-        return schema
-    return Schema(schema if isinstance(schema, str) else json.dumps(schema))
 
 
 def _read(text: str) -> Any:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from aioproduce.errors import ConfigError
-from aioproduce.serializers.plain import Dumps, compact_json, json_bytes
-from aioproduce.serializers.registered import RegisteredSerializer, RegistryOptions, T, Write
+from aioproduce.serializers.plain import COMPACT, Dumps, json_bytes
+from aioproduce.serializers.registered import RegistryOptions, T, TextSchemaSerializer, Write
 from aioproduce.serializers.schemas import Schema
 from aioproduce.serializers.wire_format import schema_prefix
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @final
-class JsonSchemaSerializer(RegisteredSerializer[T]):
+class JsonSchemaSerializer(TextSchemaSerializer[T]):
     """Values as JSON, with Confluent's prefix and a JSON Schema in the registry.
 
     Args:
@@ -52,25 +52,11 @@ class JsonSchemaSerializer(RegisteredSerializer[T]):
         validate: Callable[[Any], object] | None = None,
         **options: Unpack[RegistryOptions],
     ) -> None:
-        self._schema = _as_schema(schema)
+        self._schema = self._as_schema(schema)
         self._to_dict = to_dict
-        self._dumps = dumps or compact_json
+        self._dumps = dumps or COMPACT
         self._validate = validate
         super().__init__(registry, _title(self._schema), options, self._schema is not None)
-
-    @property
-    def schema(self) -> Schema:
-        """One's own schema, for `SchemaRegistryClient.check_compatibility()`.
-
-        Raises:
-            ValueError: it comes from the registry.
-        """
-        if self._schema is None:
-            raise ValueError("this serializer has no schema of its own: it writes with the registry's")
-        return self._schema
-
-    async def _schema_with_references(self) -> Schema:
-        return self.schema
 
     async def _writer_for(self, schema_id: int, _schema: Schema, _subject: str) -> Write:
         prefix = schema_prefix(schema_id)
@@ -85,23 +71,15 @@ class JsonSchemaSerializer(RegisteredSerializer[T]):
         return write
 
 
-def _as_schema(schema: str | Mapping[str, Any] | bool | Schema | None) -> Schema | None:
+def _title(schema: Schema | None) -> str | None:
+    """The record's name: what the schema, which has to be one, has as its title."""
     if schema is None:
         return None
-    if not isinstance(schema, Schema):
-        schema = Schema(schema if isinstance(schema, str) else json.dumps(schema), "JSON")
-    if schema.schema_type != "JSON":
-        raise ConfigError(f"JsonSchemaSerializer takes no {schema.schema_type} schema", key="schema")
     try:
         read = json.loads(schema.text)
     except ValueError as error:
         raise ConfigError(f"the JSON Schema is no JSON: {error}", key="schema") from error
     if not isinstance(read, dict | bool):
         raise ConfigError("a JSON Schema is an object, or true or false", key="schema")
-    return schema
-
-
-def _title(schema: Schema | None) -> str | None:
-    read = None if schema is None else json.loads(schema.text)
     title = read.get("title") if isinstance(read, dict) else None
     return title if isinstance(title, str) else None

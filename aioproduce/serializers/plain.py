@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Dumps = Callable[[Any], "str | bytes"]
 
 # Compact, as nobody reads it with the eye; no NaN or Infinity, which is no JSON and which other readers refuse.
-_COMPACT: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+COMPACT: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 @final
@@ -58,7 +58,7 @@ class JsonSerializer:
     __slots__ = ("_dumps",)
 
     def __init__(self, dumps: Dumps | None = None) -> None:
-        self._dumps = dumps or _COMPACT
+        self._dumps = dumps or COMPACT
 
     def serialize(self, value: object, _context: SerializationContext, /) -> bytes:
         """The value's JSON."""
@@ -69,8 +69,3 @@ def json_bytes(dumps: Dumps, value: object) -> bytes:
     """What an encoder gives, as bytes."""
     encoded = dumps(value)
     return encoded.encode() if isinstance(encoded, str) else encoded
-
-
-def compact_json(value: object) -> str:
-    """The default encoder."""
-    return _COMPACT(value)

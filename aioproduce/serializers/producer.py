@@ -33,7 +33,6 @@ from aioproduce.serializers.protocol import (
 
 if TYPE_CHECKING:
     from datetime import datetime
-    from types import TracebackType
 
     from typing_extensions import TypeVar
 
@@ -126,12 +125,7 @@ class SerializingProducer(Generic[K, V]):
         await self.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def prepare(self, *topics: str) -> None:

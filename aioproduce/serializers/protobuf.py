@@ -12,15 +12,11 @@ from aioproduce.serializers.registered import RegisteredSerializer, RegistryOpti
 from aioproduce.serializers.schemas import Schema, SchemaReference
 from aioproduce.serializers.wire_format import message_indexes, schema_prefix
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.serializers.ProtobufSerializer", extra="protobuf", name="google.protobuf"
+):
     from google.protobuf import descriptor_pb2
     from google.protobuf.message import DecodeError, Message
-except ModuleNotFoundError as error:
-    if error.name not in ("google", "google.protobuf"):
-        raise
-    raise MissingExtraError(
-        "aioproduce.serializers.ProtobufSerializer", extra="protobuf", name="google.protobuf"
-    ) from None
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import FileDescriptor
@@ -139,7 +135,14 @@ def _indexes_in(schema: Schema, descriptor: Any, subject: str) -> list[int]:
         return _own_indexes(descriptor)
     indexes = _indexes(file, descriptor.full_name)
     if indexes is None:
-        raise _not_in(subject, descriptor)
+        raise IncompatibleSchemaError(
+            f"the schema in the registry has no message {descriptor.full_name}",
+            status=None,
+            error_code=None,
+            subject=subject,
+            remedy=f"register the file of {descriptor.full_name} under this subject, or choose another subject",
+            retriable=False,
+        )
     return indexes
 
 
@@ -155,14 +158,3 @@ def _indexes(file: FileDescriptorProto, full_name: str) -> list[int] | None:
         indexes.append(found)
         level = level[found].nested_type
     return indexes
-
-
-def _not_in(subject: str, descriptor: Any) -> IncompatibleSchemaError:
-    return IncompatibleSchemaError(
-        f"the schema in the registry has no message {descriptor.full_name}",
-        status=None,
-        error_code=None,
-        subject=subject,
-        remedy=f"register the file of {descriptor.full_name} under this subject, or choose another subject",
-        retriable=False,
-    )

@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -18,14 +19,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Literal, TypeAl
 
 from aioproduce.errors import ConfigError, IncompatibleSchemaError
 from aioproduce.serializers.protocol import SerializationContext
-from aioproduce.serializers.schemas import RegisteredSchema, SchemaType
+from aioproduce.serializers.schemas import RegisteredSchema, Schema, SchemaType
 from aioproduce.serializers.subjects import SubjectStrategy, topic_name
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from aioproduce.serializers.registry import SchemaRegistryClient
-    from aioproduce.serializers.schemas import Schema
 
     T = TypeVar("T", default=Any)
 else:
@@ -200,6 +200,34 @@ class RegisteredSerializer(ABC, Generic[T]):
     @abstractmethod
     async def _writer_for(self, schema_id: int, schema: Schema, subject: str, /) -> Write:
         """How values are written with a schema: everything that can be done beforehand is done here."""
+
+
+class TextSchemaSerializer(RegisteredSerializer[T]):
+    """One whose schema is a text of one's own, or the registry's."""
+
+    _schema: Schema | None
+
+    @property
+    def schema(self) -> Schema:
+        """One's own schema, for `SchemaRegistryClient.check_compatibility()`.
+
+        Raises:
+            ValueError: it comes from the registry.
+        """
+        if self._schema is None:
+            raise ValueError("this serializer has no schema of its own: it writes with the registry's")
+        return self._schema
+
+    async def _schema_with_references(self) -> Schema:
+        return self.schema
+
+    def _as_schema(self, given: object) -> Schema | None:
+        """What the constructor was given, as a schema; None for none."""
+        if given is not None and not isinstance(given, Schema):
+            given = Schema(given if isinstance(given, str) else json.dumps(given), self._type)
+        if given is not None and given.schema_type != self._type:
+            raise ConfigError(f"{type(self).__name__} takes no {given.schema_type} schema", key="schema")
+        return given
 
 
 def _unusable(found: RegisteredSchema, what: str) -> IncompatibleSchemaError:

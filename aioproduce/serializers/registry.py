@@ -33,7 +33,6 @@ from aioproduce.serializers.single_flight import SingleFlight
 
 if TYPE_CHECKING:
     import ssl
-    from types import TracebackType
 
     import httpx2
 
@@ -99,12 +98,22 @@ class SchemaRegistryClient:
         transport: httpx2.AsyncBaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        _check_bounds(timeout, request_timeout, retries, backoff, max_backoff, latest_ttl, cache_capacity)
+        for name, number, least in (
+            ("timeout", timeout, 0.001),
+            ("request_timeout", request_timeout, 0.001),
+            ("retries", retries, 0),
+            ("backoff", backoff, 0),
+            ("max_backoff", max_backoff, 0),
+            ("latest_ttl", 0 if latest_ttl is None else latest_ttl, 0),
+            ("cache_capacity", cache_capacity, 1),
+        ):
+            if not number >= least:
+                raise ConfigError(f"{name} must be at least {least}, not {number}", key=name)
         bases, user_in_url = _base_urls(urls)
         self._http = RegistryHttp(
-            bases,
-            Credentials(basic_auth or user_in_url, bearer_token),
-            headers=headers or {},
+            urls=bases,
+            credentials=Credentials(basic_auth or user_in_url, bearer_token),
+            headers=dict(headers or {}),
             timeout=timeout,
             request_timeout=request_timeout,
             retries=retries,
@@ -128,12 +137,7 @@ class SchemaRegistryClient:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:
@@ -157,13 +161,7 @@ class SchemaRegistryClient:
         """
 
         async def question() -> RegisteredSchema:
-            answer = await self._http.ask(
-                "POST",
-                f"/subjects/{_quoted(subject)}/versions",
-                query=_normalized(normalize),
-                body=_as_json(schema),
-                subject=subject,
-            )
+            answer = await self._post(f"/subjects/{_quoted(subject)}/versions", subject, schema, normalize)
             version = answer.get("version") if isinstance(answer, dict) else None
             known_version = version if type(version) is int else None
             return RegisteredSchema(subject, _number(answer, "id", subject), known_version, schema)
@@ -178,13 +176,7 @@ class SchemaRegistryClient:
         """
 
         async def question() -> RegisteredSchema:
-            answer = await self._http.ask(
-                "POST",
-                f"/subjects/{_quoted(subject)}",
-                query=_normalized(normalize),
-                body=_as_json(schema),
-                subject=subject,
-            )
+            answer = await self._post(f"/subjects/{_quoted(subject)}", subject, schema, normalize)
             return RegisteredSchema(
                 subject, _number(answer, "id", subject), _number(answer, "version", subject), schema
             )
@@ -296,6 +288,10 @@ class SchemaRegistryClient:
             raise _unreadable(answer, "a list of names", None)
         return answer
 
+    async def _post(self, path: str, subject: str, schema: Schema, normalize: bool) -> Any:
+        query = {"normalize": "true"} if normalize else {}
+        return await self._http.ask("POST", path, query=query, body=_as_json(schema), subject=subject)
+
     async def _version(self, subject: str, version: str, form: str) -> RegisteredSchema:
         answer = await self._http.ask(
             "GET",
@@ -313,10 +309,6 @@ class SchemaRegistryClient:
 
 def _quoted(subject: str) -> str:
     return quote(subject, safe="")
-
-
-def _normalized(normalize: bool) -> dict[str, str]:
-    return {"normalize": "true"} if normalize else {}
 
 
 def _formed(form: str) -> dict[str, str]:
@@ -408,25 +400,3 @@ def _base_urls(urls: str | Sequence[str]) -> tuple[list[str], tuple[str, str] | 
             "a SchemaRegistryClient needs a URL: SchemaRegistryClient('http://host:8081')", key="urls"
         )
     return bases, user
-
-
-def _check_bounds(
-    timeout: float,
-    request_timeout: float,
-    retries: int,
-    backoff: float,
-    max_backoff: float,
-    latest_ttl: float | None,
-    cache_capacity: int,
-) -> None:
-    for name, number, least in (
-        ("timeout", timeout, 0.001),
-        ("request_timeout", request_timeout, 0.001),
-        ("retries", retries, 0),
-        ("backoff", backoff, 0),
-        ("max_backoff", max_backoff, 0),
-        ("latest_ttl", 0 if latest_ttl is None else latest_ttl, 0),
-        ("cache_capacity", cache_capacity, 1),
-    ):
-        if not number >= least:
-            raise ConfigError(f"{name} must be at least {least}, not {number}", key=name)

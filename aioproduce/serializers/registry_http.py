@@ -20,6 +20,7 @@ import math
 import random
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import anyio
@@ -35,14 +36,10 @@ from aioproduce.errors import (
     WrongEventLoopError,
 )
 
-try:
+with MissingExtraError.unless_installed(
+    "aioproduce.serializers.SchemaRegistryClient", extra="registry", name="httpx2"
+):
     import httpx2
-except ModuleNotFoundError as error:
-    if error.name != "httpx2":
-        raise
-    raise MissingExtraError(
-        "aioproduce.serializers.SchemaRegistryClient", extra="registry", name="httpx2"
-    ) from None
 
 if TYPE_CHECKING:
     import ssl
@@ -105,72 +102,33 @@ class Credentials:
 
 
 @final
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class RegistryHttp:
-    """Asks one of several registries that hold the same.
+    """Asks one of several registries that hold the same; arguments as of `SchemaRegistryClient`.
 
-    Args:
-        urls: Base URLs without credentials; what follows the host is kept (`http://host/registry`).
-        credentials: Who asks.
-        headers: Sent along with each request.
-        timeout: Seconds for a question with all its tries.
-        request_timeout: Seconds for each step of one try: connecting, sending, the answer.
-        retries: Rounds through all the URLs after the first.
-        backoff: Seconds before the first of those, doubled each time.
-        max_backoff: Seconds at most.
-        ssl_context: For https; the platform's certificates by default.
-        transport: What carries requests, in place of sockets.
+    The URLs have no credentials any more; what follows the host is kept (`http://host/registry`).
     """
 
-    __slots__ = (
-        "_backoff",
-        "_bounded_log",
-        "_client",
-        "_credentials",
-        "_first",
-        "_headers",
-        "_is_closed",
-        "_loop",
-        "_max_backoff",
-        "_request_timeout",
-        "_retries",
-        "_ssl_context",
-        "_timeout",
-        "_transport",
-        "urls",
-    )
+    urls: Sequence[str]
+    credentials: Credentials
+    headers: Mapping[str, str]
+    timeout: float
+    request_timeout: float
+    retries: int
+    backoff: float
+    max_backoff: float
+    ssl_context: ssl.SSLContext | None
+    transport: httpx2.AsyncBaseTransport | None
+    # While a registry is away every record of a new schema asks it.
+    _bounded_log: BoundedLog = field(default_factory=lambda: BoundedLog(_log), init=False)
+    _client: httpx2.AsyncClient | None = field(default=None, init=False)
+    _loop: object = field(default=None, init=False)
+    _first: int = field(default=0, init=False)
+    _is_closed: bool = field(default=False, init=False)
 
-    def __init__(
-        self,
-        urls: Sequence[str],
-        credentials: Credentials,
-        *,
-        headers: Mapping[str, str],
-        timeout: float,
-        request_timeout: float,
-        retries: int,
-        backoff: float,
-        max_backoff: float,
-        ssl_context: ssl.SSLContext | None,
-        transport: httpx2.AsyncBaseTransport | None,
-    ) -> None:
-        self.urls = tuple(urls)
-        self._credentials = credentials
-        self._headers = dict(headers)
-        for name, value in self._headers.items():
+    def __post_init__(self) -> None:
+        for name, value in self.headers.items():
             _check_header(value, f"the header {name!r}")
-        self._timeout = timeout
-        self._request_timeout = request_timeout
-        self._retries = retries
-        self._backoff = backoff
-        # While a registry is away every record of a new schema asks it.
-        self._bounded_log = BoundedLog(_log)
-        self._max_backoff = max_backoff
-        self._ssl_context = ssl_context
-        self._transport = transport
-        self._client: httpx2.AsyncClient | None = None
-        self._loop: object = None
-        self._first = 0
-        self._is_closed = False
 
     async def close(self) -> None:
         """Close the connections. Questions after this are refused."""
@@ -205,40 +163,40 @@ class RegistryHttp:
             WrongEventLoopError: in another event loop than the first question.
         """
         question = _Question(method, path, query or {}, body, subject)
-        with anyio.move_on_after(self._timeout) as scope:
-            return await self._ask_until_answered(question, anyio.current_time() + self._timeout)
+        with anyio.move_on_after(self.timeout) as scope:
+            return await self._ask_until_answered(question, anyio.current_time() + self.timeout)
         if scope.cancelled_caught:
-            raise question.unanswered(f"nothing came within {self._timeout:g} s")
+            raise question.unanswered(f"nothing came within {self.timeout:g} s")
         raise AssertionError("unreachable: a question is answered, refused or out of time")
 
     async def _ask_until_answered(self, question: _Question, deadline: float) -> Any:
-        for round_ in range(self._retries + 1):
+        for round_ in range(self.retries + 1):
             for step in range(len(self.urls)):
                 index = (self._first + step) % len(self.urls)
                 is_answered, answer = await self._try(question, self.urls[index])
                 if is_answered:
                     self._first = index
                     return answer
-            if round_ == self._retries:
+            if round_ == self.retries:
                 break
             pause = self._pause(round_, question.retry_after)
             if anyio.current_time() + pause >= deadline:
-                raise question.unanswered(f"no time is left of {self._timeout:g} s to try again")
+                raise question.unanswered(f"no time is left of {self.timeout:g} s to try again")
             self._bounded_log.warning(
                 question.cause, anyio.current_time(), "%s; trying again in %.1f s", question.trouble, pause
             )
             await anyio.sleep(pause)
-        raise question.unanswered(f"{self._retries + 1} tries")
+        raise question.unanswered(f"{self.retries + 1} tries")
 
     def _pause(self, round_: int, asked_for: float) -> float:
         # With jitter, as many clients notice an outage at the same time; up to 2^60 is far above any maximum.
-        pause = min(self._max_backoff, self._backoff * 2.0 ** min(round_, 60)) * random.uniform(0.5, 1.0)
+        pause = min(self.max_backoff, self.backoff * 2.0 ** min(round_, 60)) * random.uniform(0.5, 1.0)
         return max(pause, asked_for)
 
     async def _try(self, question: _Question, url: str) -> tuple[bool, Any]:
         """Whether the registry at this URL answered, and what; why not is noted in the question."""
-        headers = {**self._headers, "Accept": _ACCEPT}
-        authorization = await self._credentials.header()
+        headers = {**self.headers, "Accept": _ACCEPT}
+        authorization = await self.credentials.header()
         if authorization is not None:
             headers["Authorization"] = authorization
         content = None
@@ -294,9 +252,9 @@ class RegistryHttp:
             # Without an https URL no certificates need to be read, which takes tens of milliseconds.
             is_encrypted = any(url.startswith("https:") for url in self.urls)
             self._client = httpx2.AsyncClient(
-                verify=self._ssl_context or is_encrypted,
-                timeout=self._request_timeout,
-                transport=self._transport,
+                verify=self.ssl_context or is_encrypted,
+                timeout=self.request_timeout,
+                transport=self.transport,
             )
         return self._client
 
@@ -309,35 +267,20 @@ class RegistryHttp:
 
 
 @final
+@dataclass(slots=True, eq=False, repr=False)
 class _Question:
     """One question with what went wrong so far."""
 
-    __slots__ = (
-        "_cause",
-        "_code",
-        "_status",
-        "body",
-        "method",
-        "path",
-        "query",
-        "retry_after",
-        "subject",
-        "trouble",
-    )
-
-    def __init__(
-        self, method: str, path: str, query: Mapping[str, str], body: object, subject: str | None
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.body = body
-        self.subject = subject
-        self.retry_after = 0.0
-        self.trouble = ""
-        self._status: int | None = None
-        self._code: int | None = None
-        self._cause: Exception | None = None
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: object
+    subject: str | None
+    retry_after: float = 0.0
+    trouble: str = ""
+    _status: int | None = None
+    _code: int | None = None
+    _cause: Exception | None = None
 
     @property
     def cause(self) -> tuple[int | None, int | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -37,6 +38,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.blocking.threads import ThreadedCluster
+
+
+def test_its_fields_are_in_slots_and_users_may_add_theirs() -> None:
+    producer = BlockingProducer("localhost:9092")
+    # Interpreted, the base has no slots, and one field of its own.
+    assert not vars(producer).keys() - {"_hand_over"}
+    producer.remark = "kept"  # type: ignore[attr-defined]
+    assert vars(producer)["remark"] == "kept"
+    assert weakref.ref(producer)() is producer
 
 
 def test_each_record_is_where_its_future_says(cluster: ThreadedCluster) -> None:

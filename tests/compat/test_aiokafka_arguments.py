@@ -7,6 +7,7 @@ import inspect
 import ssl
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import pytest
@@ -248,6 +249,23 @@ except MissingExtraError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("aiokafka aioproduce.compat.aiokafka needs aiokafka")
     assert "pip install 'aioproduce[aiokafka]'" in done.stdout
+
+
+async def test_its_fields_are_in_slots_and_who_extends_it_adds_theirs() -> None:
+    class Noted(OurProducer):
+        def __init__(self, **settings: Any) -> None:
+            super().__init__(**settings)
+            self.note = "theirs"
+
+    plain, noted = OurProducer(), Noted()
+    # Interpreted, the base has no slots, and one field of its own.
+    assert not vars(plain).keys() - {"_path"}
+    assert vars(noted).keys() - {"_path"} == {"note"}
+    plain.remark = "kept"  # type: ignore[attr-defined]
+    assert vars(plain)["remark"] == "kept"
+    assert weakref.ref(plain)() is plain
+    await plain.stop()
+    await noted.stop()
 
 
 def test_it_is_one_class_for_who_extends_it() -> None:

@@ -150,12 +150,15 @@ def test_every_extra_has_a_row() -> None:
     assert not rows & NEVER_ASKED_FOR
 
 
+MADE = ("MissingExtraError", "MissingExtraError.unless_installed")
+
+
 def test_every_error_of_the_package_has_a_row() -> None:
     """Whoever raises it for another library, or another extra, is tried above."""
     raised = set()
     for source in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(source.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("MissingExtraError"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(MADE):
                 told = {each.arg: each.value for each in node.keywords}
                 name = told["name"]
                 library = str(name.value).partition(".")[0] if isinstance(name, ast.Constant) else "any"

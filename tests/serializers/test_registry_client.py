@@ -407,7 +407,7 @@ def test_credentials_get_through_and_are_shown_to_nobody(
                     await registry.subjects()
                 with pytest.raises(SchemaRegistryError) as refused:
                     await registry.schema(7)
-                everything = [repr(registry), repr(registry._http), repr(registry._http._credentials)]
+                everything = [repr(registry), repr(registry._http), repr(registry._http.credentials)]
                 everything += [str(vars(registry)), *caplog.messages]
                 everything += [str(each.value) + repr(each.value) for each in (failed, unanswered, refused)]
                 everything += [
