@@ -16,9 +16,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column, Table
 
 import aioproduce
-from aioproduce._native._installation import build_info
 from aioproduce.cli.display import BarConsole, complain
 from aioproduce.cli.perf_timeline import STAGES, stage_averages
+from aioproduce.installation import build_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
