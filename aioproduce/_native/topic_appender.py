@@ -123,14 +123,6 @@ class TopicAppender:
         self._sticky_bytes += size
         self._line_at += 1
 
-    def keyless_partition(self) -> int:
-        """`next_keyless()`, for Python."""
-        return self.next_keyless()
-
-    def add_keyless(self, size: int) -> None:
-        """`count_keyless()`, for Python: a record was appended otherwise than by `append()`."""
-        self.count_keyless(size)
-
     def take_sticky_bytes(self) -> int:
         """Bytes of keyless records appended here since `set_sticky()` or the last time they were taken."""
         taken = self._sticky_bytes

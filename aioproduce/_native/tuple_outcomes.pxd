@@ -1,10 +1,5 @@
-# The C side of `tuple_outcomes.py`.
-
 cimport cython
 from aioproduce._native._metadata cimport placed_metadata
-
-
-cdef int _CREATE_TIME, _LOG_APPEND_TIME
 
 
 @cython.final
@@ -17,12 +12,7 @@ cdef class TupleOutcomes:
     cdef object _place
 
     cpdef object metadata(
-        self,
-        str topic,
-        int partition,
-        long long offset,
-        long long timestamp,
-        long long log_append_time,
-        long long log_start_offset,
+        self, str topic, int partition, long long offset, long long timestamp, long long log_append_time,
+        long long log_start_offset
     )
     cpdef BaseException error(self, BaseException error)

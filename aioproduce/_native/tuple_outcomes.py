@@ -24,10 +24,6 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What a timestamp is: the record's own, or that of the broker's appending it.
-_CREATE_TIME: Final = 0
-_LOG_APPEND_TIME: Final = 1
-
 _FIELDS: Final = (
     "topic",
     "partition",
@@ -97,7 +93,7 @@ class TupleOutcomes:
             self._place,
             offset,
             timestamp,
-            _CREATE_TIME if log_append_time < 0 else _LOG_APPEND_TIME,
+            1 if log_append_time >= 0 else 0,  # the type: of the broker's appending, or of the record
             log_start_offset,
         )
 

@@ -195,11 +195,11 @@ def test_a_record_larger_than_the_limit_finds_it_empty(native: SimpleNamespace) 
 
 def test_nobody_overtakes_the_line(sender: Sender) -> None:
     waiting = sender.hand_over.make("t", None, b"first", None, None, -1, None)
-    sender.hand_over.set_line(True)
+    sender.hand_over.has_line = True
     assert sender.path.send("t", b"second") is None
     assert not sender.hand_over.put(sender.hand_over.make("t", None, b"third", None, None, -1, None))
     assert sender.hand_over.put(waiting, is_first=True)
-    sender.hand_over.set_line(False)
+    sender.hand_over.has_line = False
     assert sender.path.send("t", b"fourth") is not None
     assert [entry.record[2] for entry in sender.hand_over.take()] == [b"first", b"fourth"]
 

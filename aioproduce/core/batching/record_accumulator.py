@@ -173,7 +173,7 @@ class RecordAccumulator:
                 self._close_open_batch(queues.partitions.get(target), now)
             return delivery
         keyless = queues.keyless
-        if queues.appender.keyless_partition() == NO_PARTITION:
+        if queues.appender.next_keyless() == NO_PARTITION:
             keyless.choose(topic, can_switch=False)
         while True:
             delivery = queues.appender.append(NO_PARTITION, timestamp, key, value, headers)
@@ -214,7 +214,7 @@ class RecordAccumulator:
         size = batch.records.size
         self._enqueue(batch, queue, is_full=size >= self._batch_size, now=now)
         if is_keyless:
-            queues.appender.add_keyless(size)
+            queues.appender.count_keyless(size)
             if queue.open is None:
                 queues.keyless.choose(topic, can_switch=True)
         return delivery
