@@ -30,7 +30,7 @@ cdef class BlockingDelivery:
     cdef _metadata(self)
 
 
-cdef BlockingDelivery new_delivery(
+cpdef BlockingDelivery new_delivery(
     object owner, str topic, bytes key, bytes value, object headers, Py_ssize_t partition, long long timestamp,
     object on_delivery
 )

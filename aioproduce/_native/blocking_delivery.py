@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -255,14 +254,14 @@ class BlockingDelivery:
     def heed_watch(self) -> None:
         """Somebody waits since the record was accepted: have the batch call back, or tell at once."""
         result = self._result
-        watch = self._watch
-        if watch is None or watch.is_told:
+        if self._watch is None or self._watch.is_told:
             return
-        if result is None or self._is_settled():
-            if self._error is not None or result is not None:
-                self.tell()
-            return
-        self._attach(make_delivery(result, self._index, self._timestamp, self._key_size, self._value_size))
+        if self._is_settled():
+            self.tell()
+        elif result is not None:
+            self._attach(
+                make_delivery(result, self._index, self._timestamp, self._key_size, self._value_size)
+            )
 
     def _attach(self, delivery: DeliveryFuture) -> None:
         self._is_observed = True  # as above
@@ -326,17 +325,7 @@ class BlockingDelivery:
         self._owner.check_may_wait("wait for a delivery")
         watch = self._watched()
         with watch.condition:
-            if watch.is_told:
-                return
-            if timeout is None:
-                while not watch.is_told:
-                    watch.condition.wait()
-                return
-            deadline = time.monotonic() + timeout
-            while not watch.is_told:
-                left = deadline - time.monotonic()
-                if left <= 0 or not watch.condition.wait(left):
-                    break
+            watch.condition.wait_for(lambda: watch.is_told, timeout)
         if not watch.is_told and not self._is_settled():
             raise TimeoutError(f"not acknowledged within {timeout} s; the record goes on: ask again")
 
@@ -381,6 +370,7 @@ def new_delivery(
     timestamp: cython.longlong,
     on_delivery: object,
 ) -> BlockingDelivery:
+    """The future of a record that is checked, to be put into the hand-over."""
     delivery: BlockingDelivery = BlockingDelivery.__new__(BlockingDelivery)
     delivery._owner = owner
     delivery.topic = topic

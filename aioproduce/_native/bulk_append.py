@@ -54,9 +54,7 @@ class BulkAppender:
         self._places = bytearray()
         self._touched: list[int] = []
         self._span: RecordSpan | None = None
-        self._is_numbered = False
         self._is_keyless = False
-        self._numbers: RecordNumbers | None = None
 
     def append(
         self,
@@ -90,12 +88,11 @@ class BulkAppender:
         for column in (values, keys, headers, partitions, timestamps):
             if column is not None and not 0 <= start <= stop <= len(column):
                 raise ValueError(f"rows {start} to {stop} of a column of {len(column)}")
-        buffers, results, partition_count = self._appender.open_batches()
-        self._buffers = buffers
-        self._results = results
-        self._partition_count = partition_count
+        self._buffers = self._appender._buffers
+        self._results = self._appender._results
+        self._partition_count = self._appender._partition_count
         self._is_in_line = self._appender._line is not None
-        self._open_count = min(partition_count, len(buffers), len(results))
+        self._open_count = min(self._partition_count, len(self._buffers), len(self._results))
         if len(self._places) < _INT * self._open_count:
             self._places = bytearray(_INT * self._open_count)
         span = RecordSpan(
@@ -156,7 +153,9 @@ class BulkAppender:
                 break
             before: cython.Py_ssize_t = records.size
             if self._is_numbered:
-                self._take_number(headers is not None)
+                if headers is not None:
+                    self._take_headers()
+                self._numbers.put_next()  # type: ignore[union-attr]
             index: cython.Py_ssize_t = put_record(
                 records,
                 self._timestamp,
@@ -227,11 +226,6 @@ class BulkAppender:
         numbers.take_headers(self._headers_at, self._headers_size)
         self._headers_at = numbers._at
         self._headers_size = numbers._size
-
-    def _take_number(self, has_headers: cython.bint) -> None:
-        if has_headers:
-            self._take_headers()
-        self._numbers.put_next()  # type: ignore[union-attr]
 
     def _begun(self, partition: cython.Py_ssize_t, index: cython.Py_ssize_t) -> cython.int:
         """Note a batch whose first record of this call has this index; gives its place in the span, from 1."""

@@ -406,14 +406,12 @@ class DeliveryFuture(Watched):
         self._result, self._index = part_of(self._result, self._index)
 
     def _attach(self, watcher: Watcher) -> None:
-        """Add a watcher, behind those that are there; not once done."""
         self._held = linked(self._held, watcher)
         if not self._is_watched:
             self._is_watched = True
             self._result._watch(self)
 
     def _detach(self, watcher: Watcher) -> None:
-        """Forget a watcher, if it is still there: a settled future dropped its list."""
         if not self._is_cancelled:
             self._held = unlinked(self._held, watcher)
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from aioproduce._native.delivery import DeliveryCallback, DeliveryFuture
     from aioproduce._native.topic_appender import TopicAppender
-    from aioproduce.records import Header, Headers, ProducerRecord
+    from aioproduce.records import Headers, ProducerRecord
 
 # What an entry takes beside its key and value: the delivery, and what malloc and the list add.
 _ENTRY: Final = 160
@@ -146,29 +146,7 @@ class HandOver:
     def knows(self, topic: str, partition: int | None) -> bool:
         """Whether there is such a topic now, and such a partition of it."""
         appender: TopicAppender | None = self._appenders.get(topic)
-        return appender is not None and (partition is None or 0 <= partition < appender.open_batches()[2])
-
-    def make(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[Header] | None,
-        partition: int | None,
-        timestamp: int,
-        on_delivery: DeliveryCallback | None,
-    ) -> BlockingDelivery:
-        """A record that is checked, to be put here."""
-        return new_delivery(
-            self,
-            topic,
-            key,
-            value,
-            headers,
-            NO_PARTITION if partition is None else partition,
-            timestamp,
-            on_delivery,
-        )
+        return appender is not None and (partition is None or 0 <= partition < appender._partition_count)
 
     def put(self, delivery: BlockingDelivery, *, is_first: bool = False) -> bool:
         """Put a record in, if there is room and nobody waits in line (but whoever stands first there).

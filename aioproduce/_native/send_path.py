@@ -317,15 +317,12 @@ class SendCall:
         """As a coroutine's: raise an exception where it waits."""
         inner = self._inner
         if self._state == _RUNNING and inner is not None:
-            is_suspended = False
             try:
                 # In the one form that newer Pythons take, too.
-                given = inner.throw(thrown(kind, error, traceback))
-                is_suspended = True
-                return given
-            finally:
-                if not is_suspended:
-                    self._end()
+                return inner.throw(thrown(kind, error, traceback))
+            except BaseException:
+                self._end()
+                raise
         if self._state == _DONE:
             raise _reused(self)
         self._end()

@@ -249,7 +249,15 @@ class Distribution(Spread):
         for sample in self._fresh(now):
             for bucket, count in sample.counts.items():
                 counts[bucket] = counts.get(bucket, 0) + count
-        return _percentile(counts, share, self.maximum(now))
+        count = sum(counts.values())
+        if not count:
+            return math.nan
+        rank = max(math.ceil(share * count), 1)
+        for bucket in sorted(counts):
+            rank -= counts[bucket]
+            if rank <= 0:
+                return min(upper_end(bucket), self.maximum(now))
+        raise AssertionError("the counts add up")
 
     def histogram(self, bounds: tuple[float, ...]) -> list[int]:
         """How many of all that was ever recorded are at most each of these bounds, ascending; the last is all.
@@ -278,15 +286,3 @@ def bucket_of(value: cython.double) -> cython.Py_ssize_t:
 def upper_end(bucket: cython.Py_ssize_t) -> cython.double:
     """The largest number of a bucket."""
     return float(_LOWEST * pow(2.0, bucket / _SUB_BUCKETS))
-
-
-def _percentile(counts: dict[int, int], share: float, highest: float) -> float:
-    count = sum(counts.values())
-    if not count:
-        return math.nan
-    rank = max(math.ceil(share * count), 1)
-    for bucket in sorted(counts):
-        rank -= counts[bucket]
-        if rank <= 0:
-            return min(upper_end(bucket), highest)
-    raise AssertionError("the counts add up")

@@ -61,7 +61,7 @@ class TupleOutcomes:
             raise TypeError(f"{metadata_type.__name__} is no named tuple of {', '.join(_FIELDS)}")
         self._metadata_type: Any = metadata_type
         self._place_type: Any = place_type
-        self._translate = translate
+        self.error = translate
         self._is_acknowledged = is_acknowledged
         self._topic = ""
         self._partition = -1
@@ -96,7 +96,3 @@ class TupleOutcomes:
             1 if log_append_time >= 0 else 0,  # the type: of the broker's appending, or of the record
             log_start_offset,
         )
-
-    def error(self, error: BaseException) -> BaseException:
-        """Why a record was not acknowledged."""
-        return self._translate(error)
