@@ -40,4 +40,5 @@ cdef class BulkAppender:
     ) except -1
     cdef _begin(self, bint has_headers)
     cdef _take_headers(self)
+    cdef _take_number(self, bint has_headers)
     cdef int _begun(self, Py_ssize_t partition, Py_ssize_t index) except -1

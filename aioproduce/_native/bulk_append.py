@@ -153,9 +153,7 @@ class BulkAppender:
                 break
             before: cython.Py_ssize_t = records.size
             if self._is_numbered:
-                if headers is not None:
-                    self._take_headers()
-                self._numbers.put_next()  # type: ignore[union-attr]
+                self._take_number(headers is not None)
             index: cython.Py_ssize_t = put_record(
                 records,
                 self._timestamp,
@@ -226,6 +224,11 @@ class BulkAppender:
         numbers.take_headers(self._headers_at, self._headers_size)
         self._headers_at = numbers._at
         self._headers_size = numbers._size
+
+    def _take_number(self, has_headers: cython.bint) -> None:
+        if has_headers:
+            self._take_headers()
+        self._numbers.put_next()  # type: ignore[union-attr]
 
     def _begun(self, partition: cython.Py_ssize_t, index: cython.Py_ssize_t) -> cython.int:
         """Note a batch whose first record of this call has this index; gives its place in the span, from 1."""
