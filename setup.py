@@ -7,7 +7,8 @@ Everything else about the package stands in `pyproject.toml`.
 2. Each extension carries a build record: a C string that names its module, the digest of the sources that it was
    made from, and what made it. `tests/package` compares the digest with the sources' (a checkout or a copy can make
    old sources look new, and new ones old), `aioproduce.build_info()` shows the rest.
-3. An extension whose digest is not that of its sources is built anew, whatever the timestamps say.
+3. An extension whose digest is not that of its sources is built anew, whatever the timestamps say. One without
+   sources is removed.
 """
 
 from __future__ import annotations
@@ -96,6 +97,14 @@ def native_extensions() -> list[Any]:
     return extensions
 
 
+def forget_gone(root: Path = ROOT) -> None:
+    """Remove extensions whose module is gone: they would be imported in its place, and told of as the hot path."""
+    sources = {path.stem for path in native_modules(root)}
+    for built in (*root.glob("aioproduce/_native/*.so"), *root.glob("aioproduce/_native/*.pyd")):
+        if built.name.partition(".")[0] not in sources:
+            built.unlink()
+
+
 def _write_record(module: Path, cython_version: str) -> str:
     """Write a module's build record, if it says anything new: then the extension is older than it, and rebuilt."""
     text = _RECORD % {"name": module.stem, "digest": source_digest(module), "cython": cython_version}
@@ -109,5 +118,6 @@ def _write_record(module: Path, cython_version: str) -> str:
 
 
 if __name__ == "__main__":
+    forget_gone()
     # The C compiler is most of the time of an installation: one on each processor.
     setup(ext_modules=native_extensions(), options={"build_ext": {"parallel": os.cpu_count() or 1}})

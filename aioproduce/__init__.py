@@ -19,14 +19,14 @@ from aioproduce.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from aioproduce import errors as errors
-    from aioproduce._native._installation import BuildInfo as BuildInfo
-    from aioproduce._native._installation import build_info as build_info
     from aioproduce._native.blocking_delivery import BlockingDelivery as BlockingDelivery
     from aioproduce._native.delivery import DeliveryFuture as DeliveryFuture
     from aioproduce.blocking import BlockingDeliveries as BlockingDeliveries
     from aioproduce.blocking import BlockingProducer as BlockingProducer
     from aioproduce.config import ProducerConfig as ProducerConfig
     from aioproduce.config import load_properties as load_properties
+    from aioproduce.installation import BuildInfo as BuildInfo
+    from aioproduce.installation import build_info as build_info
     from aioproduce.producer.batches import BatchBuilder as BatchBuilder
     from aioproduce.producer.deliveries import Deliveries as Deliveries
     from aioproduce.producer.producer import Producer as Producer
@@ -42,7 +42,7 @@ _HOMES: Final = {
     "BlockingDeliveries": "aioproduce.blocking",
     "BlockingDelivery": "aioproduce._native.blocking_delivery",
     "BlockingProducer": "aioproduce.blocking",
-    "BuildInfo": "aioproduce._native._installation",
+    "BuildInfo": "aioproduce.installation",
     "ClusterInfo": "aioproduce.records",
     "Deliveries": "aioproduce.producer.deliveries",
     "DeliveryFuture": "aioproduce._native.delivery",
@@ -52,7 +52,7 @@ _HOMES: Final = {
     "ProducerRecord": "aioproduce.records",
     "RecordMetadata": "aioproduce.records",
     "TopicPartition": "aioproduce.records",
-    "build_info": "aioproduce._native._installation",
+    "build_info": "aioproduce.installation",
     "load_properties": "aioproduce.config",
 }
 

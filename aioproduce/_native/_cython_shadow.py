@@ -1,66 +1,34 @@
-"""What the modules of this folder use of `cython`: for where Cython is not installed, and for mypy.
+"""What the modules of this folder call of `cython`, for where Cython is not installed: only a build needs it.
 
-Cython is needed to build, never to run. An interpreted module that cannot import `cython` gets this in its
-place; mypy always sees this, because Cython's own `cython` has no type information.
-
-1. Decorators give back what they are given; a declaration declares nothing.
-2. C types are the Python types that stand for them in interpreted code: a pointer to bytes is a bytearray.
+Decorators give back what they are given; a declared or converted value keeps its own type. C types stand in
+annotations, which nobody evaluates: `typings/cython.pyi` has them, for mypy.
 """
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
-_T = TypeVar("_T")
-
-compiled: bool = False
-
-bint: TypeAlias = builtins.bool
-int: TypeAlias = builtins.int
-uint: TypeAlias = builtins.int
-uchar: TypeAlias = builtins.int
-ulong: TypeAlias = builtins.int
-double: TypeAlias = builtins.float
-longlong: TypeAlias = builtins.int
-ulonglong: TypeAlias = builtins.int
-Py_ssize_t: TypeAlias = builtins.int
-size_t: TypeAlias = builtins.int
-void: TypeAlias = None
-p_uchar: TypeAlias = builtins.bytearray
-p_int: TypeAlias = builtins.memoryview
-p_longlong: TypeAlias = builtins.memoryview
+compiled = False
 
 
-def _unchanged(target: _T) -> _T:
+def __getattr__(_name: str) -> object:
+    """A C type."""
+    return object
+
+
+def _unchanged(target: Any) -> Any:
     return target
 
 
-cclass = cfunc = inline = no_gc = _unchanged
-
-
-def annotation_typing(_wanted: builtins.bool) -> Callable[[_T], _T]:
-    """Whether annotations are C types: to an interpreted function they are not."""
+def _decorator(*_arguments: object, **_options: object) -> Any:
     return _unchanged
-
-
-def freelist(_size: builtins.int) -> Callable[[_T], _T]:
-    """How many instances that died are kept, to be used again."""
-    return _unchanged
-
-
-def exceptval(_value: object = None, *, check: builtins.bool = False) -> Callable[[_T], _T]:
-    """Name a C function's error value; an interpreted function just raises."""
-    del check
-    return _unchanged
-
-
-def declare(_type: object = None, _value: Any = None) -> Any:
-    """Declare a variable: in interpreted code, just its value."""
-    return _value
 
 
 def cast(_type: object, value: Any) -> Any:
-    """Convert between C types; in interpreted code values keep their own."""
+    """The value."""
     return value
+
+
+cclass = cfunc = inline = no_gc = _unchanged
+annotation_typing = exceptval = freelist = _decorator
+declare = cast

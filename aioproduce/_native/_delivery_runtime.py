@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
     from contextvars import Context
 
-    from aioproduce._native.delivery import DeliveryFuture
     from aioproduce._native.tuple_outcomes import TupleOutcomes
 
 
 class DeliveryRuntime(Protocol):
     """The driver's side of a delivery.
 
-    One whose tasks cannot suspend on a `Watcher`, as asyncio's do, is a `WaitingRuntime`; others have no
-    `wait`, or None.
+    Where tasks cannot suspend on a `Watcher`, as asyncio's do, it has a coroutine function `wait(delivery,
+    is_quiet)` as well: it gives the outcome of a delivery, or None to who waits for the end only, and is a turn of
+    the loop where that is there already.
     """
 
     def get_loop(self) -> Any:
@@ -36,19 +36,6 @@ class DeliveryRuntime(Protocol):
 
     def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
         """`count` records of a batch failed and nobody ever asked for them; may come from the collector."""
-
-
-class WaitingRuntime(DeliveryRuntime, Protocol):
-    """The same of a loop that has its own way to suspend a task."""
-
-    def wait(self, delivery: DeliveryFuture, is_quiet: bool) -> Coroutine[Any, Any, Any]:
-        """Wait for a delivery, and give its outcome if that is asked for.
-
-        Args:
-            delivery: Where it is done already, this is to give the loop a turn.
-            is_quiet: Whether only the end is waited for: no outcome is given or raised, and none counts as
-                observed.
-        """
 
 
 class TellingRuntime(DeliveryRuntime, Protocol):

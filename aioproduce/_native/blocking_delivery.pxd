@@ -1,9 +1,6 @@
-# The C side of `blocking_delivery.py`.
-
 cimport cython
 
-from aioproduce._native._metadata cimport record_metadata
-from aioproduce._native.delivery cimport BatchResult, DeliveryFuture, _FAILED, _SPLIT, _SUCCEEDED, make_delivery
+from aioproduce._native.delivery cimport BatchResult, DeliveryFuture, _FAILED, _SPLIT, _SUCCEEDED, make_delivery, part_of
 
 
 # Without the collector, as DeliveryFuture and for the same reason. What it refers to and could refer back (who
@@ -11,8 +8,9 @@ from aioproduce._native.delivery cimport BatchResult, DeliveryFuture, _FAILED, _
 @cython.final
 @cython.no_gc
 cdef class BlockingDelivery:
+    cdef readonly str topic
+    cdef readonly double handed_at  # by `time.monotonic()`
     cdef object _owner
-    cdef str _topic
     # The record, until it is accepted; the batch that it is in from then on; or why it never was accepted.
     cdef bytes _key, _value
     cdef object _headers, _on_delivery
@@ -20,11 +18,10 @@ cdef class BlockingDelivery:
     cdef BaseException _error
     cdef object _watch
     cdef long long _timestamp
-    cdef double _handed_at
     cdef int _partition, _index, _key_size, _value_size
     cdef unsigned char _is_observed
 
-    cdef accept(self, DeliveryFuture delivery)
+    cpdef accept(self, DeliveryFuture delivery)
     cdef _attach(self, DeliveryFuture delivery)
     cdef bint _is_settled(self) except -1
     cdef BatchResult _batch(self)
@@ -33,9 +30,7 @@ cdef class BlockingDelivery:
     cdef _metadata(self)
 
 
-cdef BlockingDelivery new_delivery(
+cpdef BlockingDelivery new_delivery(
     object owner, str topic, bytes key, bytes value, object headers, Py_ssize_t partition, long long timestamp,
     object on_delivery
 )
-
-cdef tuple _part_of(BatchResult result, Py_ssize_t index)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -33,11 +32,10 @@ except ImportError:
     from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
 
 if not cython.compiled:
-    from aioproduce._native._metadata import record_metadata
-    from aioproduce._native.delivery import _FAILED, _SPLIT, _SUCCEEDED, make_delivery
+    from aioproduce._native.delivery import _FAILED, _SPLIT, _SUCCEEDED, make_delivery, part_of
 
 if TYPE_CHECKING:
-    from aioproduce._native._delivery_owner import DeliveryOwner
+    from aioproduce._native.hand_over import HandOver
     from aioproduce.records import Header
 
 _log = logging.getLogger("aioproduce")
@@ -81,6 +79,9 @@ class BlockingDelivery:
     take it as it is; `asyncio.wrap_future()` does not, which wants that very class. `result()` gives the record's
     RecordMetadata or raises its error.
 
+    Attributes:
+        topic: The topic that the record goes to.
+
     Example:
         >>> delivery = producer.send("orders", b"42")  # doctest: +SKIP
         >>> delivery.result(timeout=10).offset  # doctest: +SKIP
@@ -88,12 +89,13 @@ class BlockingDelivery:
     """
 
     __slots__ = (  # noqa: SIM905  # a line for each says no more
-        "_owner _topic _key _value _headers _on_delivery _result _error "
-        "_watch _timestamp _handed_at _partition _index _key_size _value_size _is_observed"
+        "topic handed_at _owner _key _value _headers _on_delivery _result _error "
+        "_watch _timestamp _partition _index _key_size _value_size _is_observed"
     ).split()
 
-    _owner: DeliveryOwner
-    _topic: str
+    topic: str
+    handed_at: cython.double
+    _owner: HandOver
     _key: bytes | None
     _value: bytes | None
     _headers: Any
@@ -102,7 +104,6 @@ class BlockingDelivery:
     _error: BaseException | None
     _watch: Any
     _timestamp: cython.longlong
-    _handed_at: cython.double
     _partition: cython.int
     _index: cython.int
     _key_size: cython.int
@@ -182,25 +183,16 @@ class BlockingDelivery:
     @property
     def _condition(self) -> threading.Condition:
         self._check_not_forked()
-        condition: threading.Condition = self._watched().condition
-        return condition
+        return self._watched().condition  # type: ignore[no-any-return]
 
     @property
     def _waiters(self) -> list[Any]:
-        waiters: list[Any] = self._watched().waiters
-        return waiters
+        return self._watched().waiters  # type: ignore[no-any-return]
 
     @property
     def _state(self) -> str:
         # Under the condition, and not before those who wait are told: each of them is to be told once.
         return "FINISHED" if self._watched().is_told else "PENDING"
-
-    # -- of the record ---
-
-    @property
-    def topic(self) -> str:
-        """The topic that the record goes to."""
-        return self._topic
 
     def __repr__(self) -> str:
         if self._error is not None:
@@ -211,10 +203,10 @@ class BlockingDelivery:
             result: BatchResult = self._batch()
             state = (
                 f"offset={self._metadata().offset}"
-                if result._status == _SUCCEEDED
+                if result.status == _SUCCEEDED
                 else f"error={result._error_at(self._index_in_batch())!r}"
             )
-        return f"<BlockingDelivery {self._topic} {state}>"
+        return f"<BlockingDelivery {self.topic} {state}>"
 
     # -- for the producer, in the loop thread ---
 
@@ -222,18 +214,13 @@ class BlockingDelivery:
     def record(self) -> tuple[str, bytes | None, bytes | None, list[Header] | None, int | None, int]:
         """Topic, key, value, headers, partition and timestamp, until it is accepted."""
         partition = None if self._partition < 0 else self._partition
-        return self._topic, self._key, self._value, self._headers, partition, self._timestamp
-
-    @property
-    def handed_at(self) -> float:
-        """When it was handed over, by `time.monotonic()`."""
-        return self._handed_at
+        return self.topic, self._key, self._value, self._headers, partition, self._timestamp
 
     def accept(self, delivery: DeliveryFuture) -> None:
         """The record is in a batch."""
         result: BatchResult = delivery._result
         self._index = delivery._index
-        self._partition = result._partition
+        self._partition = result.partition
         self._key = None
         self._value = None
         self._headers = None
@@ -245,10 +232,6 @@ class BlockingDelivery:
         if self._watch is not None:
             self._attach(delivery)
 
-    def accepted_as(self, delivery: DeliveryFuture) -> None:
-        """`accept()`, for Python."""
-        self.accept(delivery)
-
     def refuse(self, error: BaseException) -> None:
         """The record will be in no batch; whoever asks or waits is told why."""
         on_delivery = self._on_delivery
@@ -259,26 +242,26 @@ class BlockingDelivery:
         self._error = error
         if on_delivery is not None:
             metadata = RecordMetadata(
-                self._topic, self._partition, -1, self._timestamp, self._key_size, self._value_size
+                self.topic, self._partition, -1, self._timestamp, self._key_size, self._value_size
             )
             try:
                 on_delivery(metadata, copy_of(error))
             except Exception:
-                _log.exception("a delivery callback for %s failed", self._topic)
+                _log.exception("a delivery callback for %s failed", self.topic)
         if self._watch is not None:
             self.tell()
 
     def heed_watch(self) -> None:
         """Somebody waits since the record was accepted: have the batch call back, or tell at once."""
         result = self._result
-        watch = self._watch
-        if watch is None or watch.is_told:
+        if self._watch is None or self._watch.is_told:
             return
-        if result is None or self._is_settled():
-            if self._error is not None or result is not None:
-                self.tell()
-            return
-        self._attach(make_delivery(result, self._index, self._timestamp, self._key_size, self._value_size))
+        if self._is_settled():
+            self.tell()
+        elif result is not None:
+            self._attach(
+                make_delivery(result, self._index, self._timestamp, self._key_size, self._value_size)
+            )
 
     def _attach(self, delivery: DeliveryFuture) -> None:
         self._is_observed = True  # as above
@@ -309,25 +292,19 @@ class BlockingDelivery:
         if self._result is None:
             return self._error is not None
         result: BatchResult = self._batch()
-        status: cython.int = result._status
+        status: cython.int = result.status
         is_settled: cython.bint = status == _SUCCEEDED or status == _FAILED  # of C's numbers
         return is_settled
 
     def _batch(self) -> BatchResult:
         """The batch that the record is in; of a split one, the part."""
-        assert self._result is not None
-        if self._result._status != _SPLIT:
-            return self._result
-        part: BatchResult = _part_of(self._result, self._index)[0]
-        return part
+        result: BatchResult = self._result  # type: ignore[assignment]  # there is one
+        return result if result.status != _SPLIT else part_of(result, self._index)[0]
 
     def _index_in_batch(self) -> cython.Py_ssize_t:
         """The record's index in `_batch()`."""
-        assert self._result is not None
-        if self._result._status != _SPLIT:
-            return self._index
-        index: cython.Py_ssize_t = _part_of(self._result, self._index)[1]
-        return index
+        result: BatchResult = self._result  # type: ignore[assignment]  # there is one
+        return self._index if result.status != _SPLIT else part_of(result, self._index)[1]
 
     def _outcome(self, timeout: Any) -> BaseException | None:
         """The error of the record, a copy; `None` on success."""
@@ -336,7 +313,7 @@ class BlockingDelivery:
         if self._error is not None:
             return copy_of(self._error)
         batch: BatchResult = self._batch()
-        if batch._status == _SUCCEEDED:
+        if batch.status == _SUCCEEDED:
             return None
         with _making:
             batch._unobserved -= not self._is_observed
@@ -348,17 +325,7 @@ class BlockingDelivery:
         self._owner.check_may_wait("wait for a delivery")
         watch = self._watched()
         with watch.condition:
-            if watch.is_told:
-                return
-            if timeout is None:
-                while not watch.is_told:
-                    watch.condition.wait()
-                return
-            deadline = time.monotonic() + timeout
-            while not watch.is_told:
-                left = deadline - time.monotonic()
-                if left <= 0 or not watch.condition.wait(left):
-                    break
+            watch.condition.wait_for(lambda: watch.is_told, timeout)
         if not watch.is_told and not self._is_settled():
             raise TimeoutError(f"not acknowledged within {timeout} s; the record goes on: ask again")
 
@@ -381,38 +348,9 @@ class BlockingDelivery:
 
     def _metadata(self) -> RecordMetadata:
         batch: BatchResult = self._batch()
-        offset: cython.longlong = batch._base_offset
-        timestamp: cython.longlong = batch._log_append_time
-        if offset >= 0:
-            offset += self._index_in_batch()
-        if timestamp < 0:
-            timestamp = self._timestamp
-        return record_metadata(  # type: ignore[no-any-return,unused-ignore]
-            RecordMetadata,
-            batch._topic,
-            batch._partition,
-            offset,
-            timestamp,
-            self._key_size,
-            self._value_size,
+        return batch._metadata_of(  # type: ignore[no-any-return]
+            self._index_in_batch(), self._timestamp, self._key_size, self._value_size
         )
-
-
-def _part_of(result: BatchResult, index: cython.Py_ssize_t) -> tuple[BatchResult, int]:
-    """Of a batch that was split, maybe again, the part that holds a record, and its index there."""
-    part: BatchResult
-    first: cython.Py_ssize_t
-    while result._status == _SPLIT:
-        first = 0
-        children = result._children
-        assert children is not None
-        for start, part in children:
-            if start > index:
-                break
-            first = start
-            result = part
-        index -= first
-    return result, index
 
 
 def _call(callback: Callable[[BlockingDelivery], object], delivery: BlockingDelivery) -> None:
@@ -423,7 +361,7 @@ def _call(callback: Callable[[BlockingDelivery], object], delivery: BlockingDeli
 
 
 def new_delivery(
-    owner: DeliveryOwner,
+    owner: HandOver,
     topic: str,
     key: bytes | None,
     value: bytes | None,
@@ -432,9 +370,10 @@ def new_delivery(
     timestamp: cython.longlong,
     on_delivery: object,
 ) -> BlockingDelivery:
+    """The future of a record that is checked, to be put into the hand-over."""
     delivery: BlockingDelivery = BlockingDelivery.__new__(BlockingDelivery)
     delivery._owner = owner
-    delivery._topic = topic
+    delivery.topic = topic
     delivery._key = key
     delivery._value = value
     delivery._headers = headers
@@ -445,7 +384,7 @@ def new_delivery(
     delivery._value_size = _NULL if value is None else len(value)
     if not cython.compiled:  # a fresh C structure is all zeros
         delivery._result = delivery._error = delivery._watch = None
-        delivery._handed_at = 0.0
+        delivery.handed_at = 0.0
         delivery._index = 0
         delivery._is_observed = False
     return delivery

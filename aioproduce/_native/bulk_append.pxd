@@ -1,10 +1,8 @@
-# The C side of `bulk_append.py`.
-
 cimport cython
 from aioproduce._native._memory cimport bytes_at, ints_in, longs_in
 from aioproduce._native.columns cimport FOUND, ByteColumn, HeaderColumn, LongColumn
 from aioproduce._native.key_hash cimport _HASHES_NULL, partition_at
-from aioproduce._native.record_batch cimport RecordBatchBuffer
+from aioproduce._native.record_batch cimport RecordBatchBuffer, put_record
 from aioproduce._native.record_numbers cimport RecordNumbers
 from aioproduce._native.record_span cimport RecordSpan
 from aioproduce._native.topic_appender cimport TopicAppender

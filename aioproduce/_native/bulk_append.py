@@ -10,7 +10,7 @@ Invariants:
 
 1. No code of a user's runs between the first row of a call and its last: list items are exact bytes or None, or the
    loop stops. So no batch is closed meanwhile.
-2. A record is written whole or not at all, by `RecordBatchBuffer.put()`.
+2. A record is written whole or not at all, by `put_record()`.
 3. A row is in the span if and only if it is in a batch.
 """
 
@@ -31,6 +31,7 @@ if not cython.compiled:
     from aioproduce._native._memory import bytes_at, ints_in, longs_in
     from aioproduce._native.columns import FOUND
     from aioproduce._native.key_hash import _HASHES_NULL, partition_at
+    from aioproduce._native.record_batch import put_record
 
 _NULL = -1
 _INT = 4
@@ -53,9 +54,7 @@ class BulkAppender:
         self._places = bytearray()
         self._touched: list[int] = []
         self._span: RecordSpan | None = None
-        self._is_numbered = False
         self._is_keyless = False
-        self._numbers: RecordNumbers | None = None
 
     def append(
         self,
@@ -89,12 +88,11 @@ class BulkAppender:
         for column in (values, keys, headers, partitions, timestamps):
             if column is not None and not 0 <= start <= stop <= len(column):
                 raise ValueError(f"rows {start} to {stop} of a column of {len(column)}")
-        buffers, results, partition_count = self._appender.open_batches()
-        self._buffers = buffers
-        self._results = results
-        self._partition_count = partition_count
+        self._buffers = self._appender._buffers
+        self._results = self._appender._results
+        self._partition_count = self._appender._partition_count
         self._is_in_line = self._appender._line is not None
-        self._open_count = min(partition_count, len(buffers), len(results))
+        self._open_count = min(self._partition_count, len(self._buffers), len(self._results))
         if len(self._places) < _INT * self._open_count:
             self._places = bytearray(_INT * self._open_count)
         span = RecordSpan(
@@ -156,7 +154,8 @@ class BulkAppender:
             before: cython.Py_ssize_t = records.size
             if self._is_numbered:
                 self._take_number(headers is not None)
-            index: cython.Py_ssize_t = records.put(
+            index: cython.Py_ssize_t = put_record(
+                records,
                 self._timestamp,
                 self._key_at,
                 self._key_size,
@@ -168,7 +167,7 @@ class BulkAppender:
             if index < 0:
                 break
             if self._is_numbered:
-                self._numbers._next += 1  # type: ignore[union-attr]
+                self._numbers.next += 1  # type: ignore[union-attr]
             if batch_places[target] == 0:
                 batch_places[target] = self._begun(target, index)
             if self._is_keyless:  # as `count_keyless()` does it, whose call would cost more
@@ -237,10 +236,10 @@ class BulkAppender:
         result = self._results[partition]
         assert span is not None
         assert result is not None
-        span._results.append(result)
+        span.results.append(result)
         span._first_index = index
         self._touched.append(partition)
-        return len(span._results)
+        return len(span.results)
 
 
 @cython.cfunc

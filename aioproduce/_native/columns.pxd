@@ -1,11 +1,8 @@
-# The C side of `columns.py`.
-
 cimport cython
 from aioproduce._native._memory cimport array_at, bytes_at, is_aligned, part_at, view_at, view_ints, view_longs
 from aioproduce._native.record_batch cimport part_size, put_part, put_unsigned, unsigned_size
 
 
-# Numbers in C: as names of the module each use would be a look-up and an object.
 cdef int FOUND, NOT_BYTES, MALFORMED
 
 

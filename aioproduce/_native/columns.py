@@ -46,21 +46,6 @@ _INT = 4
 _LONG = 8
 
 
-def _view_of(buffer: object, entry: int, count: int) -> memoryview:
-    """The bytes of a buffer that holds `count` entries of `entry` bytes at least, fit to be read by address."""
-    view = memoryview(buffer)  # type: ignore[arg-type]
-    if not view.c_contiguous:
-        raise ValueError("an Arrow buffer is contiguous memory; this one is not")
-    view = view.cast("B")
-    if len(view) < entry * count:
-        raise ValueError(
-            f"an Arrow buffer of {len(view)} bytes is too short for {count} entries of {entry} bytes"
-        )
-    if not is_aligned(view, entry):
-        view = memoryview(bytes(view))  # Arrow recommends aligned memory, and promises none
-    return view
-
-
 class _Rows:
     """What columns have in common: so many rows, some of them null, in memory that is kept.
 
@@ -79,7 +64,17 @@ class _Rows:
             self._validity = view_at(self._hold(validity, 1, (row + length + 7) // 8))
 
     def _hold(self, buffer: object, entry: int, count: int) -> memoryview:
-        view = _view_of(buffer, entry, count)
+        """The bytes of a buffer that holds `count` entries of `entry` bytes at least, fit to be read by address."""
+        view = memoryview(buffer)  # type: ignore[arg-type]
+        if not view.c_contiguous:
+            raise ValueError("an Arrow buffer is contiguous memory; this one is not")
+        view = view.cast("B")
+        if len(view) < entry * count:
+            raise ValueError(
+                f"an Arrow buffer of {len(view)} bytes is too short for {count} entries of {entry} bytes"
+            )
+        if not is_aligned(view, entry):
+            view = memoryview(bytes(view))  # Arrow recommends aligned memory, and promises none
         self._kept.append(view)
         return view
 
@@ -287,22 +282,14 @@ class HeaderColumn(_Rows):
         """
         if not 0 <= index < self._length:
             raise IndexError(f"row {index} of {self._length}")
-        if self._width:
-            row: cython.p_uchar = part_at(self._encoded, index * self._width, self._width)
-            return decode_headers(bytes(row[: self._width]))
+        found: cython.int = self.locate(index)
+        if found == NOT_BYTES:
+            raise ValueError(f"row {index}: a header's name is null")
+        if found != FOUND:
+            raise ValueError(f"row {index}: the Arrow array's offsets point outside of its headers")
         if self.is_null(index):
             return None
-        begin: int = self._offsets[self._row + index]
-        end: int = self._offsets[self._row + index + 1]
-        if not 0 <= begin <= end <= min(len(self._names), len(self._values)):
-            raise ValueError(f"row {index}: the Arrow array's offsets point outside of its headers")
-        headers = []
-        for each in range(begin, end):
-            name = self._names.at(each)
-            if name is None:
-                raise ValueError(f"row {index}: a header's name is null")
-            headers.append((name.decode(), self._values.at(each)))
-        return headers
+        return decode_headers(bytes(self._at[: self._size])) if self._size else []
 
     def locate(self, index: cython.Py_ssize_t) -> cython.int:
         """A row's headers, encoded: they are `_size` bytes from `_at` on, or 0 where there are none."""
@@ -326,10 +313,10 @@ class HeaderColumn(_Rows):
         count: cython.ulonglong = end - begin
         size: cython.Py_ssize_t = unsigned_size(count << 1)
         for each in range(begin, end):
-            if self._names.locate(each) != FOUND or self._names._size < 0:
+            if self._names.locate(each) != FOUND or self._values.locate(each) != FOUND:
                 return MALFORMED
-            if self._values.locate(each) != FOUND:
-                return MALFORMED
+            if self._names._size < 0:
+                return NOT_BYTES
             size += part_size(self._names._size) + part_size(self._values._size)
         if len(self._room) < size:
             self._room = bytearray(2 * size)

@@ -1,5 +1,3 @@
-# The C side of `delivery.py`.
-
 cimport cython
 
 from aioproduce._native._metadata cimport record_metadata
@@ -13,11 +11,12 @@ cdef object RecordMetadata
 
 
 cdef class BatchResult:
-    cdef str _topic
-    cdef int _partition, _status
-    cdef long long _base_offset, _log_append_time, _log_start_offset
-    cdef BaseException _error
-    cdef object _runtime
+    cdef readonly str topic
+    cdef readonly int partition, status
+    cdef readonly long long base_offset, log_append_time
+    cdef long long _log_start_offset
+    cdef readonly BaseException error
+    cdef readonly object runtime
     cdef TupleOutcomes _outcomes
     cdef dict _record_errors
     cdef list _children, _watched, _callbacks
@@ -27,6 +26,9 @@ cdef class BatchResult:
 
     cdef _check_pending(self)
     cdef BaseException _error_at(self, int index)
+    cdef _metadata_of(
+        self, Py_ssize_t index, long long timestamp, Py_ssize_t key_size, Py_ssize_t value_size
+    )
     cdef _watch(self, DeliveryFuture future)
     cdef _fire(self)
     cdef _tell_late(self, Watcher watcher)
@@ -52,6 +54,7 @@ cdef class DeliveryFuture(Watched):
     cdef _observe(self)
 
 
+cdef tuple part_of(BatchResult result, Py_ssize_t index)
 cpdef DeliveryFuture make_delivery(
     BatchResult result, Py_ssize_t index, long long timestamp, Py_ssize_t key_size, Py_ssize_t value_size
 )

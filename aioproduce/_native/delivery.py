@@ -53,16 +53,26 @@ DeliveryCallback = Callable[[RecordMetadata, "BaseException | None"], object]
 
 
 class BatchResult:
-    """The outcome of one batch, shared by the futures of its records."""
+    """The outcome of one batch, shared by the futures of its records.
+
+    Attributes:
+        topic: The topic's name.
+        partition: The partition's number.
+        status: PENDING, SUCCEEDED, FAILED or SPLIT, as numbers from 0 on.
+        base_offset: The first record's offset; -1 while it is not known.
+        log_append_time: The timestamp that the broker gave all records, or -1.
+        error: Why the batch failed.
+        runtime: The driver's side.
+    """
 
     @cython.annotation_typing(False)
     def __init__(self, topic: str, partition: int, runtime: DeliveryRuntime) -> None:
-        self._topic = str.__str__(topic)  # a plain one of a subclass's, which C's attribute would refuse
-        self._partition = partition
-        self._status = _PENDING
-        self._base_offset = self._log_append_time = self._log_start_offset = -1
-        self._error: BaseException | None = None
-        self._runtime = runtime
+        self.topic = str.__str__(topic)  # a plain one of a subclass's, which C's attribute would refuse
+        self.partition = partition
+        self.status = _PENDING
+        self.base_offset = self.log_append_time = self._log_start_offset = -1
+        self.error: BaseException | None = None
+        self.runtime = runtime
         self._outcomes = getattr(runtime, "outcomes", None)
         self._record_errors: dict[int, BaseException] | None = None
         self._children: list[tuple[int, BatchResult]] | None = None
@@ -73,44 +83,9 @@ class BatchResult:
         self._wait: Any = getattr(runtime, "wait", None)
 
     @property
-    def topic(self) -> str:
-        """The topic's name."""
-        return self._topic
-
-    @property
-    def partition(self) -> int:
-        """The partition's number."""
-        return self._partition
-
-    @property
-    def status(self) -> int:
-        """PENDING, SUCCEEDED, FAILED or SPLIT, as numbers from 0 on."""
-        return self._status
-
-    @property
-    def base_offset(self) -> int:
-        """The first record's offset; -1 while it is not known."""
-        return self._base_offset
-
-    @property
-    def log_append_time(self) -> int:
-        """The timestamp that the broker gave all records, or -1."""
-        return self._log_append_time
-
-    @property
-    def error(self) -> BaseException | None:
-        """Why the batch failed."""
-        return self._error
-
-    @property
-    def runtime(self) -> DeliveryRuntime:
-        """The driver's side."""
-        return self._runtime
-
-    @property
     def is_done(self) -> bool:
         """Whether the batch succeeded or failed."""
-        return self._status == _SUCCEEDED or self._status == _FAILED
+        return self.status == _SUCCEEDED or self.status == _FAILED
 
     @property
     def has_callbacks(self) -> bool:
@@ -126,10 +101,10 @@ class BatchResult:
     def succeed(self, base_offset: int, log_append_time: int = -1, log_start_offset: int = -1) -> None:
         """All records are in the log from `base_offset` on (-1: where is not known)."""
         self._check_pending()
-        self._base_offset = base_offset
-        self._log_append_time = log_append_time
+        self.base_offset = base_offset
+        self.log_append_time = log_append_time
         self._log_start_offset = log_start_offset
-        self._status = _SUCCEEDED
+        self.status = _SUCCEEDED
         self._fire()
 
     def fail(
@@ -141,14 +116,14 @@ class BatchResult:
         """No record was acknowledged; `record_errors` has the reason of single records, by index (KIP-467)."""
         self._check_pending()
         future: DeliveryFuture
-        self._error = error
+        self.error = error
         self._record_errors = record_errors
         self._unobserved = record_count
         if self._callbacks is not None:
             for future, _callback in self._callbacks:
                 # A callback is told of the failure: that is observed.
                 future._observe()
-        self._status = _FAILED
+        self.status = _FAILED
         self._fire()
 
     def split(self, children: list[tuple[int, BatchResult]]) -> None:
@@ -156,7 +131,7 @@ class BatchResult:
         future: DeliveryFuture
         self._check_pending()
         self._children = children
-        self._status = _SPLIT
+        self.status = _SPLIT
         watched = self._watched
         callbacks = self._callbacks
         self._watched = None
@@ -185,7 +160,7 @@ class BatchResult:
             return raised
         for future, callback in callbacks:
             try:
-                failed = self._status != _SUCCEEDED
+                failed = self.status != _SUCCEEDED
                 callback(future._metadata(), copy_of(self._error_at(future._index)) if failed else None)
             except (KeyboardInterrupt, SystemExit) as error:
                 fatal = error  # the other records' callbacks come first: nobody asks a second time
@@ -196,14 +171,34 @@ class BatchResult:
         return raised
 
     def _check_pending(self) -> None:
-        if self._status != _PENDING:
-            raise RuntimeError(f"the batch of {self._topic}-{self._partition} was settled twice")
+        if self.status != _PENDING:
+            raise RuntimeError(f"the batch of {self.topic}-{self.partition} was settled twice")
 
     def _error_at(self, index: cython.int) -> BaseException:
-        assert self._error is not None
+        assert self.error is not None
         if self._record_errors is None:
-            return self._error
-        return self._record_errors.get(index, self._error)
+            return self.error
+        return self._record_errors.get(index, self.error)
+
+    def _metadata_of(
+        self,
+        index: cython.Py_ssize_t,
+        timestamp: cython.longlong,
+        key_size: cython.Py_ssize_t,
+        value_size: cython.Py_ssize_t,
+    ) -> Any:
+        """Where the record of an index is, or is not; `timestamp` is its own."""
+        offset: cython.longlong = self.base_offset
+        if offset >= 0:
+            offset += index
+        if self.log_append_time >= 0:
+            timestamp = self.log_append_time
+        if self._outcomes is not None:
+            appended, start = self.log_append_time, self._log_start_offset
+            return self._outcomes.metadata(self.topic, self.partition, offset, timestamp, appended, start)
+        return record_metadata(
+            RecordMetadata, self.topic, self.partition, offset, timestamp, key_size, value_size
+        )
 
     def _watch(self, future: DeliveryFuture) -> None:
         if self._watched is None:
@@ -215,7 +210,7 @@ class BatchResult:
         watched = self._watched
         self._watched = None
         if watched is not None:
-            wakeups = Wakeups(self._runtime)
+            wakeups = Wakeups(self.runtime)
             for future in watched:
                 wakeups.add(future._take_watchers())
             wakeups.schedule()
@@ -223,7 +218,7 @@ class BatchResult:
     def _tell_late(self, watcher: Watcher) -> None:
         """Somebody asks to be told of what is done: in the loop's next turn, with all who ask before it."""
         if self._late is None or self._late._is_begun:
-            late = Wakeups(self._runtime)
+            late = Wakeups(self.runtime)
             late.add(watcher)
             late.schedule()
             self._late = late  # not if the loop is closed: the next who asks is to hear so, too
@@ -232,8 +227,8 @@ class BatchResult:
 
     def __del__(self) -> None:
         # Whoever held these futures dropped them unasked. `_unobserved` is only set by a failure.
-        if self._unobserved > 0 and self._error is not None:
-            self._runtime.unobserved_failure(self._topic, self._partition, self._error, self._unobserved)
+        if self._unobserved > 0 and self.error is not None:
+            self.runtime.unobserved_failure(self.topic, self.partition, self.error, self._unobserved)
 
 
 @cython.no_gc
@@ -287,19 +282,19 @@ class DeliveryFuture(Watched):
 
     def _make_cancelled_error(self) -> BaseException:
         """What `asyncio.gather()` raises for a cancelled future; without it, it would never end."""
-        return self._result._runtime.cancelled_error(self._cancel_message)
+        return self._result.runtime.cancelled_error(self._cancel_message)
 
     def get_loop(self) -> Any:
         """The event loop that the producer runs on."""
-        return self._result._runtime.get_loop()
+        return self._result.runtime.get_loop()
 
     def done(self) -> cython.bint:
         """Whether the record was acknowledged, failed, or this handle was cancelled."""
         if self._is_cancelled:
             return True
-        if self._result._status == _SPLIT:
+        if self._result.status == _SPLIT:
             self._follow_split()
-        return self._result._status != _PENDING
+        return self._result.status != _PENDING
 
     def cancelled(self) -> bool:
         """Whether this handle was cancelled; that says nothing of the record."""
@@ -309,7 +304,7 @@ class DeliveryFuture(Watched):
         """Mark this handle cancelled and wake all who wait; False if it was done. The record goes on."""
         if self.done():
             return False
-        wakeups = Wakeups(self._result._runtime)
+        wakeups = Wakeups(self._result.runtime)
         wakeups.add(self._take_watchers())
         self._is_cancelled = True
         self._held = msg
@@ -381,60 +376,47 @@ class DeliveryFuture(Watched):
             state = "cancelled"
         elif not self.done():
             state = "pending"
-        elif self._result._status == _SUCCEEDED:
+        elif self._result.status == _SUCCEEDED:
             state = f"offset={getattr(self._metadata(), 'offset', None)}"
         else:
             state = f"error={self._result._error_at(self._index)!r}"
-        return f"<DeliveryFuture {self._result._topic}-{self._result._partition} {state}>"
+        return f"<DeliveryFuture {self._result.topic}-{self._result.partition} {state}>"
 
     # -- of the record ---
 
     @property
     def topic(self) -> str:
         """The topic that the record goes to."""
-        return self._result._topic
+        return self._result.topic
 
     @property
     def partition(self) -> int:
         """The partition that was chosen for the record."""
-        return self._result._partition
+        return self._result.partition
 
     def add_delivery_callback(self, callback: DeliveryCallback) -> None:
         """Have `callback(metadata, error)` called once when the record's batch is settled (for the producer)."""
-        if self._result._status == _SPLIT:
+        if self._result.status == _SPLIT:
             self._follow_split()
         self._result.add_callback(self, callback)
 
     # -- between the classes ---
 
     def _follow_split(self) -> None:
-        while self._result._status == _SPLIT:
-            children = self._result._children
-            assert children is not None
-            first: int = 0
-            target: BatchResult = children[0][1]
-            for start, child in children:
-                if start > self._index:
-                    break
-                first = start
-                target = child
-            self._index -= first
-            self._result = target
+        self._result, self._index = part_of(self._result, self._index)
 
     def _attach(self, watcher: Watcher) -> None:
-        """Add a watcher, behind those that are there; not once done."""
         self._held = linked(self._held, watcher)
         if not self._is_watched:
             self._is_watched = True
             self._result._watch(self)
 
     def _detach(self, watcher: Watcher) -> None:
-        """Forget a watcher, if it is still there: a settled future dropped its list."""
         if not self._is_cancelled:
             self._held = unlinked(self._held, watcher)
 
     def _runtime_of(self) -> DeliveryRuntime:
-        return self._result._runtime
+        return self._result.runtime
 
     def _take_watchers(self) -> Watcher | None:
         taken: Watcher | None = None if self._is_cancelled else self._held
@@ -443,27 +425,7 @@ class DeliveryFuture(Watched):
         return taken
 
     def _metadata(self) -> Any:
-        result: BatchResult = self._result
-        offset: cython.longlong = result._base_offset
-        timestamp: cython.longlong = result._log_append_time
-        if offset >= 0:
-            offset += self._index
-        if timestamp < 0:
-            timestamp = self._timestamp
-        if result._outcomes is not None:
-            appended, start = result._log_append_time, result._log_start_offset
-            return result._outcomes.metadata(
-                result._topic, result._partition, offset, timestamp, appended, start
-            )
-        return record_metadata(  # type: ignore[no-any-return,unused-ignore]
-            RecordMetadata,
-            result._topic,
-            result._partition,
-            offset,
-            timestamp,
-            self._key_size,
-            self._value_size,
-        )
+        return self._result._metadata_of(self._index, self._timestamp, self._key_size, self._value_size)
 
     def _value(self) -> Any:
         """The metadata, or what `result()` raises."""
@@ -480,8 +442,8 @@ class DeliveryFuture(Watched):
         if self._is_cancelled:
             raise self._make_cancelled_error()
         if not self.done():
-            raise self._result._runtime.invalid_state_error("the record is not acknowledged yet")
-        if self._result._status == _SUCCEEDED:
+            raise self._result.runtime.invalid_state_error("the record is not acknowledged yet")
+        if self._result.status == _SUCCEEDED:
             return None
         self._observe()
         error = copy_of(self._result._error_at(self._index))
@@ -490,6 +452,23 @@ class DeliveryFuture(Watched):
     def _observe(self) -> None:
         self._result._unobserved -= not self._is_observed
         self._is_observed = True
+
+
+def part_of(result: BatchResult, index: cython.Py_ssize_t) -> tuple[BatchResult, int]:
+    """Of a batch that was split, maybe again, the part that holds a record, and its index there."""
+    part: BatchResult
+    first: cython.Py_ssize_t
+    while result.status == _SPLIT:
+        children = result._children
+        assert children is not None
+        first = 0
+        for start, part in children:
+            if start > index:
+                break
+            first = start
+            result = part
+        index -= first
+    return result, index
 
 
 def make_delivery(

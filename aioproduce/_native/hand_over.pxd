@@ -1,5 +1,3 @@
-# The C side of `hand_over.py`.
-
 cimport cython
 from aioproduce._native.blocking_delivery cimport BlockingDelivery, new_delivery
 from aioproduce._native.delivery cimport DeliveryFuture
@@ -9,13 +7,15 @@ from cpython.time cimport monotonic, time as wall_time
 
 cdef class HandOver:
     cdef dict _appenders
-    cdef object _wake, _wake_to_answer, _raise_forked, _check_may_wait
+    cdef object _wake, _wake_to_answer
+    cdef readonly object raise_forked, check_may_wait
     cdef list _entries, _questions
     cdef readonly long long waiting_bytes, sent
     cdef long long _limit, _largest, _forks
     cdef double _clock_offset
     cdef readonly bint is_open
-    cdef bint _is_plain, _is_told, _is_asked, _is_ended, _has_line
+    cdef public bint has_line
+    cdef bint _is_plain, _is_told, _is_asked, _is_ended
 
     cdef bint _ask(self, BlockingDelivery delivery) except -1
     cdef _call(self, object wake)

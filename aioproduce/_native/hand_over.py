@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from aioproduce._native.delivery import DeliveryCallback, DeliveryFuture
     from aioproduce._native.topic_appender import TopicAppender
-    from aioproduce.records import Header, Headers, ProducerRecord
+    from aioproduce.records import Headers, ProducerRecord
 
 # What an entry takes beside its key and value: the delivery, and what malloc and the list add.
 _ENTRY: Final = 160
@@ -82,6 +82,7 @@ class HandOver:
 
     Attributes:
         is_open: Whether anything may come in.
+        has_line: Whether threads wait in line; said by who knows.
         sent: How many records came in.
         waiting_bytes: What lies here, as `cost_of()` counts it.
     """
@@ -101,8 +102,8 @@ class HandOver:
         self._appenders = appenders
         self._wake = wake
         self._wake_to_answer = wake_to_answer
-        self._raise_forked = raise_forked
-        self._check_may_wait = check_may_wait
+        self.raise_forked = raise_forked
+        self.check_may_wait = check_may_wait
         self._entries: list[BlockingDelivery] = []
         self._questions: list[BlockingDelivery] = []
         if not cython.compiled:
@@ -118,21 +119,13 @@ class HandOver:
         self._is_told = False
         self._is_asked = False
         self._is_ended = False
-        self._has_line = False
+        self.has_line = False
 
     # -- as the owner of deliveries ---
 
     def is_forked(self) -> bool:
         """Whether this process is a child of the one that this was made in."""
         return self._forks != _forks
-
-    def raise_forked(self) -> NoReturn:
-        """Say so."""
-        self._raise_forked()
-
-    def check_may_wait(self, what: str) -> None:
-        """Refuse to wait in the loop thread."""
-        self._check_may_wait(what)
 
     def ask(self, delivery: BlockingDelivery) -> None:
         """Have the loop thread look at a delivery that somebody waits for; do so here once it is at its end."""
@@ -153,29 +146,7 @@ class HandOver:
     def knows(self, topic: str, partition: int | None) -> bool:
         """Whether there is such a topic now, and such a partition of it."""
         appender: TopicAppender | None = self._appenders.get(topic)
-        return appender is not None and (partition is None or 0 <= partition < appender.open_batches()[2])
-
-    def make(
-        self,
-        topic: str,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[Header] | None,
-        partition: int | None,
-        timestamp: int,
-        on_delivery: DeliveryCallback | None,
-    ) -> BlockingDelivery:
-        """A record that is checked, to be put here."""
-        return new_delivery(
-            self,
-            topic,
-            key,
-            value,
-            headers,
-            NO_PARTITION if partition is None else partition,
-            timestamp,
-            on_delivery,
-        )
+        return appender is not None and (partition is None or 0 <= partition < appender._partition_count)
 
     def put(self, delivery: BlockingDelivery, *, is_first: bool = False) -> bool:
         """Put a record in, if there is room and nobody waits in line (but whoever stands first there).
@@ -202,21 +173,17 @@ class HandOver:
             if not self._is_ended:
                 raise
 
-    def set_line(self, has_line: bool) -> None:
-        """Whether threads wait in line."""
-        self._has_line = has_line
-
     def _put(self, delivery: BlockingDelivery, is_first: cython.bint) -> cython.bint:
-        if not self.is_open or (self._has_line and not is_first):
+        if not self.is_open or (self.has_line and not is_first):
             return False
         cost: cython.longlong = cost_of(delivery)
         if self.waiting_bytes + cost > self._limit and self.waiting_bytes > 0:
             return False
-        delivery._handed_at = monotonic()
+        delivery.handed_at = monotonic()
         if not self._is_told:
-            self._clock_offset = wall_time() - delivery._handed_at
+            self._clock_offset = wall_time() - delivery.handed_at
         if delivery._timestamp < 0:
-            delivery._timestamp = int((delivery._handed_at + self._clock_offset) * 1000.0)
+            delivery._timestamp = int((delivery.handed_at + self._clock_offset) * 1000.0)
         self._entries.append(delivery)
         self.waiting_bytes += cost
         self.sent += 1
@@ -257,8 +224,8 @@ class HandOver:
         is_held: cython.bint = len(held) > 0
         for at in range(first, end):
             entry: BlockingDelivery = entries[at]
-            appender: TopicAppender | None = self._appenders.get(entry._topic)
-            if appender is None or (is_held and entry._topic in held):
+            appender: TopicAppender | None = self._appenders.get(entry.topic)
+            if appender is None or (is_held and entry.topic in held):
                 end = at
                 break
             delivery: DeliveryFuture | None = appender.append(
@@ -383,19 +350,8 @@ class BlockingPath:
             return self._send_slowly(topic, value, key, partition, timestamp, headers, timeout, on_delivery)
         return delivery
 
-    @cython.annotation_typing(False)
-    def _send_slowly(
-        self,
-        topic: str | ProducerRecord,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        headers: Headers | None,
-        timeout: float | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> BlockingDelivery:
-        """The long way of `send()`: whatever the short one does not do."""
+    def _send_slowly(self, *record: Any, **_named: Any) -> BlockingDelivery:
+        """The long way of `send()`, by all its arguments: whatever the short one does not do."""
         raise NotImplementedError
 
     def _taken(  # noqa: C901  # one function, with every test

@@ -1,5 +1,3 @@
-# The C side of `key_hash.py`.
-
 from aioproduce._native._memory cimport bytes_at
 
 cdef int _MURMUR2, _CRC32, _HASHES, _HASHES_NULL, _SKIPS_EMPTY

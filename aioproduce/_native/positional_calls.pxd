@@ -1,5 +1,3 @@
-# The C side of `positional_calls.py`.
-
 from aioproduce._native.send_path cimport SendPath, make_call
 
 

@@ -1,5 +1,3 @@
-# The C side of `record_batch.py`.
-
 cimport cython
 from aioproduce._native._memory cimport array_at, bytes_at, copy
 
@@ -14,13 +12,13 @@ cdef class RecordBatchBuffer:
     cdef readonly long long base_timestamp, max_timestamp
 
     cpdef Py_ssize_t try_append(self, long long timestamp, object key, object value, object headers=*) except -2
-    cdef Py_ssize_t put(
-        self, long long timestamp, unsigned char *key, Py_ssize_t key_size, unsigned char *value,
-        Py_ssize_t value_size, unsigned char *headers, Py_ssize_t headers_size
-    ) noexcept
     cdef memoryview _require_view(self)
 
 
+cdef Py_ssize_t put_record(
+    RecordBatchBuffer records, long long timestamp, unsigned char *key, Py_ssize_t key_size, unsigned char *value,
+    Py_ssize_t value_size, unsigned char *headers, Py_ssize_t headers_size
+) noexcept
 cdef Py_ssize_t unsigned_size(unsigned long long value) noexcept
 cdef Py_ssize_t put_unsigned(unsigned char *target, Py_ssize_t position, unsigned long long value) noexcept
 cdef Py_ssize_t part_size(Py_ssize_t size) noexcept
@@ -28,8 +26,8 @@ cdef Py_ssize_t put_part(
     unsigned char *target, Py_ssize_t position, unsigned char *source, Py_ssize_t size
 ) noexcept
 
+cpdef bytes encode_headers(object headers)
 cdef bytes _bytes_of(object value, str field)
 cdef bytes _header_name(object name)
 cdef list _encoded_headers(object headers)
-cdef bytes _written_headers(object headers)
 cdef Py_ssize_t _encoded_headers_size(list[bytes] encoded) except? -1

@@ -2,8 +2,8 @@
 """Record batches of message format v2, written straight into a buffer of the pool.
 
 The core makes a `RecordBatchBuffer` per batch. `try_append()` is called once per record, by `record_numbers` and
-`bulk_append` as `put()`; `seal()` once per attempt to send the batch. The layout is that of KIP-98, with headers
-(KIP-82):
+`bulk_append` as `put_record()`; `seal()` once per attempt to send the batch. The layout is that of KIP-98, with
+headers (KIP-82):
 
     61 bytes of header, filled by seal():       then each record:
     base offset, length, leader epoch, magic,   length, attributes, timestamp delta, offset delta,
@@ -69,11 +69,6 @@ def load_crc32c() -> Callable[..., int]:
 
     _crc32c = crc32c
     return crc32c
-
-
-def is_compiled() -> bool:
-    """Whether this module runs as a compiled extension."""
-    return cython.compiled
 
 
 @cython.cfunc
@@ -208,11 +203,11 @@ def encode_headers(headers: Sequence[tuple[str, BytesLike | None]] | None) -> by
     Raises:
         InvalidHeadersError: They are not pairs of a name and a value.
     """
-    return _written_headers(headers) if headers else b""
-
-
-def _written_headers(headers: object) -> bytes:
+    if headers is None:
+        return b""
     encoded = _encoded_headers(headers)
+    if not encoded:
+        return b""
     part: bytes | None
     written = bytearray(_encoded_headers_size(encoded))
     target: cython.p_uchar = array_at(written)
@@ -330,27 +325,11 @@ class RecordBatchBuffer:
             value_at = bytes_at(value_bytes)
             value_size = len(value_bytes)
         if headers is not None:
-            encoded: bytes = _written_headers(headers)
+            encoded: bytes = encode_headers(headers)  # type: ignore[arg-type]  # it says what is wrong
             headers_at = bytes_at(encoded)
             headers_size = len(encoded)
         # The caller's objects ran their last code above (`__buffer__` may): own state is read from here on.
-        return _write(self, timestamp, key_at, key_size, value_at, value_size, headers_at, headers_size)
-
-    def put(
-        self,
-        timestamp: cython.longlong,
-        key: cython.p_uchar,
-        key_size: cython.Py_ssize_t,
-        value: cython.p_uchar,
-        value_size: cython.Py_ssize_t,
-        headers: cython.p_uchar,
-        headers_size: cython.Py_ssize_t,
-    ) -> cython.Py_ssize_t:
-        """`try_append()` in C, of what is checked and encoded.
-
-        Headers are as `encode_headers()` writes them, of no bytes where there are none.
-        """
-        return _write(self, timestamp, key, key_size, value, value_size, headers, headers_size)
+        return put_record(self, timestamp, key_at, key_size, value_at, value_size, headers_at, headers_size)
 
     def copy_into(self, buffer: bytearray) -> RecordBatchBuffer:
         """The same records in another buffer, to which nothing more is appended.
@@ -449,18 +428,6 @@ class RecordBatchBuffer:
             record, position = read_record(view, position, self.base_timestamp)
             yield record
 
-    def record_at(self, index: int) -> Record:
-        """Read one record back: timestamp, key, value, headers.
-
-        Raises:
-            IndexError: The batch has no such record.
-        """
-        if not 0 <= index < self.record_count:
-            raise IndexError(f"record {index} of a batch of {self.record_count}")
-        for _, record in zip(range(index + 1), self.iter_records(), strict=False):
-            found = record
-        return found
-
     def _require_view(self) -> memoryview:
         if self._view is None:
             raise RuntimeError("the batch's buffer was given back")
@@ -470,7 +437,7 @@ class RecordBatchBuffer:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _write(
+def put_record(
     records: RecordBatchBuffer,
     timestamp: cython.longlong,
     key: cython.p_uchar,
@@ -480,7 +447,10 @@ def _write(
     headers: cython.p_uchar,
     headers_size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """The one place where a record is written."""
+    """`try_append()` in C, of what is checked and encoded: the one place where a record is written.
+
+    Headers are as `encode_headers()` writes them, of no bytes where there are none.
+    """
     base: cython.longlong = records.base_timestamp if records.record_count else timestamp
     delta: cython.ulonglong = _zigzag_delta(timestamp, base)
     offset: cython.ulonglong = records.record_count

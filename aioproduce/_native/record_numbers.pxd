@@ -1,17 +1,14 @@
-# The C side of `record_numbers.py`.
-
 cimport cython
 from aioproduce._native._memory cimport array_at, bytes_at, copy, part_at
-from aioproduce._native.record_batch cimport RecordBatchBuffer, put_unsigned
+from aioproduce._native.record_batch cimport RecordBatchBuffer, encode_headers, put_record, put_unsigned
 
-# Numbers in C: as names of the module each use would be a look-up and an object.
 cdef Py_ssize_t _HEADER_SIZE, _NUMBER_SIZE, _COUNT_SIZE
 
 
 @cython.final
 cdef class RecordNumbers:
     cdef bytes _header  # ours, without its number
-    cdef unsigned long long _next
+    cdef readonly unsigned long long next
     # Headers as a record has them, the count first and ours last: `_size` bytes at `_at`; the user's were `_taken`.
     cdef bytearray _room
     cdef unsigned char *_at

@@ -20,12 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproduce._native.record_batch import (
-    NO_TIMESTAMP,
-    RECORD_BATCH_OVERHEAD,
-    RecordBatchBuffer,
-    encode_headers,
-)
+from aioproduce._native.record_batch import NO_TIMESTAMP, RECORD_BATCH_OVERHEAD, RecordBatchBuffer
 from aioproduce.errors import InvalidTimestampError
 
 try:
@@ -35,7 +30,7 @@ except ImportError:
 
 if not cython.compiled:
     from aioproduce._native._memory import array_at, bytes_at, copy, part_at
-    from aioproduce._native.record_batch import put_unsigned
+    from aioproduce._native.record_batch import encode_headers, put_record, put_unsigned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,6 +54,9 @@ class RecordNumbers:
     Args:
         producer_id: 16 bytes.
 
+    Attributes:
+        next: The number that the next record gets.
+
     Raises:
         ValueError: they are not 16.
     """
@@ -67,15 +65,10 @@ class RecordNumbers:
         if len(producer_id) != _ID_SIZE:
             raise ValueError(f"a producer's id has {_ID_SIZE} bytes, not {len(producer_id)}")
         self._header = _NAME + producer_id
-        self._next = 0
+        self.next = 0
         self._room = bytearray()
         self._taken = -1
         self._take_none()
-
-    @property
-    def next(self) -> int:
-        """The number that the next record gets."""
-        return self._next
 
     def _take_none(self) -> None:
         empty: bytes = b""
@@ -104,7 +97,7 @@ class RecordNumbers:
 
     def put_next(self) -> cython.void:
         """Write the next number behind the headers that were taken."""
-        number: cython.ulonglong = self._next
+        number: cython.ulonglong = self.next
         if cython.compiled:
             # One store of the bytes in reverse, as compilers see it.
             end: cython.p_uchar = part_at(self._at, self._size - _NUMBER_SIZE, _NUMBER_SIZE)
@@ -155,9 +148,9 @@ class RecordNumbers:
             value_size = len(value)
             value_at = bytes_at(value)
         self.put_next()
-        index = records.put(timestamp, key_at, key_size, value_at, value_size, self._at, self._size)
+        index = put_record(records, timestamp, key_at, key_size, value_at, value_size, self._at, self._size)
         if index >= 0:
-            self._next += 1
+            self.next += 1
         return index
 
 

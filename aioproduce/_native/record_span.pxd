@@ -1,5 +1,3 @@
-# The C side of `record_span.py`.
-
 cimport cython
 from aioproduce._native._memory cimport ints_in, longs_in
 from aioproduce._native._metadata cimport record_metadata
@@ -10,8 +8,8 @@ from aioproduce._native.record_batch cimport RecordBatchBuffer
 @cython.final
 cdef class RecordSpan:
     cdef Py_ssize_t _count
-    cdef list _results
-    # One batch takes all, from `_first_index` on; or, routed, `_places` (in `_results`) and `_indices` tell.
+    cdef readonly list results
+    # One batch takes all, from `_first_index` on; or, routed, `_places` (in `results`) and `_indices` tell.
     cdef Py_ssize_t _first_index
     cdef bint _is_routed, _has_keys, _has_timestamps
     cdef bytearray _places, _indices, _key_sizes, _value_sizes

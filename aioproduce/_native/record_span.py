@@ -34,12 +34,12 @@ _LONG = 8
 class RecordSpan:
     """Where records that were appended together went, in their order: what futures and metadata are made of.
 
-    Made by `BulkAppender.append()` and `span_of_batch()`.
+    Made by `BulkAppender.append()` and `span_of_batch()`; `results` are those of the batches.
     """
 
     def __init__(self, capacity: int, *, is_routed: bool, has_keys: bool, has_timestamps: bool) -> None:
         self._count = 0
-        self._results: list[BatchResult] = []
+        self.results: list[BatchResult] = []
         self._first_index = 0
         self._is_routed = is_routed
         self._places = bytearray(_INT * capacity if is_routed else 0)
@@ -55,14 +55,9 @@ class RecordSpan:
         return self._count
 
     @property
-    def results(self) -> list[BatchResult]:
-        """The batches that the records went into."""
-        return self._results
-
-    @property
     def is_acknowledged(self) -> bool:
         """Whether all of them were."""
-        return all(result.status == SUCCEEDED for result in self._results)
+        return all(result.status == SUCCEEDED for result in self.results)
 
     def future(self, index: int) -> DeliveryFuture:
         """A future of one record; the caller keeps it, as each counts for itself what it was asked."""
@@ -75,7 +70,7 @@ class RecordSpan:
 
     def settled(self) -> int:
         """How many of the records have their outcome."""
-        if all(result.is_done for result in self._results):
+        if all(result.is_done for result in self.results):
             return self._count
         return sum(self.future(index).done() for index in range(self._count))
 
@@ -102,7 +97,7 @@ class RecordSpan:
                 place = places[index]
             if place != last:
                 last = place
-                result = self._results[place]
+                result = self.results[place]
                 first = result.base_offset
                 appended_at = result.log_append_time
                 topic = result.topic
@@ -141,7 +136,7 @@ class RecordSpan:
             timestamp = longs_in(self._timestamps)[index]
         if self._has_keys:
             key_size = ints_in(self._key_sizes)[index]
-        return self._results[place], record, timestamp, key_size, ints_in(self._value_sizes)[index]
+        return self.results[place], record, timestamp, key_size, ints_in(self._value_sizes)[index]
 
     def trim(self, count: cython.Py_ssize_t) -> None:
         """Keep what `count` records take of the room."""
@@ -195,7 +190,7 @@ def span_of_batch(records: RecordBatchBuffer, result: BatchResult) -> RecordSpan
                 value_sizes[index] = number
         position = after
     span._count = count
-    span._results = [result]
+    span.results = [result]
     return span
 
 

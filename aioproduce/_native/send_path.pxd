@@ -1,9 +1,7 @@
-# The C side of `send_path.py`.
-
 cimport cython
 from aioproduce._native.am_send cimport set_am_send
 from aioproduce._native.topic_appender cimport TopicAppender
-from aioproduce._native.watcher cimport Watcher, begin_wait
+from aioproduce._native.watcher cimport Watcher, begin_wait, thrown
 from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF, PyObject
 
@@ -11,7 +9,6 @@ from aioproduce._native.delivery cimport DeliveryFuture
 from cpython.time cimport monotonic, time as wall_time
 
 
-# Numbers in C: as names of the module each use would be a look-up and an object.
 cdef int _NEW, _RUNNING, _DONE
 cdef long long _SENDS_PER_CLOCK, _MAX_PARTITION, _MAX_TIMESTAMP, _forks
 cdef double _TURN
@@ -51,16 +48,8 @@ cdef class SendCall:
 
 
 cdef SendCall make_call(
-    SendPath path,
-    object topic,
-    object value,
-    object key,
-    object partition,
-    object timestamp,
-    object headers,
-    object timeout,
-    object on_delivery,
-    bint is_awaiting,
+    SendPath path, object topic, object value, object key, object partition, object timestamp, object headers,
+    object timeout, object on_delivery, bint is_awaiting
 )
 
 
@@ -76,6 +65,5 @@ cdef inline int send_call_am_send(object self, object value, PyObject **result) 
     return 1 if is_suspended else 0
 
 
-cdef BaseException _exception(object kind, object error, object traceback)
 cdef _reused(SendCall call)
 cdef _never_awaited(bint is_awaiting)

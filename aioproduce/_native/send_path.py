@@ -33,7 +33,7 @@ except ImportError:
     from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
 
 if not cython.compiled:
-    from aioproduce._native.watcher import begin_wait
+    from aioproduce._native.watcher import begin_wait, thrown
 
     monotonic = time.monotonic
     wall_time = time.time
@@ -190,19 +190,8 @@ class SendPath:
 
     # -- for the Producer ---
 
-    @cython.annotation_typing(False)
-    def _send_slowly(
-        self,
-        topic: str | ProducerRecord,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        headers: Headers | None,
-        timeout: float | None,
-        on_delivery: DeliveryCallback | None,
-    ) -> Coroutine[Any, Any, DeliveryFuture]:
-        """The long way of `send()`: whatever the short one does not do."""
+    def _send_slowly(self, *record: Any, **_named: Any) -> Coroutine[Any, Any, DeliveryFuture]:
+        """The long way of `send()`, by all its arguments: whatever the short one does not do."""
         raise NotImplementedError
 
     def turn_is_due(self) -> cython.bint:
@@ -328,20 +317,17 @@ class SendCall:
         """As a coroutine's: raise an exception where it waits."""
         inner = self._inner
         if self._state == _RUNNING and inner is not None:
-            is_suspended = False
             try:
                 # In the one form that newer Pythons take, too.
-                given = inner.throw(_exception(kind, error, traceback))
-                is_suspended = True
-                return given
-            finally:
-                if not is_suspended:
-                    self._end()
+                return inner.throw(thrown(kind, error, traceback))
+            except BaseException:
+                self._end()
+                raise
         if self._state == _DONE:
             raise _reused(self)
         self._end()
         try:
-            raise _exception(kind, error, traceback)
+            raise thrown(kind, error, traceback)
         finally:
             kind = error = None  # the traceback holds this frame
 
@@ -481,17 +467,6 @@ def make_call(
 
 async def _then_wait(sending: Coroutine[Any, Any, DeliveryFuture]) -> RecordMetadata:
     return await (await sending)
-
-
-def _exception(kind: Any, error: Any, traceback: Any) -> BaseException:
-    raised: BaseException
-    if isinstance(kind, BaseException):
-        raised = kind
-    elif isinstance(error, BaseException):
-        raised = error
-    else:
-        raised = kind() if error is None else kind(error)
-    return raised if traceback is None else raised.with_traceback(traceback)
 
 
 def _reused(call: SendCall) -> RuntimeError:

@@ -1,7 +1,5 @@
-# The C side of `sensors.py`.
-
 cimport cython
-from aioproduce._native.stats cimport Distribution, Meter, Spread, SummedSpread, Windows
+from aioproduce._native.stats cimport Distribution, Meter, Spread, Windows
 
 
 @cython.final
@@ -43,8 +41,7 @@ cdef class BatchMetrics:
     cdef readonly Spread compression
     cdef readonly Distribution queue_time
     cdef readonly Meter records
-    cdef readonly Spread records_per_request
-    cdef readonly SummedSpread record_size
+    cdef readonly Spread records_per_request, record_size
     cdef readonly Meter retries, errors
     cdef readonly Distribution batching_time, await_send_time, in_flight_time, retry_time
     cdef readonly Distribution delivery_time

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD
-from aioproduce._native.stats import Distribution, Meter, Spread, SummedSpread, Windows
+from aioproduce._native.stats import Distribution, Meter, Spread, Windows
 
 try:
     import cython
@@ -23,20 +23,24 @@ except ImportError:
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import Protocol
 
-    from aioproduce._native._recorded_batch import RecordedBatch
+    from aioproduce._native.record_batch import RecordBatchBuffer
+
+    class RecordedBatch(Protocol):
+        """A batch; what has not happened yet is at infinity."""
+
+        topic: str
+        records: RecordBatchBuffer
+        size: int
+        created_at: float
+        closed_at: float
+        first_sent_at: float
+        first_failed_at: float
 
 
 class TopicMetrics:
-    """What is counted of one topic.
-
-    Attributes:
-        records: Sent, each attempt counted.
-        bytes: Sent, as compressed.
-        compression: Compressed size of the records over their size, of each batch.
-        retries: Records that were queued again.
-        errors: Records that failed.
-    """
+    """What is counted of one topic, as `BatchMetrics` has it of all; and `bytes`: sent, as compressed."""
 
     def __init__(self, windows: Windows) -> None:
         self.records = Meter(windows)
@@ -56,10 +60,8 @@ class NodeMetrics:
 
     Attributes:
         requests: Their sizes in bytes.
-        outgoing: Bytes written.
-        responses: Answers.
-        incoming: Bytes read.
-        latency: Of Produce requests, in ms; of each broker only.
+        outgoing: Bytes written; `incoming` those read.
+        latency: Of Produce requests; of each broker only.
         operations: Reads and writes; of all brokers together only.
         in_flight: Looks up how many requests are not answered yet; of each broker only, set by who connects to it.
     """
@@ -108,12 +110,8 @@ class RequestMetrics:
 
     Attributes:
         nodes: By broker id, from the first connection on; bootstrap servers have negative ids.
-        all_nodes: All of them together.
         request_latency: Of Produce requests.
-        throttle: What each answer says of it.
-        steps_worked: How long each turn of the sender took, in ns.
-        steps_waited: How long it slept before, in ns.
-        loop_lag: How much later the event loop ran what was due.
+        steps_worked: How long each turn of the sender took, in ns; before it, it slept `steps_waited`.
     """
 
     def __init__(self, windows: Windows) -> None:
@@ -156,7 +154,6 @@ class BatchMetrics:
         compression: Compressed size of the records over their size.
         queue_time: From creation to each sending.
         records: Sent, each attempt counted.
-        records_per_request: Of each request.
         record_size: Bytes of records before compression.
         retries: Records that were queued again.
         errors: Records that failed, or were refused.
@@ -175,7 +172,7 @@ class BatchMetrics:
         self.queue_time = Distribution(windows)
         self.records = Meter(windows)
         self.records_per_request = Spread(windows)
-        self.record_size = SummedSpread(windows)
+        self.record_size = Spread(windows)
         self.retries = Meter(windows)
         self.errors = Meter(windows)
         self.batching_time = Distribution(windows)
@@ -208,15 +205,14 @@ class BatchMetrics:
             self.compression.record(ratio, now)
             self.size.record(size, now)
             self.queue_time.record((now - batch.created_at) * 1e3, now)
-            self.record_size.record_sum(whole - RECORD_BATCH_OVERHEAD, count, now)
-            self.record_size.record_highest(records.largest_record, now)
+            self.record_size.record_sum(whole - RECORD_BATCH_OVERHEAD, count, records.largest_record, now)
             total += count
         self.records.record(total, now)
         self.records_per_request.record(total, now)
 
     def retried(self, batch: RecordedBatch, now: cython.double) -> None:
         """A batch goes back to its queue."""
-        count: cython.Py_ssize_t = batch.record_count
+        count: cython.Py_ssize_t = batch.records.record_count
         topic: TopicMetrics = self.topic(batch.topic)
         self.retries.record(count, now)
         topic.retries.record(count, now)
@@ -235,7 +231,7 @@ class BatchMetrics:
             if failed_at != now:
                 self.retry_time.record((now - failed_at) * 1e3, now)
         if is_failed:
-            count: cython.Py_ssize_t = batch.record_count
+            count: cython.Py_ssize_t = batch.records.record_count
             topic: TopicMetrics = self.topic(batch.topic)
             self.errors.record(count, now)
             topic.errors.record(count, now)

@@ -1,5 +1,3 @@
-# The C side of `stats.py`: a batch or a request passes a dozen of these.
-
 cimport cython
 from libc.math cimport ceil, log2, pow
 
@@ -28,6 +26,8 @@ cdef class _Windowed:
     cdef Py_ssize_t _current
     cdef _Sample _sample(self, double now)
     cdef list _fresh(self, double now)
+    cdef long long _count(self, double now) except? -1
+    cdef double _total(self, double now) except? -1
     cdef double _elapsed(self, double now) except? -1
 
 
@@ -41,12 +41,7 @@ cdef class Spread(_Windowed):
     cdef readonly long long count
     cdef readonly double total, highest
     cpdef record(self, double value, double now)
-
-
-@cython.final
-cdef class SummedSpread(Spread):
-    cpdef record_sum(self, double total, long long count, double now)
-    cpdef record_highest(self, double value, double now)
+    cpdef record_sum(self, double total, long long count, double highest, double now)
 
 
 @cython.final

@@ -29,14 +29,10 @@ except ImportError:
 if not cython.compiled:
     from math import ceil, log2, pow
 
+# Buckets between a power of two and the next, from 2**-20 to 2**40: microseconds and years, bytes and gigabytes.
 _SUB_BUCKETS: Final = 16
-"""Buckets between a power of two and the next."""
-
 _LOWEST: Final = 2.0**-20
-"""What is less falls into the first bucket."""
-
 _BUCKETS: Final = 60 * _SUB_BUCKETS
-"""From 2**-20 to 2**40: microseconds and years, bytes and gigabytes."""
 
 
 class Windows:
@@ -107,6 +103,22 @@ class _Windowed:
                 sample.reset(now)
         return self._samples
 
+    def _count(self, now: float) -> int:
+        """How many of what still counts."""
+        count = 0
+        sample: _Sample
+        for sample in self._fresh(now):
+            count += sample.count
+        return count
+
+    def _total(self, now: float) -> float:
+        """The sum of what still counts."""
+        total = 0.0
+        sample: _Sample
+        for sample in self._fresh(now):
+            total += sample.total
+        return total
+
     def _elapsed(self, now: float) -> float:
         """Over how many seconds a rate is told."""
         windows = self._windows
@@ -150,12 +162,7 @@ class Meter(_Windowed):
 
     def rate(self, now: float) -> float:
         """A second, over the windows."""
-        elapsed = self._elapsed(now)
-        total = 0.0
-        sample: _Sample
-        for sample in self._samples:
-            total += sample.total
-        return total / elapsed
+        return self._total(now) / self._elapsed(now)
 
 
 class Spread(_Windowed):
@@ -182,43 +189,31 @@ class Spread(_Windowed):
 
     def record(self, value: float, now: float) -> None:
         """One more; never negative."""
+        Spread.record_sum(self, value, 1, value, now)
+
+    def record_sum(self, total: float, count: cython.longlong, highest: float, now: float) -> None:
+        """Several, told by their sum and the largest of them."""
         sample = self._sample(now)
-        sample.count += 1
-        sample.total += value
+        sample.count += count
+        sample.total += total
         sample.last_at = now
-        if value > sample.highest:
-            sample.highest = value
-            self.highest = max(self.highest, value)
-        self.count += 1
-        self.total += value
+        sample.highest = max(sample.highest, highest)
+        self.highest = max(self.highest, highest)
+        self.count += count
+        self.total += total
 
     def rate(self, now: float) -> float:
         """How many a second, over the windows."""
-        elapsed = self._elapsed(now)
-        count = 0.0
-        sample: _Sample
-        for sample in self._samples:
-            count += sample.count
-        return count / elapsed
+        return self._count(now) / self._elapsed(now)
 
     def sum_rate(self, now: float) -> float:
         """How much a second, over the windows."""
-        elapsed = self._elapsed(now)
-        total = 0.0
-        sample: _Sample
-        for sample in self._samples:
-            total += sample.total
-        return total / elapsed
+        return self._total(now) / self._elapsed(now)
 
     def average(self, now: float) -> float:
         """Of the windows; NaN where nothing was recorded in them, as in Kafka."""
-        count = 0
-        total = 0.0
-        sample: _Sample
-        for sample in self._fresh(now):
-            count += sample.count
-            total += sample.total
-        return total / count if count else math.nan
+        count = self._count(now)
+        return self._total(now) / count if count else math.nan
 
     def maximum(self, now: float) -> float:
         """Of the windows; NaN where nothing was recorded in them."""
@@ -227,25 +222,6 @@ class Spread(_Windowed):
         for sample in self._fresh(now):
             highest = max(highest, sample.highest)
         return highest if highest != -math.inf else math.nan
-
-
-class SummedSpread(Spread):
-    """A `Spread` of what comes many at a time, told by their sum."""
-
-    def record_sum(self, total: float, count: cython.longlong, now: float) -> None:
-        """Several of which only the sum is known; the maximum is told by `record_highest()`."""
-        sample = self._sample(now)
-        sample.count += count
-        sample.total += total
-        sample.last_at = now
-        self.count += count
-        self.total += total
-
-    def record_highest(self, value: float, now: float) -> None:
-        """The largest of those whose sum was recorded."""
-        sample = self._sample(now)
-        sample.highest = max(sample.highest, value)
-        self.highest = max(self.highest, value)
 
 
 class Distribution(Spread):
@@ -261,15 +237,8 @@ class Distribution(Spread):
 
     def record(self, value: float, now: float) -> None:
         """One more; never negative."""
-        sample = self._sample(now)
-        sample.count += 1
-        sample.total += value
-        sample.last_at = now
-        if value > sample.highest:
-            sample.highest = value
-            self.highest = max(self.highest, value)
-        self.count += 1
-        self.total += value
+        Spread.record(self, value, now)
+        sample: _Sample = self._latest  # type: ignore[assignment]  # there is one now
         bucket = bucket_of(value)
         sample.counts[bucket] = sample.counts.get(bucket, 0) + 1
 
@@ -280,7 +249,15 @@ class Distribution(Spread):
         for sample in self._fresh(now):
             for bucket, count in sample.counts.items():
                 counts[bucket] = counts.get(bucket, 0) + count
-        return _percentile(counts, share, self.maximum(now))
+        count = sum(counts.values())
+        if not count:
+            return math.nan
+        rank = max(math.ceil(share * count), 1)
+        for bucket in sorted(counts):
+            rank -= counts[bucket]
+            if rank <= 0:
+                return min(upper_end(bucket), self.maximum(now))
+        raise AssertionError("the counts add up")
 
     def histogram(self, bounds: tuple[float, ...]) -> list[int]:
         """How many of all that was ever recorded are at most each of these bounds, ascending; the last is all.
@@ -309,15 +286,3 @@ def bucket_of(value: cython.double) -> cython.Py_ssize_t:
 def upper_end(bucket: cython.Py_ssize_t) -> cython.double:
     """The largest number of a bucket."""
     return float(_LOWEST * pow(2.0, bucket / _SUB_BUCKETS))
-
-
-def _percentile(counts: dict[int, int], share: float, highest: float) -> float:
-    count = sum(counts.values())
-    if not count:
-        return math.nan
-    rank = max(math.ceil(share * count), 1)
-    for bucket in sorted(counts):
-        rank -= counts[bucket]
-        if rank <= 0:
-            return min(upper_end(bucket), highest)
-    raise AssertionError("the counts add up")

@@ -1,5 +1,3 @@
-# The C side of `stopwatch.py`.
-
 cimport cython
 from aioproduce._native.delivery cimport BatchResult, DeliveryFuture, _PENDING, _SPLIT, make_delivery
 from libc.math cimport floor, ldexp, log2
@@ -25,7 +23,6 @@ cdef class _Batch:
     cdef list _runs
     cdef long long _count
 
-    cdef _account(self, BaseException error)
     cdef _divide(self)
     cdef _begin(self)
 
@@ -38,6 +35,5 @@ cdef class Stopwatch:
     cdef readonly dict errors
     cdef readonly list sinks, steady_sinks
 
-    cdef _forget(self, BatchResult result)
     cdef _fail(self, long long count, BaseException error)
     cdef _acknowledge(self, list runs)

@@ -141,20 +141,15 @@ class _Batch:
 
     def settled(self, _metadata: Any, error: BaseException | None) -> None:
         """The delivery callback of the first record."""
-        self._stopwatch._forget(self._result)
-        if self._result._status == _SPLIT:
+        self._stopwatch._batches.pop(self._result, None)
+        if self._result.status == _SPLIT:
             self._divide()
-        else:
-            self._account(error)
-
-    def _account(self, error: BaseException | None) -> None:
-        if error is not None:
+        elif error is not None:
             # The others are told of, too: by their number.
             self._result._unobserved = 0
             self._stopwatch._fail(self._count, error)
         else:
             self._stopwatch._acknowledge(self._runs)
-        self._runs = []
 
     def _divide(self) -> None:
         """The broker found the batch too large: its records went into several."""
@@ -170,10 +165,11 @@ class _Batch:
     def _begin(self) -> None:
         """Wait for the outcome, or see that it is there already."""
         result: BatchResult = self._result
-        if result._status == _PENDING:
+        if result.status == _PENDING:
+            self._stopwatch._batches[result] = self
             make_delivery(result, 0, 0, -1, -1).add_delivery_callback(self.settled)
         else:
-            self.settled(None, result._error)
+            self.settled(None, result.error)
 
 
 def _cut(runs: list[_Run], first: int, following: int) -> list[_Run]:
@@ -239,7 +235,7 @@ class Stopwatch:
         step: cython.double = (ended_at - at) / count
         while place < count:
             delivery: DeliveryFuture = deliveries[place]
-            if delivery._result._status == _SPLIT:
+            if delivery._result.status == _SPLIT:
                 delivery._follow_split()
             result: BatchResult = delivery._result
             index: cython.Py_ssize_t = delivery._index
@@ -258,20 +254,13 @@ class Stopwatch:
                 size += max(delivery._value_size, 0)
                 place += 1
             batch: _Batch | None = self._batches.get(result)
-            run = (place - first, size, at + step * first, step, is_steady)
-            if batch is not None:
-                batch._runs.append(run)
-                batch._count += place - first
-                continue
-            batch = _Batch(self, result)
-            batch._runs.append(run)
-            batch._count = place - first
-            if result._status == _PENDING:
-                self._batches[result] = batch
-                delivery = deliveries[first]
-                delivery.add_delivery_callback(batch.settled)
-            else:
-                batch.settled(None, result._error)
+            is_new: cython.bint = batch is None
+            if batch is None:
+                batch = _Batch(self, result)
+            batch._runs.append((place - first, size, at + step * first, step, is_steady))
+            batch._count += place - first
+            if is_new:
+                batch._begin()
 
     def refused(self, error: BaseException) -> None:
         """`send()` raised: one more that failed."""
@@ -282,9 +271,6 @@ class Stopwatch:
     def outstanding(self) -> int:
         """Records that are neither acknowledged nor failed."""
         return self.sent - self.acknowledged - self.failed
-
-    def _forget(self, result: BatchResult) -> None:
-        self._batches.pop(result, None)
 
     def _fail(self, count: cython.longlong, error: BaseException) -> None:
         self.failed += count

@@ -1,5 +1,3 @@
-# The C side of `topic_appender.py`.
-
 cimport cython
 from aioproduce._native.delivery cimport DeliveryFuture, make_delivery
 from aioproduce._native.key_hash cimport _HASHES_NULL, partition_of
@@ -18,8 +16,8 @@ cdef class TopicAppender:
     cdef RecordNumbers _numbers
     cdef bint _is_numbered
 
-    cdef Py_ssize_t next_keyless(self) noexcept
-    cdef void count_keyless(self, Py_ssize_t size) noexcept
+    cpdef Py_ssize_t next_keyless(self) noexcept
+    cpdef void count_keyless(self, Py_ssize_t size) noexcept
     cpdef DeliveryFuture append(
         self, Py_ssize_t partition, long long timestamp, bytes key, bytes value, object headers
     )

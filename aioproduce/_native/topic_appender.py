@@ -94,10 +94,6 @@ class TopicAppender:
         """The present choice takes no more keyless records: decide anew. What it took is still to be told."""
         self._sticky_left = 0
 
-    def open_batches(self) -> tuple[list[RecordBatchBuffer | None], list[BatchResult | None], int]:
-        """The open batches and their results by partition, and how many partitions there are."""
-        return self._buffers, self._results, self._partition_count
-
     def spreads(self, *, has_keys: bool) -> bool:
         """Whether records without a partition may go to several before anything is to be decided."""
         return self._line is not None or (has_keys and self._key_rule & HASHES != NO_HASH)
@@ -122,14 +118,6 @@ class TopicAppender:
         """One more keyless record of so many bytes is where `next_keyless()` said."""
         self._sticky_bytes += size
         self._line_at += 1
-
-    def keyless_partition(self) -> int:
-        """`next_keyless()`, for Python."""
-        return self.next_keyless()
-
-    def add_keyless(self, size: int) -> None:
-        """`count_keyless()`, for Python: a record was appended otherwise than by `append()`."""
-        self.count_keyless(size)
 
     def take_sticky_bytes(self) -> int:
         """Bytes of keyless records appended here since `set_sticky()` or the last time they were taken."""

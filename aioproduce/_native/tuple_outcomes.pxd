@@ -1,15 +1,11 @@
-# The C side of `tuple_outcomes.py`.
-
 cimport cython
 from aioproduce._native._metadata cimport placed_metadata
 
 
-cdef int _CREATE_TIME, _LOG_APPEND_TIME
-
-
 @cython.final
 cdef class TupleOutcomes:
-    cdef object _metadata_type, _place_type, _translate
+    cdef object _metadata_type, _place_type
+    cdef readonly object error  # makes the other library's exception of ours
     cdef bint _is_acknowledged
     # Of the record before: those of a batch are asked one after the other.
     cdef str _topic
@@ -17,12 +13,6 @@ cdef class TupleOutcomes:
     cdef object _place
 
     cpdef object metadata(
-        self,
-        str topic,
-        int partition,
-        long long offset,
-        long long timestamp,
-        long long log_append_time,
-        long long log_start_offset,
+        self, str topic, int partition, long long offset, long long timestamp, long long log_append_time,
+        long long log_start_offset
     )
-    cpdef BaseException error(self, BaseException error)

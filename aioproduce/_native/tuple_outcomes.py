@@ -24,10 +24,6 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# What a timestamp is: the record's own, or that of the broker's appending it.
-_CREATE_TIME: Final = 0
-_LOG_APPEND_TIME: Final = 1
-
 _FIELDS: Final = (
     "topic",
     "partition",
@@ -65,7 +61,7 @@ class TupleOutcomes:
             raise TypeError(f"{metadata_type.__name__} is no named tuple of {', '.join(_FIELDS)}")
         self._metadata_type: Any = metadata_type
         self._place_type: Any = place_type
-        self._translate = translate
+        self.error = translate
         self._is_acknowledged = is_acknowledged
         self._topic = ""
         self._partition = -1
@@ -97,10 +93,6 @@ class TupleOutcomes:
             self._place,
             offset,
             timestamp,
-            _CREATE_TIME if log_append_time < 0 else _LOG_APPEND_TIME,
+            1 if log_append_time >= 0 else 0,  # the type: of the broker's appending, or of the record
             log_start_offset,
         )
-
-    def error(self, error: BaseException) -> BaseException:
-        """Why a record was not acknowledged."""
-        return self._translate(error)

@@ -1,11 +1,8 @@
-# The C side of `watcher.py`.
-
 cimport cython
 from aioproduce._native.am_send cimport set_am_send
 from cpython.ref cimport Py_INCREF, PyObject
 
 
-# Numbers in C: as names of the module each use would be a look-up and an object.
 cdef int _NEW, _PARKED, _CANCELLED, _CALLBACK
 cdef Py_ssize_t _WAKES_PER_TURN
 cdef long long _AWAITS_PER_TURN, _awaits
@@ -48,8 +45,8 @@ cdef class Wakeups:
 
 cpdef Watcher linked(Watcher first, Watcher watcher)
 cpdef Watcher unlinked(Watcher first, Watcher watcher)
-cpdef Watcher make_wait(Watched watched)
-cpdef Watcher make_quiet_wait(Watched watched)
+cpdef Watcher make_wait(Watched watched, bint is_quiet)
+cdef BaseException thrown(object kind, object error, object traceback)
 cpdef begin_wait(Watched watched, object foreign, bint is_quiet)
 cpdef Watcher make_callback(Watched watched, object callback, object context)
 

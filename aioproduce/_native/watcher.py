@@ -119,10 +119,7 @@ class Watcher:
         """End this wait with an exception."""
         is_foreign = self._state == _PARKED and self._callback is None
         self.close()
-        if isinstance(kind, BaseException):
-            error = kind
-        elif error is None:
-            error = kind()
+        error = thrown(kind, error, traceback)
         try:
             if is_foreign and isinstance(error, TypeError):
                 # What trio does with a future of asyncio's that it is given to suspend on.
@@ -130,7 +127,7 @@ class Watcher:
                     "this delivery belongs to a producer on an asyncio loop, and is awaited by a task of another "
                     "loop: await it where it was sent, or reach that loop with asyncio.run_coroutine_threadsafe()"
                 ) from error
-            raise error if traceback is None else error.with_traceback(traceback)
+            raise error
         finally:
             kind = error = None  # the traceback holds this frame
 
@@ -202,21 +199,30 @@ class Watcher:
             raise self._watched._runtime_of().cancelled_error(self._cancelled_with)
 
 
-def make_wait(watched: Watched) -> Watcher:
-    """A wait for one outcome. No constructor: its call would cost as much as all the rest."""
+def thrown(kind: Any, error: Any, traceback: Any) -> BaseException:
+    """The exception that `throw()` means by its arguments."""
+    raised: BaseException
+    if isinstance(kind, BaseException):
+        raised = kind
+    elif isinstance(error, BaseException):
+        raised = error
+    else:
+        raised = kind() if error is None else kind(error)
+    return raised if traceback is None else raised.with_traceback(traceback)
+
+
+def make_wait(watched: Watched, is_quiet: cython.bint) -> Watcher:
+    """A wait for one outcome; a quiet one does not ask for it, and gives None.
+
+    No constructor: its call would cost as much as all the rest.
+    """
     wait: Watcher = Watcher.__new__(Watcher)
     wait._watched = watched
+    wait._is_quiet = is_quiet
     if not cython.compiled:
         wait._next = wait._callback = wait._context = wait._cancelled_with = None
         wait._state = _NEW
-        wait._is_quiet = wait._is_blocking = False
-    return wait
-
-
-def make_quiet_wait(watched: Watched) -> Watcher:
-    """A wait that does not ask for the outcome: it gives None."""
-    wait = make_wait(watched)
-    wait._is_quiet = True
+        wait._is_blocking = False
     return wait
 
 
@@ -227,12 +233,12 @@ def begin_wait(watched: Watched, foreign: Any, is_quiet: cython.bint) -> Any:
         _awaits += 1
         if _awaits % _AWAITS_PER_TURN == 0 or not watched.done():
             return foreign(watched, is_quiet).__await__()
-    return make_quiet_wait(watched) if is_quiet else make_wait(watched)
+    return make_wait(watched, is_quiet)
 
 
 def make_callback(watched: Watched, callback: Any, context: Context | None) -> Watcher:
     """A done-callback, in its context; None is that of who asks."""
-    watcher = make_wait(watched)
+    watcher = make_wait(watched, False)
     watcher._state = _CALLBACK
     watcher.add_done_callback(callback, context=context)
     return watcher

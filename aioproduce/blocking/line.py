@@ -68,7 +68,7 @@ class Line:
         try:
             with self._lock:
                 self._places.append(place)
-                self._hand_over.set_line(True)
+                self._hand_over.has_line = True
             # The loop thread may have emptied it since; then nothing else would make it look again.
             self._hand_over.tell()
             place.woken.acquire(timeout=min(timeout, threading.TIMEOUT_MAX))
@@ -76,7 +76,7 @@ class Line:
             with self._lock:
                 if place in self._places:
                     self._places.remove(place)
-                    self._hand_over.set_line(bool(self._places))
+                    self._hand_over.has_line = bool(self._places)
             if not place.is_in:
                 # Who left may have been all that the next one waited for.
                 self._hand_over.tell()
@@ -89,14 +89,14 @@ class Line:
         with self._lock:
             while self._places and self._hand_over.put(self._places[0].delivery, is_first=True):
                 self._leave(is_in=True)
-            self._hand_over.set_line(bool(self._places))
+            self._hand_over.has_line = bool(self._places)
 
     def dissolve(self) -> None:
         """Wake all of them; the hand-over is shut."""
         with self._lock:
             while self._places:
                 self._leave(is_in=False)
-            self._hand_over.set_line(False)
+            self._hand_over.has_line = False
 
     def _leave(self, *, is_in: bool) -> None:
         place = self._places.popleft()

@@ -14,7 +14,9 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, cast, final
 
+from aioproduce._native.blocking_delivery import new_delivery
 from aioproduce._native.hand_over import BlockingPath
+from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.deliveries import BlockingDeliveries
 from aioproduce.errors import (
@@ -246,8 +248,15 @@ class BlockingProducer(BlockingPath):
                 check_partition(number)
             size = producer._life.sender.accumulator.size_of(serialized)
             listed = None if given is None else list(given)
-            delivery = session.hand_over.make(
-                name, key, value, listed, number, milliseconds, _both(on_outcome, on_delivery)
+            delivery = new_delivery(
+                session.hand_over,
+                name,
+                key,
+                value,
+                listed,
+                NO_PARTITION if number is None else number,
+                milliseconds,
+                _both(on_outcome, on_delivery),
             )
             if size <= self.config.buffer_memory and session.hand_over.knows(name, number):
                 session.put(delivery, bound)

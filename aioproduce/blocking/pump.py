@@ -205,7 +205,7 @@ class Pump:
 
     def _is_in(self, entry: BlockingDelivery, delivery: DeliveryFuture) -> None:
         self._hand_over.left(entry)
-        entry.accepted_as(delivery)
+        entry.accept(delivery)
 
     def _refuse(self, entry: BlockingDelivery, error: BaseException) -> None:
         if isinstance(error, ProducerClosedError):

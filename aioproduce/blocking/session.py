@@ -312,7 +312,7 @@ class Session:
         left = max(timeout - (time.monotonic() - began_at), 0.0)
         record = SerializedRecord._make(delivery.record)
         accepted: DeliveryFuture = await life.admission.append_waiting(record, left)
-        delivery.accepted_as(accepted)
+        delivery.accept(accepted)
 
     async def flush(self, timeout: float | None) -> None:
         """As `Producer.flush()`; what was handed over goes first."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import typer
 from typer.core import TyperCommand
 
-from aioproduce._native import RECORD_BATCH_OVERHEAD, record_size_upper_bound
+from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, record_size_upper_bound
 from aioproduce.cli.display import as_json_line, complain, shows_bar, write_output
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.options import AsJson, ProgressFlag, Timeout, failure

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 from rich.console import Console
 
 import aioproduce
-from aioproduce._native._installation import build_info
 from aioproduce.cli.display import ProgressBar, complain, summary_grid
 from aioproduce.cli.perf_timeline import STAGES, stage_averages
+from aioproduce.installation import build_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -45,10 +45,10 @@ _FORK_PATIENCE: Final = 0.5
 
 def load(config: ProducerConfig) -> None:
     """Import all that a producer of this configuration loads when it starts, some 100 ms (invariant 3)."""
-    from aioproduce._native._installation import tell_if_interpreted
     from aioproduce._native.record_batch import load_crc32c
     from aioproduce.compression import codec_for
     from aioproduce.drivers import asyncio as _driver  # noqa: F401
+    from aioproduce.installation import tell_if_interpreted
     from aioproduce.wire.preload import preload
 
     tell_if_interpreted()

@@ -158,8 +158,8 @@ class ProducerLife:
             raise ProducerStateError(
                 f"a producer is started once; this one is {self.state.name.lower()}{remedy}"
             )
-        from aioproduce._native._installation import tell_if_interpreted
         from aioproduce.drivers.choice import make_driver
+        from aioproduce.installation import tell_if_interpreted
 
         tell_if_interpreted()
         # Once per process, about 80 ms: later they would stall the loop at the first request.

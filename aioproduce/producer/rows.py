@@ -44,7 +44,7 @@ class Defaults:
         self.partition = partition
         self.timestamp = None if timestamp is None else timestamp_ms(timestamp)
         self.headers = headers
-        self.encoded_headers = encode_headers(headers)
+        self.encoded_headers = encode_headers(headers or None)
         self.timeout = timeout
         self.on_delivery = on_delivery
 

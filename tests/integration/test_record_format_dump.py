@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from aioproduce._native import RecordBatchBuffer
+from aioproduce._native.record_batch import RecordBatchBuffer
 from aioproduce.compression import codec_for
 
 if TYPE_CHECKING:

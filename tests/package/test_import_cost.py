@@ -16,7 +16,7 @@ import pytest
 NOT_BEFORE_START = {
     "aioproduce.cli",
     "aioproduce.drivers.asyncio",
-    "aioproduce._native._installation",
+    "aioproduce.installation",
     "aioproduce.testing",
     "anyio",
     "asyncio",

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import aioproduce
-from aioproduce._native import _installation as installation
+from aioproduce import installation
 from tests.native_builds import FOLDER
 
 HOT_PATH = sorted(path.stem for path in FOLDER.glob("*.py") if not path.name.startswith("_"))

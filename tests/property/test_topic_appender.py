@@ -59,7 +59,7 @@ class Played:
         elif name == "line":
             self.appender.set_line(*arguments)
         elif name == "take":
-            self.answers.append(self.appender.keyless_partition())
+            self.answers.append(self.appender.next_keyless())
             self.answers.append(self.appender.take_sticky_bytes())
         else:
             delivery = self.appender.append(*arguments)

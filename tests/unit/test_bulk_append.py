@@ -440,11 +440,11 @@ def test_the_writer_refuses_what_does_not_fit() -> None:
     batch = native.RecordBatchBuffer(
         bytearray(native.RECORD_BATCH_OVERHEAD + 13), native.RECORD_BATCH_OVERHEAD + 12
     )
-    assert batch.put(1, b"", -1, b"value", 5, b"", 0) == 0
+    assert native.put_record(batch, 1, b"", -1, b"value", 5, b"", 0) == 0
     assert list(batch.iter_records()) == [(1, None, b"value", ())]
     assert batch.records_view() == bytes([22, 0, 0, 0, 1, 10]) + b"value" + bytes(1)
     smaller = native.RecordBatchBuffer(
         bytearray(native.RECORD_BATCH_OVERHEAD + 12), native.RECORD_BATCH_OVERHEAD + 11
     )
-    assert smaller.put(1, b"", -1, b"value", 5, b"", 0) == -1
+    assert native.put_record(smaller, 1, b"", -1, b"value", 5, b"", 0) == -1
     assert (smaller.record_count, smaller.size) == (0, native.RECORD_BATCH_OVERHEAD)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproduce._native.key_hash import MURMUR2
+from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.errors import ForcedCloseError, ForkedProcessError, LoopThreadError
 from aioproduce.records import TopicPartition
 from tests.native_builds import BUILDS, native_build
@@ -193,13 +194,19 @@ def test_a_record_larger_than_the_limit_finds_it_empty(native: SimpleNamespace) 
     assert sender.path.send("t", b"v") is None
 
 
-def test_nobody_overtakes_the_line(sender: Sender) -> None:
-    waiting = sender.hand_over.make("t", None, b"first", None, None, -1, None)
-    sender.hand_over.set_line(True)
+def test_nobody_overtakes_the_line(native: SimpleNamespace) -> None:
+    sender = Sender(native)
+    waiting, third = (
+        native.blocking_delivery.new_delivery(
+            sender.hand_over, "t", None, value, None, NO_PARTITION, -1, None
+        )
+        for value in (b"first", b"third")
+    )
+    sender.hand_over.has_line = True
     assert sender.path.send("t", b"second") is None
-    assert not sender.hand_over.put(sender.hand_over.make("t", None, b"third", None, None, -1, None))
+    assert not sender.hand_over.put(third)
     assert sender.hand_over.put(waiting, is_first=True)
-    sender.hand_over.set_line(False)
+    sender.hand_over.has_line = False
     assert sender.path.send("t", b"fourth") is not None
     assert [entry.record[2] for entry in sender.hand_over.take()] == [b"first", b"fourth"]
 

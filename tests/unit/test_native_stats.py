@@ -32,14 +32,13 @@ def readings(native: SimpleNamespace, recorded: list[tuple[float, float]]) -> li
     stats = native.stats
     windows = stats.Windows(3, 10.0)
     meter, spread = stats.Meter(windows), stats.Spread(windows)
-    summed, distribution = stats.SummedSpread(windows), stats.Distribution(windows)
+    summed, distribution = stats.Spread(windows), stats.Distribution(windows)
     now = 5.0
     for value, pause in recorded:
         meter.record(value, now)
         spread.record(value, now)
         distribution.record(value, now)
-        summed.record_sum(3 * value, 3, now)
-        summed.record_highest(value, now)
+        summed.record_sum(3 * value, 3, value, now)
         now += pause
     return [
         meter.total,
@@ -87,11 +86,6 @@ class Sent:
     closed_at: float = math.inf
     first_sent_at: float = math.inf
     first_failed_at: float = math.inf
-
-    @property
-    def record_count(self) -> int:
-        count: int = self.records.record_count
-        return count
 
 
 def batch_of(native: SimpleNamespace, topic: str, values: list[bytes], size: int, **times: float) -> Sent:

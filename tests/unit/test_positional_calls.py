@@ -37,8 +37,8 @@ def test_a_record_goes_the_short_way(native: SimpleNamespace) -> None:
     assert type(delivery) is native.delivery.DeliveryFuture
     named = {"value": b"2", "key": None, "partition": 0, "timestamp_ms": 8, "headers": None}
     assert type(outcome(calls.send(topic="t", **named))) is native.delivery.DeliveryFuture
-    assert world.buffer.record_at(0) == (7, b"key", b"value", (("h", b"1"),))
-    assert world.buffer.record_at(1) == (8, None, b"2", ())
+    assert next(world.buffer.iter_records()) == (7, b"key", b"value", (("h", b"1"),))
+    assert list(world.buffer.iter_records())[1] == (8, None, b"2", ())
     assert world.slow == []
 
 

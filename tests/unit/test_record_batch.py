@@ -17,7 +17,7 @@ from crc32c import crc32c
 from kio.records.readers import read_batch
 
 from aioproduce.errors import InvalidHeadersError, InvalidTimestampError, SerializationError
-from tests.native_builds import BUILDS, is_compiled, native_module
+from tests.native_builds import BUILDS, native_module
 from tests.vectors import JAVA_RECORDS, java_batch
 
 if TYPE_CHECKING:
@@ -360,10 +360,6 @@ def test_records_are_read_back_for_a_split(native: ModuleType) -> None:
     batch = full_batch(native)
     batch.seal(producer_id=1, producer_epoch=0, base_sequence=0)
     assert list(batch.iter_records()) == JAVA_RECORDS
-    assert [batch.record_at(index) for index in range(4)] == JAVA_RECORDS
-    for index in (-1, 4):
-        with pytest.raises(IndexError):
-            batch.record_at(index)
 
 
 def test_records_view_is_what_follows_the_header(native: ModuleType) -> None:
@@ -394,7 +390,3 @@ def test_no_reference_to_a_record_is_kept(native: ModuleType) -> None:
     with pytest.raises(InvalidHeadersError):
         batch.try_append(1, key, value, [("h", header), ("x", 1)])
     assert [sys.getrefcount(thing) for thing in (key, value, header)] == before
-
-
-def test_is_compiled_says_what_is_loaded(native: ModuleType) -> None:
-    assert native.is_compiled() is is_compiled(native)

@@ -93,7 +93,7 @@ def test_what_does_not_fit_and_what_is_refused_takes_no_number(native: SimpleNam
         numbers.append(batch, -2, None, b"v", None)
     assert numbers.append(batch, 1, None, b"v", None) == 1
     assert numbers.next == 2
-    assert batch.record_at(1) == (1, None, b"v", (("ap.id", pack_stamp(PRODUCER_ID, 1)),))
+    assert list(batch.iter_records())[1] == (1, None, b"v", (("ap.id", pack_stamp(PRODUCER_ID, 1)),))
 
 
 def test_an_id_has_16_bytes(native: SimpleNamespace) -> None:

@@ -51,7 +51,7 @@ def test_a_record_goes_into_the_open_batch_of_its_partition(native: SimpleNamesp
         delivery = batches.append(2, key=b"k")
         assert type(delivery) is native.delivery.DeliveryFuture
         assert (delivery.topic, delivery.partition) == ("topic", 2)
-        assert batches.buffers[2].record_at(index) == (1000, b"k", b"value", ())
+        assert list(batches.buffers[2].iter_records())[index] == (1000, b"k", b"value", ())
 
 
 def test_the_future_knows_index_timestamp_and_sizes(native: SimpleNamespace) -> None:

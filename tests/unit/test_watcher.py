@@ -51,7 +51,7 @@ def deliveries(native: SimpleNamespace, count: int) -> tuple[Turns, Any, list[An
 
 def parked(native: SimpleNamespace, delivery: Any, told: list[Any], name: object) -> Any:
     """What a task does with an `await` of a delivery."""
-    wait = native.watcher.make_wait(delivery)
+    wait = native.watcher.make_wait(delivery, False)
     assert next(wait) is wait
     assert wait._asyncio_future_blocking
     wait._asyncio_future_blocking = False

@@ -125,7 +125,7 @@ class LineChoice:
     @property
     def partition(self) -> int:
         """Whose turn it is."""
-        return self._appender.keyless_partition()
+        return self._appender.next_keyless()
 
     def choose(self, view: TopicView, *, can_switch: bool) -> int:
         """As `KeylessChoice` has it; nothing changes while a turn is not taken."""

@@ -215,7 +215,7 @@ class RecordAccumulator:
                 self._close_open_batch(queue, now)
             return delivery
         keyless = queues.keyless
-        if appender.keyless_partition() == NO_PARTITION:
+        if appender.next_keyless() == NO_PARTITION:
             keyless.choose(topic, can_switch=False)
         while True:
             delivery = appender.append(NO_PARTITION, timestamp, key, value, headers)
@@ -250,7 +250,7 @@ class RecordAccumulator:
         size = batch.records.size
         self._enqueue(batch, queue, is_full=size >= self._batch_size, now=now)
         if target is None:
-            queues.appender.add_keyless(size)
+            queues.appender.count_keyless(size)
             if queue.open is None:
                 queues.keyless.choose(topic, can_switch=True)
         return delivery
