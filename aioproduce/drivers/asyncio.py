@@ -195,8 +195,14 @@ class _Connection(asyncio.Protocol):
         if transport.is_closing():
             return  # connection_lost is on its way and accounts for the request
         transport.writelines(buffers)
-        if not self._is_paused and transport.get_write_buffer_size() == 0:
+        if self._is_paused:
+            return
+        if transport.get_write_buffer_size() == 0:
             self._core.written_at_once(self._connection_id)
+        else:
+            # CPython 3.12.0 to 3.12.8 and 3.13.0 to 3.13.1 do not look at the limits in writelines()
+            # (CVE-2024-12254), and what is not paused is never resumed. To set them again looks.
+            transport.set_write_buffer_limits(high=0)
 
     def abort(self) -> None:
         """Give up the attempt, or drop the transport and what it has not sent."""

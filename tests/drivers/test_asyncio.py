@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from aioproduce import Producer
-from aioproduce.drivers.asyncio import _Alarm
+from aioproduce.drivers.asyncio import _Alarm, _Connection
 from aioproduce.drivers.running_loop import asyncio_lookup
 from aioproduce.errors import ForcedCloseError
 from aioproduce.testing.simulation import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def test_the_loop_is_found_in_a_process_that_never_imports_trio(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,6 +31,46 @@ def test_the_loop_is_found_in_a_process_that_never_imports_trio(monkeypatch: pyt
         return lookup() is asyncio.get_running_loop()
 
     assert asyncio.run(main())
+
+
+class _Forgetful(asyncio.Transport):
+    """As CPython 3.13.0's: `writelines()` keeps what the socket does not take, and does not pause the protocol."""
+
+    def __init__(self, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._held = 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if self._held > (high or 0):
+            self._protocol.pause_writing()
+
+    def get_write_buffer_size(self) -> int:
+        return self._held
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        self._held += sum(map(len, list_of_data))
+
+    def drain(self) -> None:
+        self._held = 0
+        self._protocol.resume_writing()
+
+
+def test_a_transport_that_forgets_to_pause_is_reminded() -> None:
+    written: list[int] = []
+    core = SimpleNamespace(
+        written=written.append, written_at_once=lambda _: written.append(-1), connected=lambda _: None
+    )
+    connection = _Connection(cast(Any, core), 7, cast(Any, "no configuration, as there is no socket"))
+    transport = _Forgetful(connection)
+    connection.connection_made(transport)
+    connection.write([b"abc", b"d"])
+    assert written == []
+    transport.drain()
+    assert written == [7]
 
 
 def test_an_alarm_that_is_cancelled_does_not_ring() -> None:

@@ -31,6 +31,7 @@ from tests.drivers.producing import (
     PATIENCE,
     assert_still_works,
     closed_port,
+    let_the_sender_rest,
     port_that_says,
     silent_port,
     until,
@@ -153,6 +154,28 @@ async def test_brokers_that_come_up_later(cluster: FakeCluster) -> None:
         await (await waiting)
         assert (await producer.check(PATIENCE)).brokers.keys() == {0, 1, 2}
         await assert_still_works(producer, cluster)
+
+
+async def test_a_broker_that_reads_nothing_for_a_while(cluster: FakeCluster) -> None:
+    """What the system does not take at once is written as soon as it does."""
+    async with Producer(
+        cluster.bootstrap_servers,
+        linger_ms=0,
+        batch_size=4_000_000,
+        max_request_size=8_000_000,
+        send_buffer_bytes=65_536,
+    ) as producer:
+        await producer.send_and_wait("one", b"before")
+        leader = cluster.leader("one", 0)
+        cluster.faults.stall(leader)
+        deliveries = [await producer.send("one", bytes([n]) * 900_000) for n in range(4)]
+        await let_the_sender_rest()
+        assert not any(delivery.done() for delivery in deliveries)
+        cluster.faults.resume(leader)
+        async with within(PATIENCE):
+            for delivery in deliveries:
+                await delivery
+    assert values(cluster, "one")[1:] == [bytes([n]) * 900_000 for n in range(4)]
 
 
 async def test_all_brokers_down_with_records_accepted(cluster: FakeCluster) -> None:
