@@ -279,6 +279,11 @@ class KafkaCluster:
 
     def elect_preferred(self, topic: str, partition: int, node_id: int) -> None:
         """Make the first of a partition's replicas, which is this node, its leader again; wait until all know."""
+        # One that has just started is no candidate before it has caught up.
+        self._wait(
+            f"{node_id} to be in sync with {topic}-{partition}",
+            lambda: node_id in self.partitions(topic)[partition].isr,
+        )
         place = ("--topic", topic, "--partition", str(partition), "--election-type", "PREFERRED")
         leader_election = "org.apache.kafka.tools.LeaderElectionCommand"
         self.tools.run(leader_election, "--bootstrap-server", self.bootstrap_servers, *place)

@@ -48,6 +48,7 @@ def load(config: ProducerConfig) -> None:
     from aioproduce._native.record_batch import load_crc32c
     from aioproduce.compression import codec_for
     from aioproduce.drivers import asyncio as _driver  # noqa: F401
+    from aioproduce.drivers import choice as _choice  # noqa: F401
     from aioproduce.installation import tell_if_interpreted
     from aioproduce.wire.preload import preload
 
