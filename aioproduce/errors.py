@@ -28,7 +28,10 @@
     ├── BatchClosedError (RuntimeError)      a ready-made batch that was closed, or sent before
     ├── TopicAuthorizationError              the cluster denies this topic
     ├── BrokerConnectionError (ConnectionError)  no connection to a broker
+    │   ├── TlsError                         no encrypted channel to a broker, or none any more
+    │   ├── AuthenticationError              a broker refused the login, or has not proved itself
     │   └── NoBrokerAvailableError           none of the bootstrap servers can be reached
+    ├── TokenError                           what logs in (a token, a password) cannot be had
     ├── ListenError (OSError)                what serves metrics cannot listen at that address
     │   └── PortInUseError                   another one listens there
     ├── ProtocolError                        bytes that are not Kafka's protocol
@@ -325,6 +328,68 @@ class NoBrokerAvailableError(BrokerConnectionError):
     def __init__(self, message: str, *, causes: Mapping[str, str]) -> None:
         super().__init__(message)
         self.causes = dict(causes)
+
+
+class TlsError(BrokerConnectionError):
+    """There is no encrypted channel to a broker: the settings, a certificate, or a peer that does not speak TLS.
+
+    Attributes:
+        setting: Kafka's key of the setting to look at first, e.g. `ssl.truststore.location`; `None` where the fault is
+            not with a setting.
+        reason: What is wrong in a word or two that do not change, e.g. `"certificate expired"`; OpenSSL's own where it
+            is none of those that are known here.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str,
+        setting: str | None = None,
+        host: str | None = None,
+        port: int | None = None,
+    ) -> None:
+        super().__init__(message, host=host, port=port)
+        self.reason = reason
+        self.setting = setting
+
+
+class AuthenticationError(BrokerConnectionError):
+    """A broker refused the login, does not know the mechanism, or has not proved that it knows the password.
+
+    No record fails by it: it is tried again, with growing pauses, since a password may be set right meanwhile. What was
+    accepted fails by its delivery time-out. `start(require_broker=True)` and `check()` raise it at once.
+
+    Attributes:
+        mechanism: The SASL mechanism.
+        setting: Kafka's key of the setting to look at first, e.g. `sasl.jaas.config`; `None` where the fault is not with
+            a setting.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        mechanism: str,
+        setting: str | None = None,
+        host: str | None = None,
+        port: int | None = None,
+    ) -> None:
+        super().__init__(message, host=host, port=port)
+        self.mechanism = mechanism
+        self.setting = setting
+
+
+class TokenError(ProducerError):
+    """What logs in cannot be had: a token endpoint or a provider of one's own failed, or gave what is of no use.
+
+    Attributes:
+        setting: Kafka's key of the setting to look at first, e.g. `sasl.oauthbearer.token.endpoint.url`.
+    """
+
+    def __init__(self, message: str, *, setting: str | None = None) -> None:
+        super().__init__(message)
+        self.setting = setting
 
 
 class ListenError(ProducerError, OSError):

@@ -68,6 +68,10 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
         ApiKey.API_VERSIONS: (0, 4),
         # v6 (KIP-939, two-phase commit) is not stable in Kafka 4.3.
         ApiKey.INIT_PRODUCER_ID: (0, 5),
+        # v0 has the mechanism's bytes go without Kafka's framing; nothing that takes Produce v3 lacks v1.
+        ApiKey.SASL_HANDSHAKE: (1, 1),
+        # v1 tells how long the session lasts (KIP-368).
+        ApiKey.SASL_AUTHENTICATE: (0, 2),
         # KIP-714: brokers that collect no metrics of clients do not offer these.
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
         ApiKey.PUSH_TELEMETRY: (0, 0),
