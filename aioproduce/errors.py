@@ -334,10 +334,10 @@ class TlsError(BrokerConnectionError):
     """There is no encrypted channel to a broker: the settings, a certificate, or a peer that does not speak TLS.
 
     Attributes:
-        setting: Kafka's key of the setting to look at first, e.g. `ssl.truststore.location`; `None` where the fault is
-            not with a setting.
-        reason: What is wrong in a word or two that do not change, e.g. `"certificate expired"`; OpenSSL's own where it
-            is none of those that are known here.
+        setting: Kafka's key of the setting to look at first, e.g. `ssl.truststore.location`; `None` where the fault
+            is not with a setting.
+        reason: What is wrong in a word or two that do not change, e.g. `"certificate expired"`; OpenSSL's own where
+            it is none of those that are known here.
     """
 
     def __init__(
@@ -357,13 +357,13 @@ class TlsError(BrokerConnectionError):
 class AuthenticationError(BrokerConnectionError):
     """A broker refused the login, does not know the mechanism, or has not proved that it knows the password.
 
-    No record fails by it: it is tried again, with growing pauses, since a password may be set right meanwhile. What was
-    accepted fails by its delivery time-out. `start(require_broker=True)` and `check()` raise it at once.
+    No record fails by it: it is tried again, with growing pauses, since a password may be set right meanwhile. What
+    was accepted fails by its delivery time-out. `start(require_broker=True)` and `check()` raise it at once.
 
     Attributes:
         mechanism: The SASL mechanism.
-        setting: Kafka's key of the setting to look at first, e.g. `sasl.jaas.config`; `None` where the fault is not with
-            a setting.
+        setting: Kafka's key of the setting to look at first, e.g. `sasl.jaas.config`; `None` where the fault is not
+            with a setting.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the core needs of an encrypted channel: bytes of the wire go in, bytes of Kafka's protocol come out, and back.
+"""What the core needs of an encrypted channel: bytes of the wire in, bytes of Kafka's protocol out, and back.
 
 Implemented by `security.tls` with OpenSSL, and by the simulation with a stand-in that a seed determines. Used by
 `core.cluster.broker_connection`, one channel a connection.
@@ -7,8 +7,8 @@ Invariants, which whoever implements a channel keeps:
 
 1. No I/O: what is to be written to the socket is taken from `outgoing()`, and nothing is written anywhere else.
 2. `send()` has encrypted all of its buffers when it returns, and holds no view of them.
-3. Whatever bytes come, `receive()` gives plaintext or raises `TlsError`. Memory grows with the bytes that came, and not
-   beyond a bound where the peer does not go on.
+3. Whatever bytes come, `receive()` gives plaintext or raises `TlsError`. Memory grows with the bytes that came, and
+   not beyond a bound where the peer does not go on.
 4. After a `TlsError`, or once `is_ended` is true, no plaintext comes any more. `outgoing()` may still have an alert
    for the peer.
 """
@@ -57,14 +57,14 @@ class Channel(Protocol):
         """What is to be written to the socket now, and is forgotten here; empty if nothing."""
 
     def describe(self) -> str:
-        """Version and cipher in words, for logs: `"TLSv1.3, TLS_AES_256_GCM_SHA384"`; empty before the handshake."""
+        """Version and cipher for logs, `"TLSv1.3, TLS_AES_256_GCM_SHA384"`; empty before the handshake."""
 
 
 class Channels(Protocol):
     """Makes the channels of one producer."""
 
     def prepare(self) -> None:
-        """Read the key files anew where they have changed. It blocks: it is called in a thread, before each connection.
+        """Read the key files anew where they have changed. It blocks; called in a thread before each connection.
 
         Raises:
             TlsError: A file cannot be read, or does not hold what it should; names the setting.

@@ -8,10 +8,10 @@ Invariants, which whoever implements a mechanism keeps:
 
 1. No I/O and no waiting in `start()` and `step()`. What takes more than a millisecond, or may wait, is `Work`.
 2. Whatever bytes come, a conversation gives an answer or raises `AuthenticationError`, in bounded memory and time.
-3. No secret is in a message of an error, in a repr, or in a local variable of a frame that an error leaves: a traceback
-   may be printed with its locals.
-4. A conversation is over when it answers `None`, and not before the broker has proved itself where the mechanism has it
-   do so.
+3. No secret is in a message of an error, in a repr, or in a local variable of a frame that an error leaves: a
+   traceback may be printed with its locals.
+4. A conversation is over when it answers `None`, and not before the broker has proved itself where the mechanism
+   has it do so.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Work:
     """Something that blocks or waits: a driver runs it elsewhere, and its result is what was asked for.
 
     Attributes:
-        run: A callable that blocks, to be run in a thread; or one that gives an awaitable, to be run in a task of the
-            event loop.
+        run: A callable that blocks, to be run in a thread; or one that gives an awaitable, to be run in a task of
+            the event loop.
         is_async: Which of the two it is.
         what: What it does, in words, for the name of its thread or task: `"SCRAM-SHA-256"`.
     """
@@ -39,7 +39,7 @@ class Work:
 
 
 Answer: TypeAlias = "bytes | Work | None"
-"""What a conversation says next: bytes for the broker; `Work` whose result is the answer; `None`: it is over, and well."""
+"""What a conversation says next: bytes for the broker; `Work` whose result is the answer; `None`: it went well."""
 
 
 class Mechanism(Protocol):
@@ -71,7 +71,8 @@ class Credential:
     Attributes:
         value: A name and a password, a token: what the mechanism takes.
         expires_at: When it is over, in seconds since the epoch; `None`: never, as far as is known.
-        begins_at: Since when it is of use, likewise; refreshing is reckoned from there. `None`: since it was fetched.
+        begins_at: Since when it is of use, likewise; refreshing is reckoned from there. `None`: since it was
+            fetched.
         principal: Whose it is, for messages; empty where that is not known.
     """
 
@@ -98,8 +99,8 @@ class CredentialSource(Protocol):
         """A credential that is of use now.
 
         Raises:
-            TokenError: There is none; names the setting and the remedy. Whatever else is raised is taken for a fault of
-                the user's own provider.
+            TokenError: There is none; names the setting and the remedy. Whatever else is raised is taken for a
+                fault of the user's own provider.
         """
 
 

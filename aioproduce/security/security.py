@@ -1,7 +1,7 @@
 """What is said about all connections of one producer: how they are encrypted, and how it logs in.
 
-Made of a configuration by `security.making.make_security`, and by the simulation, which has stand-ins of its own; read
-by `core.cluster.broker_connections`.
+Made of a configuration by `security.making.make_security`, and by the simulation, which has stand-ins of its own;
+read by `core.cluster.broker_connections`.
 """
 
 from __future__ import annotations
