@@ -338,6 +338,7 @@ class TlsError(BrokerConnectionError):
             is not with a setting.
         reason: What is wrong in a word or two that do not change, e.g. `"certificate expired"`; OpenSSL's own where
             it is none of those that are known here.
+        is_transient: Whether it may pass by itself, as a connection that was cut does; if not, somebody has to act.
     """
 
     def __init__(
@@ -348,10 +349,12 @@ class TlsError(BrokerConnectionError):
         setting: str | None = None,
         host: str | None = None,
         port: int | None = None,
+        is_transient: bool = False,
     ) -> None:
         super().__init__(message, host=host, port=port)
         self.reason = reason
         self.setting = setting
+        self.is_transient = is_transient
 
 
 class AuthenticationError(BrokerConnectionError):
@@ -364,6 +367,7 @@ class AuthenticationError(BrokerConnectionError):
         mechanism: The SASL mechanism.
         setting: Kafka's key of the setting to look at first, e.g. `sasl.jaas.config`; `None` where the fault is not
             with a setting.
+        is_transient: Whether it may pass by itself; if not, somebody has to act.
     """
 
     def __init__(
@@ -374,10 +378,12 @@ class AuthenticationError(BrokerConnectionError):
         setting: str | None = None,
         host: str | None = None,
         port: int | None = None,
+        is_transient: bool = False,
     ) -> None:
         super().__init__(message, host=host, port=port)
         self.mechanism = mechanism
         self.setting = setting
+        self.is_transient = is_transient
 
 
 class TokenError(ProducerError):

@@ -1,6 +1,6 @@
 """What the core asks of the driver, as values: open a connection, write these bytes, drop it; compress elsewhere.
 
-Made by `core.cluster.broker_connection`, `core.cluster.broker_connections` and `core.batching.batch_compression`,
+Made by `core.cluster.broker_connection`, `core.cluster.offloads` and `core.batching.batch_compression`,
 executed by a driver.
 The driver takes them one by one (never by iterating: executing an effect may report a fact at once, and a fact
 may append effects).
@@ -18,16 +18,19 @@ Invariants, on both sides of the seam:
    of its bytes is held by the transport any more. The driver reports it at once when all were written.
 6. For each `Compress` the driver reports `compressed` or `compression_failed` exactly once, when no thread
    reads the records any more. Until then their memory is nobody else's, whatever became of the batch.
+7. For each `Offload` the driver reports `offloaded` at most once, with the result or the exception. Nothing is held
+   up by one that never ends, the close of the producer included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar, final
 
 if TYPE_CHECKING:
     from aioproduce.compression import Codec
+    from aioproduce.security.mechanism import Work
 
 BatchT = TypeVar("BatchT")
 """The core's batches, of which nothing is known down here."""
@@ -47,12 +50,15 @@ class Connect:
         port: The port.
         timeout: Seconds that the core allows for the whole set-up (KIP-601). The core keeps the time: it
             emits `Close` when they have passed. The driver may share them out among the addresses.
+        prepare: What has to be done first, in a thread, since it blocks; if it raises, so has the attempt failed.
+            `None`: nothing.
     """
 
     connection_id: int
     host: str
     port: int
     timeout: float
+    prepare: Callable[[], None] | None = None
 
 
 @final
@@ -95,6 +101,20 @@ class Compress(Generic[BatchT]):
     batch: BatchT
     codec: Codec
     records: memoryview
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Do something for a login in another thread, or in a task of the loop.
+
+    Attributes:
+        ticket: The name under which the driver reports the end.
+        work: What is to be done. A thread of its own each: it may hang for ever.
+    """
+
+    ticket: int
+    work: Work
 
 
 Effect: TypeAlias = Connect | Send | Close

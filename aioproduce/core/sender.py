@@ -3,9 +3,11 @@
 Called by a driver, which reports what happened on the sockets and carries out the effects, and by the Producer,
 which appends records and asks for flush and close.
 
-    facts:    connection_made, receive_data, connection_lost, writable, compressed, compression_failed, handle_timer
+    facts:    connection_made, receive_data, connection_lost, writable, compressed, compression_failed, offloaded,
+              handle_timer
     requests: accumulator.append, metadata_requests.await_topic, begin_flush, begin_close, abort
-    effects:  next_effect(now) -> Connect | Send | Close | Compress | None, and next_timer() -> instant | None
+    effects:  next_effect(now) -> Connect | Send | Close | Compress | Offload | None, and next_timer() -> instant or
+              None
 
 What is asked of brokers is asked by exchanges (`core.exchanges.exchange`), of which the Sender holds a list: it
 passes facts, steps, time and the end on to them, and does not know what they are about.
@@ -36,9 +38,9 @@ from aioproduce.core.batching.record_accumulator import RecordAccumulator
 from aioproduce.core.batching.record_audit import RecordAudit
 from aioproduce.core.batching.sequences import Sequences
 from aioproduce.core.bounded_log import BoundedLog
-from aioproduce.core.cluster.broker_connection import LossCause
 from aioproduce.core.cluster.broker_connections import make_broker_connections
 from aioproduce.core.cluster.cluster_metadata import make_cluster_metadata
+from aioproduce.core.cluster.connection_states import LossCause
 from aioproduce.core.exchanges.audit_marks import AuditMarks
 from aioproduce.core.exchanges.metadata_requests import MetadataRequests
 from aioproduce.core.exchanges.produce_completion import ProduceCompletion
@@ -58,12 +60,13 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.record_audit import MarkSource
     from aioproduce.core.cluster.broker_connections import Lost
-    from aioproduce.core.effects import Compress, Effect
+    from aioproduce.core.effects import Compress, Effect, Offload
     from aioproduce.core.exchanges.exchange import Exchange
     from aioproduce.core.exchanges.telemetry import PayloadSource
     from aioproduce.core.retry import Random
     from aioproduce.errors import DeliveryError
     from aioproduce.metrics import ProducerMetrics
+    from aioproduce.security.security import Security
 
 _log = logging.getLogger("aioproduce.sender")
 
@@ -103,6 +106,8 @@ class Sender:
         now: The current instant.
         telemetry: What the cluster is pushed, if it asks for metrics; `None` where it shall not be.
         audit: Makes the marks of an audited producer, and the clock that they tell; `None` for one that is not.
+        security: How connections are encrypted, and how they log in; `None`: neither.
+        wall: The wall clock in seconds since the epoch, by which credentials expire; needed where there are some.
     """
 
     __slots__ = (
@@ -135,6 +140,8 @@ class Sender:
         now: float,
         telemetry: PayloadSource | None = None,
         audit: tuple[MarkSource, Callable[[], int]] | None = None,
+        security: Security | None = None,
+        wall: Callable[[], float] | None = None,
     ) -> None:
         self._metrics = metrics
         self._bounded_log = BoundedLog(_log)
@@ -144,7 +151,7 @@ class Sender:
         retry = ExponentialBackoff(config.retry_backoff, config.retry_backoff_max, random=random.random)
         self.pool = BufferPool(config.buffer_memory, config.batch_size)
         self.metadata = make_cluster_metadata(config, retry, now)
-        self.connections = make_broker_connections(config, random, metrics)
+        self.connections = make_broker_connections(config, random, metrics, self._bounded_log, security, wall)
         self.sequences = Sequences() if config.enable_idempotence else None
         self._compression = None if codec is None else BatchCompression(codec)
         self.partitioning = make_partitioning(config, self.metadata, random.randrange)
@@ -245,6 +252,7 @@ class Sender:
             or self.accumulator.readiness.has_news
             or self.metadata_requests.has_news
             or bool(self.connections.effects)
+            or bool(self.connections.offloads.effects)
             or (self._compression is not None and bool(self._compression.effects))
         )
 
@@ -387,6 +395,11 @@ class Sender:
         self.accumulator.compression_failed(batch, now)
         self._has_work = True
 
+    def offloaded(self, ticket: int, outcome: object, now: float) -> None:
+        """What an `Offload` effect asked for has ended, with a result or an exception."""
+        self.connections.offloaded(ticket, outcome, now)
+        self._has_work = True
+
     def handle_timer(self, now: float) -> None:
         """Do what is due."""
         timer = self.next_timer()
@@ -413,15 +426,18 @@ class Sender:
                 first = exchange.timer_at
         return None if first == inf else first
 
-    def next_effect(self, now: float) -> Effect | Compress[ProducerBatch] | None:
+    def next_effect(self, now: float) -> Effect | Offload | Compress[ProducerBatch] | None:
         """What the driver shall do next; None when the core is at rest."""
         effects, compression = self.connections.effects, self._compression
+        offloads = self.connections.offloads.effects
         while True:
             if compression is not None and compression.effects:
                 # First of all: it goes on elsewhere while this thread sends.
                 return compression.effects.popleft()
             if effects:
                 return effects.popleft()
+            if offloads:
+                return offloads.popleft()
             if not self.has_work:
                 return None
             self._advance(now)

@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Any, cast, final
 
 from aioproduce.drivers.compression_workers import compression_threads
 from aioproduce.drivers.core_step import FOREVER, CoreStep
+from aioproduce.drivers.offloading import run_in_thread, without_frames
 from aioproduce.drivers.running_loop import asyncio_lookup
-from aioproduce.drivers.sockets import reason, set_buffer_sizes
-from aioproduce.errors import BrokerConnectionError
+from aioproduce.drivers.sockets import failed_attempt, set_buffer_sizes
+from aioproduce.security.mechanism import Work
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -310,6 +311,8 @@ class AsyncioDriver:
             self._task.cancel()
             await asyncio.wait([self._task])
         if self._attempts:
+            for attempt in self._attempts:
+                attempt.cancel()
             await asyncio.wait(list(self._attempts))
 
     # -- what the core's step asks for ---
@@ -342,7 +345,42 @@ class AsyncioDriver:
         attempt.add_done_callback(partial(self._attempt_done, effect, connection))
         return connection
 
+    def offload(self, work: Work, ended: Callable[[object], None]) -> None:
+        """In a thread, or in a task of the loop."""
+        if not work.is_async:
+            run_in_thread(work, ended, self.call_in_loop, self._simulated_executor())
+            return
+        task = self._loop.create_task(self._await(work, ended), name=f"aioproduce {work.what}")
+        self._attempts.add(task)
+        task.add_done_callback(self._attempts.discard)
+
+    async def _await(self, work: Work, ended: Callable[[object], None]) -> None:
+        try:
+            outcome: object = await work.run()
+        except Exception as error:
+            outcome = without_frames(error)
+        ended(outcome)
+
+    def _simulated_executor(self) -> Executor | None:
+        """What stands for threads in a loop that is simulated."""
+        return None if self.wall_ms is None else self.make_executor()
+
+    async def _prepare(self, prepare: Callable[[], None]) -> None:
+        """In a thread: files are read, which may be on a slow disk."""
+        ended: asyncio.Future[object] = self._loop.create_future()
+        run_in_thread(
+            Work(prepare, what="key files"),
+            lambda outcome: None if ended.done() else ended.set_result(outcome),
+            self.call_in_loop,
+            self._simulated_executor(),
+        )
+        outcome = await ended
+        if isinstance(outcome, BaseException):
+            raise outcome
+
     async def _connect(self, connection: _Connection, effect: Connect) -> None:
+        if effect.prepare is not None:
+            await self._prepare(effect.prepare)
         # Resolves the name anew each time and tries its addresses in turn (KIP-302).
         await self._loop.create_connection(lambda: connection, effect.host, effect.port)
 
@@ -356,9 +394,7 @@ class AsyncioDriver:
         # Given up between `connection_made` and the end of create_connection(): uvloop then closes the transport
         # and never tells the protocol. asyncio tells it again, which the core ignores.
         connection.abort()
-        error = BrokerConnectionError(reason(failure), host=effect.host, port=effect.port)
-        error.__cause__ = failure
-        self.core.disconnected(effect.connection_id, error)
+        self.core.disconnected(effect.connection_id, failed_attempt(failure, effect))
 
     # -- the end ---
 
@@ -366,6 +402,8 @@ class AsyncioDriver:
         self.core.compression.close()
         for alarm in self._alarms:
             alarm.cancel()
+        for attempt in self._attempts:  # a provider of credentials that hangs, say
+            attempt.cancel()
         if task.cancelled() and self.core.is_killed:
             return
         if task.cancelled():

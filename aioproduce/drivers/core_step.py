@@ -15,9 +15,10 @@ Invariants:
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
-from aioproduce.core.effects import Compress, Connect, Send
+from aioproduce.core.effects import Compress, Connect, Offload, Send
 from aioproduce.drivers.compression_workers import CompressionWorkers
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from aioproduce.core.sender import Sender
     from aioproduce.drivers.compression_workers import Finished
     from aioproduce.metrics import ProducerMetrics
+    from aioproduce.security.mechanism import Work
 
 FOREVER: Final = float("inf")
 
@@ -85,6 +87,9 @@ class Loop(Protocol):
     def connect(self, effect: Connect) -> Connection:
         """Begin to connect; the facts follow in later turns of the loop."""
 
+    def offload(self, work: Work, ended: Callable[[object], None]) -> None:
+        """Have it done in a thread or task of its own; `ended` is told the result or exception, in the loop."""
+
     async def rest(self, has_work: bool) -> None:
         """Give the loop one turn; if the core has no work, sleep until `wake()`, which may have come already."""
 
@@ -115,6 +120,7 @@ class CoreStep:
         self._is_now_exact = loop.is_now_exact
         self._wake = loop.wake
         self._connect = loop.connect
+        self._offload = loop.offload
         self._rest = loop.rest
         self._metrics = metrics
         self._alarm = loop.make_alarm(self._alarm_came)
@@ -174,7 +180,7 @@ class CoreStep:
             self.is_dead = not self.is_killed
             raise
 
-    def _carry_out(self, effect: Effect | Compress[ProducerBatch]) -> None:
+    def _carry_out(self, effect: Effect | Offload | Compress[ProducerBatch]) -> None:
         if isinstance(effect, Send):
             connection = self.connections.get(effect.connection_id)
             if connection is not None:
@@ -183,6 +189,8 @@ class CoreStep:
             self.connections[effect.connection_id] = self._connect(effect)
         elif isinstance(effect, Compress):
             self.compression.submit(effect)
+        elif isinstance(effect, Offload):
+            self._offload(effect.work, partial(self._offloaded, effect.ticket))
         else:
             connection = self.connections.get(effect.connection_id)
             if connection is not None:
@@ -256,6 +264,9 @@ class CoreStep:
         """A connection is gone, or never came about."""
         self.connections.pop(connection_id, None)
         self._report(self.sender.connection_lost, connection_id, error)
+
+    def _offloaded(self, ticket: int, outcome: object) -> None:
+        self._report(self.sender.offloaded, ticket, outcome)
 
     def compressed(self, finished: Iterable[Finished]) -> None:
         """Threads are done with these batches."""

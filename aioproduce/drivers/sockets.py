@@ -6,8 +6,11 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
+from aioproduce.errors import BrokerConnectionError, TlsError
+
 if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.effects import Connect
 
 
 def set_buffer_sizes(sock: socket.socket, config: ProducerConfig) -> None:
@@ -25,3 +28,15 @@ def reason(failure: BaseException) -> str:
     if isinstance(failure, OSError) and not isinstance(failure, socket.gaierror) and failure.errno:
         return os.strerror(failure.errno)
     return str(failure) or "given up"
+
+
+def failed_attempt(failure: BaseException | None, effect: Connect) -> BrokerConnectionError:
+    """What the core is told of an attempt to connect that failed; `None`: it was given up."""
+    if isinstance(failure, TlsError):  # of what had to be done first
+        failure.host, failure.port = effect.host, effect.port
+        return failure
+    error = BrokerConnectionError(
+        "given up" if failure is None else reason(failure), host=effect.host, port=effect.port
+    )
+    error.__cause__ = failure
+    return error

@@ -30,6 +30,7 @@ from trio.lowlevel import Abort, reschedule, wait_task_rescheduled
 
 from aioproduce.drivers.compression_workers import compression_threads
 from aioproduce.drivers.core_step import CoreStep
+from aioproduce.drivers.offloading import run_in_thread, without_frames
 from aioproduce.drivers.trio_connection import TrioConnection
 from aioproduce.drivers.trio_waiting import Alarm, TrioRuntime, TrioWaiter, token_here
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from aioproduce.core.effects import Connect
     from aioproduce.core.sender import Sender
     from aioproduce.metrics import ProducerMetrics
+    from aioproduce.security.mechanism import Work
 
 
 @final
@@ -207,6 +209,21 @@ class TrioDriver:
         connection = TrioConnection(self.core, effect, self._config, self._nursery)
         self._nursery.start_soon(connection.run, name=f"aioproduce connection {effect.host}:{effect.port}")
         return connection
+
+    def offload(self, work: Work, ended: Callable[[object], None]) -> None:
+        """In a thread, or in a task of the nursery's."""
+        if work.is_async:
+            assert self._nursery is not None
+            self._nursery.start_soon(self._await, work, ended, name=f"aioproduce {work.what}")
+        else:
+            run_in_thread(work, ended, self.call_in_loop)
+
+    async def _await(self, work: Work, ended: Callable[[object], None]) -> None:
+        try:
+            outcome: object = await work.run()
+        except Exception as error:
+            outcome = without_frames(error)
+        ended(outcome)
 
     async def rest(self, has_work: bool) -> None:
         """Call back, and sleep until `wake()`; one turn of the run if the core has work."""

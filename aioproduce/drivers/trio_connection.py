@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Final, final
 import trio
 from trio.lowlevel import notify_closing, wait_readable, wait_writable
 
-from aioproduce.drivers.sockets import reason, set_buffer_sizes
-from aioproduce.errors import BrokerConnectionError
+from aioproduce.drivers.sockets import failed_attempt, reason, set_buffer_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,13 +107,13 @@ class TrioConnection:
         """What the core is told of the end."""
         if self._is_made:
             return self._error or error
-        host, port = self._connect.host, self._connect.port
-        refused = BrokerConnectionError("given up" if error is None else reason(error), host=host, port=port)
-        refused.__cause__ = error
-        return refused
+        return failed_attempt(error, self._connect)
 
     async def _open(self) -> socket.socket:
         """Resolves the name anew each time and tries its addresses in turn (KIP-302)."""
+        if self._connect.prepare is not None:
+            # Left to itself if the attempt is given up: it only reads files.
+            await trio.to_thread.run_sync(self._connect.prepare, abandon_on_cancel=True)
         found = await trio.socket.getaddrinfo(self._connect.host, self._connect.port, type=socket.SOCK_STREAM)
         failures: list[OSError] = []
         for family, kind, protocol, _, address in found:

@@ -16,7 +16,6 @@ What differs from Java's, where a client of threads and one of an event loop can
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -33,7 +32,6 @@ from aioproduce.metrics.rows import (
     spread,
     table,
     total,
-    zero,
 )
 
 if TYPE_CHECKING:
@@ -143,21 +141,41 @@ _NETWORK_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     meter("connection-close", "connections", "connections closed", lambda m: m.connections_closed),
     meter("connection-creation", "connections", "connections opened", lambda m: m.connections_created),
     gauge("connection-count", "connections", "The connections that are open"),
-    zero("successful-authentication", "connections", "connections that authenticated"),
+    meter(
+        "successful-authentication",
+        "connections",
+        "connections that authenticated",
+        lambda m: m.authentications,
+    ),
     total(
         "successful-authentication-no-reauth-total",
         "connections",
-        "The total number of those that cannot authenticate again",
-        lambda _: 0.0,
+        "The total number of those that need not authenticate again",
+        lambda m: m.authentications_without_end.total,
     ),
-    zero("successful-reauthentication", "connections", "connections that authenticated again"),
-    zero("failed-authentication", "connections", "connections refused for who we are"),
-    zero("failed-reauthentication", "connections", "connections that could not authenticate again"),
-    level(
-        "reauthentication-latency-avg", "ms", "The average time to authenticate again", lambda _m, _: math.nan
+    meter(
+        "successful-reauthentication",
+        "connections",
+        "connections that authenticated again",
+        lambda m: m.reauthentications,
     ),
-    level(
-        "reauthentication-latency-max", "ms", "The maximum time to authenticate again", lambda _m, _: math.nan
+    meter(
+        "failed-authentication",
+        "connections",
+        "connections refused for who we are",
+        lambda m: m.failed_authentications,
+    ),
+    meter(
+        "failed-reauthentication",
+        "connections",
+        "connections that could not authenticate again",
+        lambda m: m.failed_reauthentications,
+    ),
+    spread(
+        "reauthentication-latency",
+        "ms",
+        "time to authenticate again",
+        lambda m: m.reauthentication_latency,
     ),
     meter(
         "network-io", "operations", "reads and writes on all connections", lambda m: m.all_nodes.operations

@@ -55,8 +55,9 @@ json.dumps(snapshot.as_dict())
   Java's does; with a topic, only those that were accepted and failed. A call that is cancelled while it waits
   counts for the record that it waits for, as a thread that is interrupted there does in Java.
 - `produce-throttle-time-*` are of every answer but those to ApiVersions.
-- There are no transactions yet, and nothing to authenticate with: those metrics are there and 0, as Java's are
-  where `security.protocol` is PLAINTEXT.
+- There are no transactions yet: those metrics are there and 0.
+- `successful-authentication-no-reauth-total` counts connections whose broker ends no session. Java's client
+  counts every connection there.
 - `buffer-exhausted-total` counts each record that found no room, also those of `try_send()`, which does not wait.
 - The deprecated `bufferpool-wait-time-total`, `iotime-total` and `io-waittime-total` are left out, as in Kafka 4.
 

@@ -47,6 +47,8 @@ class ProducerMetrics(RequestMetrics):
     """
 
     __slots__ = (
+        "authentications",
+        "authentications_without_end",
         "batch_splits",
         "batches",
         "buffer_exhausted",
@@ -55,7 +57,11 @@ class ProducerMetrics(RequestMetrics):
         "calls",
         "connections_closed",
         "connections_created",
+        "failed_authentications",
+        "failed_reauthentications",
         "gauges",
+        "reauthentication_latency",
+        "reauthentications",
         "unobserved_failures",
     )
 
@@ -72,12 +78,41 @@ class ProducerMetrics(RequestMetrics):
         # the network's
         self.connections_created = Meter(windows)
         self.connections_closed = Meter(windows)
+        self.authentications = Meter(windows)
+        self.authentications_without_end = Meter(windows)
+        self.failed_authentications = Meter(windows)
+        self.reauthentications = Meter(windows)
+        self.failed_reauthentications = Meter(windows)
+        self.reauthentication_latency = Distribution(windows)
         # our own
         self.unobserved_failures = Meter(windows)
 
     def refused(self, now: float, count: int = 1) -> None:
         """Records that no batch took: the call that sent them raised."""
         self.batches.errors.record(count, now)
+
+    # -- logins ---
+
+    def authenticated(self, is_first: bool, has_end: bool, seconds: float, now: float) -> None:
+        """A login succeeded, or where there is none the handshake of TLS.
+
+        Args:
+            is_first: Whether it is the connection's first one.
+            has_end: Whether the broker ends the session if no other follows.
+            seconds: How long it took.
+            now: The current instant.
+        """
+        if not is_first:
+            self.reauthentications.record(1, now)
+            self.reauthentication_latency.record(seconds * _MS, now)
+            return
+        self.authentications.record(1, now)
+        if not has_end:
+            self.authentications_without_end.record(1, now)
+
+    def authentication_failed(self, is_first: bool, now: float) -> None:
+        """A login failed, or the handshake of TLS."""
+        (self.failed_authentications if is_first else self.failed_reauthentications).record(1, now)
 
     # -- waits ---
 

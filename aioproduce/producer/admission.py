@@ -365,6 +365,9 @@ class Admission:
             self._check_running()
             if sender.connections.fatal_error is not None:
                 raise sender.connections.fatal_error
+            refusal = sender.connections.security_error
+            if refusal is not None and sender.metadata.version == version:
+                raise refusal
             if not was_notified:
                 raise self._no_broker(f"no broker answered within {timeout} s")
             has_failed = len(sender.connection_errors()) == len(sender.metadata.brokers)

@@ -9,7 +9,7 @@ Made by `wire.responses` (and by tests), read by the core. All are immutable.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -191,6 +191,41 @@ class PushTelemetryResponse:
     error_code: int
 
 
+@dataclass(frozen=True, slots=True)
+class SaslHandshakeResponse:
+    """Whether the broker offers the mechanism.
+
+    Attributes:
+        error_code: 0, 33 (UNSUPPORTED_SASL_MECHANISM) or 34 (ILLEGAL_SASL_STATE: the listener takes no logins).
+        mechanisms: Those that it offers.
+        throttle: 0: the answer has none.
+    """
+
+    error_code: int
+    mechanisms: tuple[str, ...]
+    throttle: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAuthenticateResponse:
+    """One message of the broker in a login.
+
+    Attributes:
+        error_code: 0, or 58 (SASL_AUTHENTICATION_FAILED).
+        error_message: Its words for that.
+        auth_bytes: What it says, as the mechanism has it. Not in the repr.
+        session_lifetime: Seconds after which it ends the connection unless the client logs in again (KIP-368); 0 or
+            less: it does not.
+        throttle: 0: the answer has none.
+    """
+
+    error_code: int
+    error_message: str | None
+    auth_bytes: bytes = field(repr=False)
+    session_lifetime: float = 0.0
+    throttle: float = 0.0
+
+
 Message: TypeAlias = (
     ApiVersionsResponse
     | MetadataResponse
@@ -198,5 +233,7 @@ Message: TypeAlias = (
     | ProduceResponse
     | GetTelemetrySubscriptionsResponse
     | PushTelemetryResponse
+    | SaslHandshakeResponse
+    | SaslAuthenticateResponse
 )
 """Every answer that the core gets."""

@@ -12,18 +12,34 @@ from typing import Final
 
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey
 from aioproduce.wire.reader import entity_reader
-from aioproduce.wire.requests import encode_api_versions, encode_init_producer_id, encode_metadata
+from aioproduce.wire.requests import (
+    encode_api_versions,
+    encode_init_producer_id,
+    encode_metadata,
+    encode_sasl_authenticate,
+    encode_sasl_handshake,
+)
 from aioproduce.wire.schema import response_class
 
 _RARE: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
 """What few brokers are asked: it is loaded when the first one is."""
 
+_LOGIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
-def preload() -> None:
-    """Load the newest version of every API that we speak, and ApiVersions v0, which old brokers answer in."""
+
+def preload(*, with_login: bool = False) -> None:
+    """Load the newest version of every API that we speak, and ApiVersions v0, which old brokers answer in.
+
+    Args:
+        with_login: Also what a login says.
+    """
+    left_out = _RARE if with_login else _RARE | _LOGIN
     for api, (_, newest) in CLIENT_VERSIONS.items():
-        if api not in _RARE:
+        if api not in left_out:
             entity_reader(response_class(api, newest))
+    if with_login:
+        encode_sasl_handshake(CLIENT_VERSIONS[ApiKey.SASL_HANDSHAKE][1], 0, "", "")
+        encode_sasl_authenticate(CLIENT_VERSIONS[ApiKey.SASL_AUTHENTICATE][1], 0, "", b"")
     entity_reader(response_class(ApiKey.API_VERSIONS, 0))
     encode_api_versions(CLIENT_VERSIONS[ApiKey.API_VERSIONS][1], 0, "")
     encode_init_producer_id(CLIENT_VERSIONS[ApiKey.INIT_PRODUCER_ID][1], 0, "")

@@ -152,6 +152,24 @@ def encode_init_producer_id(
     )
 
 
+def encode_sasl_handshake(version: int, correlation_id: int, client_id: str, mechanism: str) -> bytes:
+    """Encode the question whether the broker takes logins by this mechanism.
+
+    Raises:
+        ValueError: If a string is longer than the protocol can carry.
+    """
+    return _encode(ApiKey.SASL_HANDSHAKE, version, correlation_id, client_id, mechanism=_checked(mechanism))
+
+
+def encode_sasl_authenticate(version: int, correlation_id: int, client_id: str, auth_bytes: bytes) -> bytes:
+    """Encode one message of a login, as its mechanism has it (KIP-152, KIP-368).
+
+    Raises:
+        ValueError: If the client id is longer than the protocol can carry.
+    """
+    return _encode(ApiKey.SASL_AUTHENTICATE, version, correlation_id, client_id, auth_bytes=auth_bytes)
+
+
 def encode_get_telemetry_subscriptions(
     version: int, correlation_id: int, client_id: str, client_instance_id: UUID | None
 ) -> bytes:

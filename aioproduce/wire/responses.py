@@ -29,6 +29,8 @@ from aioproduce.wire.messages import (
     ProduceResponse,
     PushTelemetryResponse,
     RecordError,
+    SaslAuthenticateResponse,
+    SaslHandshakeResponse,
     TopicMetadata,
 )
 from aioproduce.wire.primitives import read_uuid
@@ -206,6 +208,19 @@ def _push_telemetry(body: Mapping[str, Any]) -> PushTelemetryResponse:
     return PushTelemetryResponse(_throttle(body), body["error_code"])
 
 
+def _sasl_handshake(body: Mapping[str, Any]) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(body["error_code"], tuple(body["mechanisms"]))
+
+
+def _sasl_authenticate(body: Mapping[str, Any]) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        body["error_code"],
+        body["error_message"],
+        bytes(body["auth_bytes"]),
+        body.get("session_lifetime", 0) / _MILLISECONDS,
+    )
+
+
 def _produce(body: Mapping[str, Any]) -> ProduceResponse:
     partitions = []
     for topic in body["responses"]:
@@ -279,4 +294,6 @@ _CONVERTERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Message]]] = {
     ApiKey.INIT_PRODUCER_ID: _init_producer_id,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: _telemetry_subscriptions,
     ApiKey.PUSH_TELEMETRY: _push_telemetry,
+    ApiKey.SASL_HANDSHAKE: _sasl_handshake,
+    ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
 }

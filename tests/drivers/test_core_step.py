@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aioproduce._native.stats import Windows
-from aioproduce.core.effects import Close, Connect, Send
+from aioproduce.core.effects import Close, Connect, Offload, Send
 from aioproduce.drivers.compression_workers import compression_threads
 from aioproduce.drivers.core_step import FOREVER, CoreStep
 from aioproduce.metrics import ProducerMetrics
+from aioproduce.security.mechanism import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +65,9 @@ class HandLoop:
             write=lambda buffers: self.calls.append((number, buffers)),
             abort=lambda: self.calls.append((number, "abort")),
         )
+
+    def offload(self, work: Work, ended: Callable[[object], None]) -> None:
+        self.calls.append((work.what, ended))
 
     async def rest(self, has_work: bool) -> None:
         self.rests.append(has_work)
@@ -161,6 +165,16 @@ def test_effects_are_carried_out_in_their_order_and_on_what_is_there() -> None:
     scene.sender.effects.append(Send(7, [b"late"]))
     scene.step()
     assert len(scene.loop.calls) == 2
+
+
+def test_what_is_done_elsewhere_is_told_under_its_ticket() -> None:
+    scene = Scene()
+    scene.sender.effects.append(Offload(3, Work(bytes, what="a hash")))
+    scene.step()
+    ((what, ended),) = cast("list[Any]", scene.loop.calls)
+    assert what == "a hash"
+    ended(b"made")
+    assert scene.sender.facts == [("offloaded", 3, b"made", 100.0)]
 
 
 def test_the_end_of_the_core_ends_the_task() -> None:

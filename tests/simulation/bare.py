@@ -12,7 +12,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, final
 
-from aioproduce.core.effects import Compress, Connect, Send
+from aioproduce.core.effects import Compress, Connect, Offload, Send
 from aioproduce.testing.simulation import SimulationDeadlockError
 
 if TYPE_CHECKING:
@@ -236,7 +236,8 @@ class BareDriver:
         self._alarm_at = inf
         self.wake()
 
-    def _carry_out(self, effect: Effect | Compress[ProducerBatch]) -> None:
+    def _carry_out(self, effect: Effect | Offload | Compress[ProducerBatch]) -> None:
+        assert not isinstance(effect, Offload), "nothing logs in here"
         if isinstance(effect, Compress):
             delay = self._simulation.network.random.expovariate(500)
             self._loop.call_at(self.now() + delay, partial(self._compress, effect))

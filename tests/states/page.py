@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from aioproduce.core.batching.buffer_pool import WAITER_STATES
 from aioproduce.core.batching.producer_batch import BATCH_STATES
 from aioproduce.core.batching.sequences import PRODUCER_ID_STATES
-from aioproduce.core.cluster.broker_connection import CONNECTION_STATES
+from aioproduce.core.cluster.authentication import AUTHENTICATION_STATES
+from aioproduce.core.cluster.connection_states import CONNECTION_STATES
 from aioproduce.core.exchanges.audit_marks import MARKS_STATES
 from aioproduce.core.exchanges.telemetry import TELEMETRY_STATES
 from aioproduce.core.sender import SENDER_STATES
@@ -31,6 +32,11 @@ TABLES: Final[list[tuple[str, str, StateTable[Any, Any]]]] = [
         "A connection",
         "In CLOSING its requests wait for `connection_lost`: until then the transport may hold their bytes.",
         CONNECTION_STATES,
+    ),
+    (
+        "The login of a connection",
+        "SASL, and again before the broker ends the session (KIP-368). [More](security.md)",
+        AUTHENTICATION_STATES,
     ),
     (
         "Client telemetry",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from aioproduce._native.stats import Windows
 from aioproduce.config import ProducerConfig
 from aioproduce.core.batching.serialized_record import SerializedRecord
-from aioproduce.core.effects import Compress, Connect, Send
+from aioproduce.core.effects import Compress, Connect, Offload, Send
 from aioproduce.core.sender import Sender
 from aioproduce.metrics import ProducerMetrics
 from aioproduce.testing.fake_cluster.encoding import encode_response
@@ -305,7 +305,8 @@ class SenderHarness:
 
     # -- the driver ---
 
-    def _carry_out(self, effect: Effect | Compress[ProducerBatch]) -> None:
+    def _carry_out(self, effect: Effect | Offload | Compress[ProducerBatch]) -> None:
+        assert not isinstance(effect, Offload), "nothing logs in here"
         if isinstance(effect, Compress):
             self.compressing.append(effect)
             if not self.holds_compression:

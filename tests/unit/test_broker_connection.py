@@ -15,12 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproduce._native.stats import Windows
-from aioproduce.core.cluster.broker_connection import (
-    BrokerConnection,
-    ConnectionSettings,
-    ConnectionState,
-    LossCause,
-)
+from aioproduce.core.cluster.broker_connection import BrokerConnection
+from aioproduce.core.cluster.connection_states import ConnectionSettings, ConnectionState, LossCause
 from aioproduce.core.cluster.in_flight_request import Completed
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Buffer, Close, Connect, Effect, Send

@@ -80,8 +80,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aioproduce._native.stats import Windows
-from aioproduce.core.cluster.broker_connection import BrokerConnection, ConnectionState, LossCause
+from aioproduce.core.cluster.broker_connection import BrokerConnection
 from aioproduce.core.cluster.broker_connections import BrokerConnections
+from aioproduce.core.cluster.connection_states import ConnectionState, LossCause
 from aioproduce.core.effects import Buffer, Close, Connect, Effect, Send
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import UnsupportedVersionError

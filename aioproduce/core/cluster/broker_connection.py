@@ -17,6 +17,10 @@ Invariants:
    without response is always the newest one of its connection.
 6. The entry in the shared deadlines is never later than `next_deadline()`. It may be earlier: it is
    refreshed when it comes up (`handle_timer`), not with each request.
+7. What is asked for the connection's own ends (versions, a login) is one request at a time, and goes before any
+other. 8. Where there is a channel, a `Send` has its bytes and not the request's: those are free once they are
+encrypted. What
+   the channel says by itself goes when nothing else is outstanding.
 
 A response may be reported before `writable` (a driver with one task to read and one to write has no order
 between them): the peer has answered the whole request, so its bytes are gone.
@@ -25,105 +29,40 @@ between them): the peer has answered the whole request, so its bytes are gone.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
-from types import MappingProxyType
-from typing import Final, Literal, TypeAlias, final
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, final
 
-from aioproduce.core.cluster.in_flight_request import Asker, Completed, Encode, InFlightRequest
+from aioproduce.core.cluster.connection_states import (
+    CONNECTION_STATES,
+    ConnectionEvent,
+    ConnectionSettings,
+    ConnectionState,
+    LossCause,
+)
+from aioproduce.core.cluster.connection_words import (
+    describe_end,
+    describe_loss,
+    describe_timeout,
+    security_error_of_loss,
+)
+from aioproduce.core.cluster.in_flight_request import Asker, Completed, Encode, InFlightRequest, OwnRequest
+from aioproduce.core.cluster.version_negotiation import negotiate
 from aioproduce.core.deadlines import Deadlines
-from aioproduce.core.effects import Close, Connect, Effect, Send
-from aioproduce.core.state_table import StateTable
-from aioproduce.errors import ProtocolError
+from aioproduce.core.effects import Buffer, Close, Connect, Effect, Send
+from aioproduce.errors import AuthenticationError, ProducerError, ProtocolError, TlsError
 from aioproduce.metrics import NodeMetrics
-from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey, ApiVersions
-from aioproduce.wire.error_codes import UNSUPPORTED_VERSION
+from aioproduce.wire.api import ApiKey, ApiVersions
 from aioproduce.wire.framing import FrameReader
-from aioproduce.wire.messages import ApiVersionsResponse, BrokerAddress
-from aioproduce.wire.requests import encode_api_versions
+from aioproduce.wire.messages import BrokerAddress
 from aioproduce.wire.responses import correlation_id_of, decode_body
+
+if TYPE_CHECKING:
+    from aioproduce.core.cluster.authentication import Authentication
+    from aioproduce.security.channel import Channel
 
 _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 """An int32 on the wire; negative ones are legal but help nobody who reads a trace."""
-
-_REQUIRED_APIS: Final = (ApiKey.PRODUCE, ApiKey.METADATA)
-"""Without these no record can be sent: refused at negotiation, with the versions, not at a first request."""
-
-_CLIENT_THROTTLES_SINCE: Final[Mapping[ApiKey, int]] = MappingProxyType(
-    {ApiKey.PRODUCE: 6, ApiKey.METADATA: 6, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1}
-)
-"""KIP-219: from these versions on the broker answers at once and mutes the connection afterwards. Before, it
-held the answer back for the throttle time itself: waiting again would double it."""
-
-
-class ConnectionState(Enum):
-    """Where a connection is in its life."""
-
-    CONNECTING = "connecting"
-    NEGOTIATING = "negotiating"
-    READY = "ready"
-    CLOSING = "closing"
-    """`Close` was emitted; the requests in flight wait for the driver's `connection_lost`."""
-    CLOSED = "closed"
-
-
-_Event: TypeAlias = Literal["connected", "negotiated", "closed by us", "lost"]
-
-CONNECTION_STATES: Final[StateTable[ConnectionState, _Event]] = StateTable(
-    "the connection",
-    {
-        ConnectionState.CONNECTING: {
-            "connected": ConnectionState.NEGOTIATING,
-            "closed by us": ConnectionState.CLOSING,
-            "lost": ConnectionState.CLOSED,
-        },
-        ConnectionState.NEGOTIATING: {
-            "negotiated": ConnectionState.READY,
-            "closed by us": ConnectionState.CLOSING,
-            "lost": ConnectionState.CLOSED,
-        },
-        ConnectionState.READY: {"closed by us": ConnectionState.CLOSING, "lost": ConnectionState.CLOSED},
-        ConnectionState.CLOSING: {"lost": ConnectionState.CLOSED},
-        ConnectionState.CLOSED: {},
-    },
-)
-
-
-class LossCause(Enum):
-    """Why a connection ended."""
-
-    DISCONNECTED = "disconnected"
-    """By the peer or the network, or it could not be opened."""
-    CLOSED_AT_REST = "closed at rest"
-    """By the peer, in order and with nothing under way: as a broker does by its own `connections.max.idle.ms`."""
-    SETUP_TIMEOUT = "setup timeout"
-    REQUEST_TIMEOUT = "request timeout"
-    PROTOCOL_ERROR = "protocol error"
-    IDLE = "idle"
-    ADDRESS_CHANGED = "address changed"
-    REQUESTED = "requested"
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConnectionSettings:
-    """What is equal for all connections of a producer.
-
-    Attributes:
-        client_id: Kafka's `client.id`.
-        max_in_flight: Requests sent and not answered, at most.
-        request_timeout: Seconds for a request, those of the negotiation included.
-        connections_max_idle: Seconds without traffic after which a connection is closed; negative: never.
-        max_response_size: Larger frames are a protocol error: they are no answer to anything we ask.
-    """
-
-    client_id: str
-    max_in_flight: int
-    request_timeout: float
-    connections_max_idle: float
-    # Kafka's own default for socket.request.max.bytes, and ample: metadata of 100,000 partitions takes 7 MB.
-    max_response_size: int = 100 * 1024 * 1024
 
 
 @final
@@ -141,31 +80,40 @@ class BrokerConnection:
         api_versions: What was negotiated; `None` before READY.
         connected_at: When the transport was there; `None` before.
         last_used_at: When bytes last came or were last gone. (With a request under way it is not idle anyhow.)
+        has_answered: Whether any answer came to a request that is not the connection's own.
+        settings: What is equal for all connections.
+        setup_timeout: Seconds that the step of the set-up may take that is under way, or was the last.
+        authentication: Its login; `None` where there is none.
         cause: Why it ended, once CLOSING or CLOSED.
         reason: The same in words.
         error: The error that ended it, where one did.
     """
 
     __slots__ = (
+        "_channel",
         "_correlation_id",
         "_deadlines",
         "_effects",
         "_frames",
-        "_negotiation_version",
-        "_settings",
+        "_open_channel",
+        "_own_answered",
+        "_own_request",
         "_setup_deadline",
-        "_setup_timeout",
         "_traffic",
         "address",
         "api_versions",
+        "authentication",
         "cause",
         "connected_at",
         "connection_id",
         "error",
+        "has_answered",
         "in_flight",
         "is_writable",
         "last_used_at",
         "reason",
+        "settings",
+        "setup_timeout",
         "state",
         "throttled_until",
         "unacknowledged",
@@ -179,8 +127,13 @@ class BrokerConnection:
         effects: deque[Effect],
         deadlines: Deadlines[int],
         traffic: NodeMetrics,
+        open_channel: Callable[[str], Channel] | None = None,
     ) -> None:
         self._traffic = traffic
+        self._open_channel = open_channel
+        self._channel: Channel | None = None
+        self.authentication: Authentication | None = None
+        self.has_answered = False
         self.connection_id = connection_id
         self.address = address
         self.state = ConnectionState.CONNECTING
@@ -194,15 +147,16 @@ class BrokerConnection:
         self.cause: LossCause | None = None
         self.reason = ""
         self.error: BaseException | None = None
-        self._settings = settings
+        self.settings = settings
         self._effects = effects
         self._deadlines = deadlines
         self._frames = FrameReader(settings.max_response_size)
         self._correlation_id = 0
-        # The version to ask for next; None while an answer is awaited and once negotiated.
-        self._negotiation_version: int | None = CLIENT_VERSIONS[ApiKey.API_VERSIONS][1]
-        self._setup_deadline = float("inf")
-        self._setup_timeout = 0.0
+        # What is asked for the connection's own ends, while it waits for its turn; and who is told of the answer.
+        self._own_request: OwnRequest | None = None
+        self._own_answered: Callable[[Any, float], None] | None = None
+        self._setup_deadline = inf
+        self.setup_timeout = 0.0
 
     @property
     def node_id(self) -> int:
@@ -231,8 +185,13 @@ class BrokerConnection:
 
     @property
     def is_ready(self) -> bool:
-        """Whether versions are negotiated and it is not closing. It may still be busy or throttled."""
-        return self.state is ConnectionState.READY
+        """Whether it was set up and is not closing. It may still be busy, throttled, or logging in again."""
+        return self.state is ConnectionState.READY or self.state is ConnectionState.REAUTHENTICATING
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether it is, or is to be."""
+        return self._open_channel is not None
 
     @property
     def pending_count(self) -> int:
@@ -244,25 +203,36 @@ class BrokerConnection:
         return (
             self.state is ConnectionState.READY
             and self.is_writable
-            and len(self.in_flight) < self._settings.max_in_flight
+            and len(self.in_flight) < self.settings.max_in_flight
             and self.throttled_until <= now
         )
 
-    def connect(self, now: float, timeout: float) -> None:
-        """Emits `Connect`; the attempt is given up after `timeout` seconds (KIP-601)."""
-        self._setup_timeout = timeout
-        self._setup_deadline = now + timeout
-        self._deadlines.schedule(self.connection_id, self._setup_deadline)
-        self._effects.append(Connect(self.connection_id, self.address.host, self.address.port, timeout))
+    def connect(self, now: float, timeout: float, prepare: Callable[[], None] | None = None) -> None:
+        """Emits `Connect`; the attempt, with TLS's handshake, is given up after `timeout` seconds (KIP-601)."""
+        self._await_setup(now, timeout)
+        self._effects.append(
+            Connect(self.connection_id, self.address.host, self.address.port, timeout, prepare)
+        )
 
     def connection_made(self, now: float) -> None:
-        """The transport is there: asks for the broker's versions."""
+        """The transport is there: encrypts it where it is to be, and asks for the broker's versions."""
         if not self.is_open:
             return
-        self._move("connected")
         self.connected_at = now
         self.is_writable = True
-        self._negotiate(now)
+        if self._open_channel is None:
+            self._move("connected")
+            negotiate(self, self.settings.client_id, now)
+            return
+        self._move("connected for TLS")
+        try:
+            # Not before: the key files are read anew with each attempt.
+            self._channel = self._open_channel(self.address.host)
+            self._channel.start()
+        except TlsError as error:
+            self.fail(error)
+            return
+        self._write_channel()
 
     def send(
         self,
@@ -297,7 +267,7 @@ class BrokerConnection:
         if max_version is not None:
             version = min(version, max_version)
         if timeout is None:
-            timeout = self._settings.request_timeout
+            timeout = self.settings.request_timeout
         self._emit(api, version, encode, asker, now, timeout, expects_response)
 
     def receive_data(self, data: bytes, now: float) -> list[Completed]:
@@ -314,15 +284,24 @@ class BrokerConnection:
         self.last_used_at = now
         answers = 0
         try:
+            if self._channel is not None:
+                data = self._decrypt(self._channel, data, now)
             for frame in self._frames.feed(data):
                 done = self._handle_frame(frame, now)
                 answers += 1
                 if done is not None:
                     completed.append(done)
+                elif self.cause is not None:
+                    return completed  # its login failed
             if self._frames.error is not None:  # behind the frames that it gave
                 raise self._frames.error
+            if self._channel is not None and self._channel.is_ended:
+                self.close(*describe_end(self))
         except ProtocolError as error:
             self.close(f"{self.peer}: {error}", LossCause.PROTOCOL_ERROR, error)
+            return completed
+        except TlsError as error:
+            self.fail(error)
             return completed
         finally:
             self._traffic.received(len(data), answers, now)
@@ -340,8 +319,10 @@ class BrokerConnection:
             return []
         self.is_writable = True
         self.last_used_at = now
-        if self.state is ConnectionState.NEGOTIATING and self._negotiation_version is not None:
-            self._negotiate(now)
+        if self._channel is not None:
+            self._write_channel()
+        if self._own_request is not None:
+            self._ask_now(now)
         request, self.unacknowledged = self.unacknowledged, None
         if request is None:
             return []
@@ -355,6 +336,8 @@ class BrokerConnection:
         self._move("closed by us")
         self.reason, self.cause, self.error = reason, cause, error
         self._deadlines.cancel(self.connection_id)
+        if self.authentication is not None:
+            self.authentication.stop()
         self._effects.append(Close(self.connection_id))
 
     def lost(self, error: BaseException | None) -> list[InFlightRequest]:
@@ -364,14 +347,13 @@ class BrokerConnection:
             Every request that had not ended, in the order in which they were sent.
         """
         if self.is_open:
-            is_at_rest = (
-                self.state is ConnectionState.READY and not self.in_flight and self.unacknowledged is None
-            )
-            is_ordinary = is_at_rest and error is None
-            self.cause = LossCause.CLOSED_AT_REST if is_ordinary else LossCause.DISCONNECTED
-            self.error = error
-            self.reason = self._describe_loss(error)
+            is_at_rest = self.state is ConnectionState.READY and not self.pending_count and error is None
+            self.cause = LossCause.CLOSED_AT_REST if is_at_rest else LossCause.DISCONNECTED
+            self.error = security_error_of_loss(self, error) or error
+            self.reason = describe_loss(self, self.error)
             self._deadlines.cancel(self.connection_id)
+            if self.authentication is not None:
+                self.authentication.stop()
         self._move("lost")
         requests = [request for request in self.in_flight if request.asker is not None]
         if self.unacknowledged is not None:
@@ -381,27 +363,36 @@ class BrokerConnection:
         return requests
 
     def next_deadline(self) -> float | None:
-        """When `handle_timer` would close it if nothing came until then; `None`: never."""
-        if self.state in (ConnectionState.CONNECTING, ConnectionState.NEGOTIATING):
+        """When `handle_timer` has something to do if nothing comes until then; `None`: never."""
+        if not self.is_open:
+            return None
+        if not self.is_ready:
             return self._setup_deadline
-        if self.state is not ConnectionState.READY:
-            return None
-        oldest = self._first_to_expire()
-        if oldest is not None:
-            return oldest.deadline
-        if self._settings.connections_max_idle < 0:
-            return None
-        return self.last_used_at + self._settings.connections_max_idle
+        first = self.first_to_expire()
+        if first is not None:
+            at = first.deadline
+        elif self.settings.connections_max_idle >= 0:
+            at = self.last_used_at + self.settings.connections_max_idle
+        else:
+            at = inf
+        if self.authentication is not None:
+            # A login that is under way on a live connection may take until the session ends.
+            at = min(at, self.authentication.again_at, self.authentication.ends_at)
+        return None if at == inf else at
 
     def handle_timer(self, now: float) -> None:
-        """Closes it where its deadline has come; else has itself woken then."""
+        """Closes it where its deadline has come, or logs in again; else has itself woken when it comes."""
+        login = self.authentication
+        if self.is_ready and login is not None and login.again_at <= now < login.ends_at:
+            login.begin(now)
         deadline = self.next_deadline()
         if deadline is None:
             return
         if deadline > now:
             self._deadlines.schedule(self.connection_id, deadline)
             return
-        self.close(*self._describe_timeout())
+        reason, cause = describe_timeout(self, now)
+        self.close(reason, cause, None if login is None else login.timed_out(reason))
 
     def __repr__(self) -> str:
         return (
@@ -409,8 +400,60 @@ class BrokerConnection:
             f"{self.pending_count} in flight{'' if self.is_writable else ', not writable'}>"
         )
 
-    def _move(self, event: _Event) -> None:
+    # -- what its login asks of it ---
+
+    def hold(self) -> None:
+        """Take no more requests until the login has ended; those in flight go on."""
+        if self.state is ConnectionState.READY:
+            self._move("logging in again")
+
+    def ask(self, request: OwnRequest, now: float) -> None:
+        """Send a request of its own, as soon as its turn comes."""
+        if self.state is ConnectionState.NEGOTIATING:
+            self._await_setup(now, self.settings.request_timeout)
+        self._own_request, self._own_answered = request, request.answered
+        if self.is_writable:  # else `writable` does it
+            self._ask_now(now)
+
+    def authenticated(self) -> None:
+        """Its login has succeeded."""
+        self._move("authenticated")
+        self._refresh_deadline()
+
+    def fail(self, error: ProducerError) -> None:
+        """Its login has failed, or its channel is of no use any more: the peer is told why, if it can be."""
+        if isinstance(error, TlsError | AuthenticationError):
+            error.host, error.port = self.address.host, self.address.port
+        self._write_channel()
+        self.close(f"{self.peer}: {error}", LossCause.SECURITY, error)
+
+    # -- below ---
+
+    def _move(self, event: ConnectionEvent) -> None:
         self.state = CONNECTION_STATES.after(self.state, event, self)
+
+    def _await_setup(self, now: float, timeout: float) -> None:
+        self.setup_timeout = timeout
+        self._setup_deadline = now + timeout
+        self._deadlines.schedule(self.connection_id, self._setup_deadline)
+
+    # -- the channel ---
+
+    def _decrypt(self, channel: Channel, data: bytes, now: float) -> bytes:
+        plaintext = channel.receive(data)
+        if self.state is ConnectionState.ENCRYPTING and channel.is_established:
+            self._move("encrypted")
+            negotiate(self, self.settings.client_id, now)  # together with the handshake's last bytes
+        self._write_channel()
+        return plaintext
+
+    def _write_channel(self) -> None:
+        """What the channel says by itself: its handshake, the change of a key."""
+        if self.is_writable and self._channel is not None and (data := self._channel.outgoing()):
+            self.is_writable = False
+            self._effects.append(Send(self.connection_id, [data]))
+
+    # -- requests ---
 
     def _emit(
         self,
@@ -423,7 +466,7 @@ class BrokerConnection:
         expects_response: bool,
     ) -> None:
         correlation_id = self._correlation_id
-        buffers = encode(version, correlation_id)
+        buffers: Sequence[Buffer] = encode(version, correlation_id)
         self._correlation_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
         deadline = now + timeout
         request = InFlightRequest(api, version, correlation_id, asker, now, deadline, expects_response)
@@ -433,28 +476,37 @@ class BrokerConnection:
             self.unacknowledged = request
         self.is_writable = False
         self._deadlines.schedule(self.connection_id, deadline)
-        self._effects.append(Send(self.connection_id, buffers))
         self._traffic.sent(sum(map(len, buffers)), now)
+        channel = self._channel
+        if channel is not None:
+            try:
+                channel.send(buffers)
+            except TlsError as error:
+                self.fail(error)
+                return
+            buffers = [channel.outgoing()]
+        self._effects.append(Send(self.connection_id, buffers))
 
-    def _negotiate(self, now: float) -> None:
-        version = self._negotiation_version
+    def _ask_now(self, now: float) -> None:
+        request = self._own_request
+        if not self.is_writable or request is None:
+            return
+        self._own_request = None
+        version = request.version
         if version is None:
+            assert self.api_versions is not None
+            version = self.api_versions.version(request.api)
+        self._emit(request.api, version, request.encode, None, now, self.settings.request_timeout, True)
+
+    def negotiated(self, versions: ApiVersions, now: float) -> None:
+        """The broker has told its versions: logs in where it has to."""
+        self.api_versions = versions
+        if self.authentication is None:
+            self._move("negotiated")
             return
-        self._setup_timeout = self._settings.request_timeout
-        self._setup_deadline = now + self._setup_timeout
-        if not self.is_writable:  # `writable` calls again
-            return
-        self._negotiation_version = None
-        client_id = self._settings.client_id
-        self._emit(
-            ApiKey.API_VERSIONS,
-            version,
-            lambda version, correlation_id: [encode_api_versions(version, correlation_id, client_id)],
-            None,
-            now,
-            self._setup_timeout,
-            True,
-        )
+        self._move("negotiated for a login")
+        self._await_setup(now, self.settings.request_timeout)
+        self.authentication.begin(now)
 
     def _handle_frame(self, frame: memoryview, now: float) -> Completed | None:
         correlation_id = correlation_id_of(frame)
@@ -477,34 +529,21 @@ class BrokerConnection:
         if request.api is ApiKey.PRODUCE:
             self._traffic.answered(now - request.sent_at, now)
         if request.asker is not None:
+            self.has_answered = True
             return Completed(request, response)
-        if not isinstance(response, ApiVersionsResponse):
-            raise ProtocolError("the broker's answer is not that of ApiVersions")
-        self._handle_versions(request, response, now)
+        assert self._own_answered is not None
+        self._own_answered(response, now)
         return None
 
-    def _handle_versions(self, request: InFlightRequest, response: ApiVersionsResponse, now: float) -> None:
-        if response.error_code == UNSUPPORTED_VERSION and request.version > 0:
-            # Brokers from 2.4 on say which versions they have (KIP-511). Each try asks for an older one, so
-            # a broker that refuses what it offers does not keep us here.
-            _, newest = response.versions.get(ApiKey.API_VERSIONS, (0, 0))
-            self._negotiation_version = newest if 0 < newest < request.version else 0
-            self._negotiate(now)
-            return
-        api_versions = ApiVersions.from_response(response)
-        for api in _REQUIRED_APIS:
-            api_versions.version(api)  # raises, and so ends the connection, where there is none
-        self.api_versions = api_versions
-        self._move("negotiated")
-
     def _throttle(self, request: InFlightRequest, throttle: float, now: float) -> None:
-        if throttle <= 0 or request.version < _CLIENT_THROTTLES_SINCE.get(request.api, 0):
+        if throttle <= 0 or not request.is_throttled_here:
             return
         self.throttled_until = max(self.throttled_until, now + throttle)
         for waiting in self.in_flight:
             waiting.deadline += throttle
 
-    def _first_to_expire(self) -> InFlightRequest | None:
+    def first_to_expire(self) -> InFlightRequest | None:
+        """The request whose time is over first; `None` where nothing is under way."""
         # Not simply the oldest: time-outs may differ. At most max.in.flight of them, and only when a timer
         # has come or the connection fell idle.
         earliest = self.unacknowledged
@@ -518,44 +557,3 @@ class BrokerConnection:
         deadline = self.next_deadline()
         if deadline is not None:
             self._deadlines.schedule(self.connection_id, deadline)
-
-    def _describe_timeout(self) -> tuple[str, LossCause]:
-        if self.state is ConnectionState.CONNECTING:
-            return (
-                f"no connection to {self.peer} within {self._setup_timeout:g} s "
-                f"(socket.connection.setup.timeout.ms)",
-                LossCause.SETUP_TIMEOUT,
-            )
-        if self.state is ConnectionState.NEGOTIATING:
-            return (
-                f"{self.peer} did not answer ApiVersions within {self._setup_timeout:g} s "
-                f"(request.timeout.ms); is it a Kafka listener, and without TLS?",
-                LossCause.REQUEST_TIMEOUT,
-            )
-        request = self._first_to_expire()
-        if request is None:
-            return (
-                f"no traffic with {self.peer} for {self._settings.connections_max_idle:g} s "
-                f"(connections.max.idle.ms)",
-                LossCause.IDLE,
-            )
-        took = request.deadline - request.sent_at
-        done = "answer" if request.expects_response else "take"
-        return (
-            f"{self.peer} did not {done} request {request.correlation_id} ({request.api.display_name}) "
-            f"within {took:g} s (request.timeout.ms)",
-            LossCause.REQUEST_TIMEOUT,
-        )
-
-    def _describe_loss(self, error: BaseException | None) -> str:
-        cause = (str(error) or type(error).__name__) if error is not None else "closed by the peer"
-        if self.state is ConnectionState.CONNECTING:
-            return f"cannot connect to {self.peer}: {cause}"
-        if self.state is ConnectionState.NEGOTIATING:
-            return (
-                f"connection to {self.peer} lost before it told its versions: {cause}; "
-                f"is it a Kafka listener, and without TLS?"
-            )
-        if self.cause is LossCause.CLOSED_AT_REST:
-            return f"{self.peer} closed its connection, on which nothing was under way"
-        return f"connection to {self.peer} lost: {cause}"

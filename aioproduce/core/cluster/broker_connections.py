@@ -29,18 +29,25 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, final
 
-from aioproduce.core.cluster.broker_connection import BrokerConnection, ConnectionSettings, LossCause
+from aioproduce.core.cluster.authentication import Authentication
+from aioproduce.core.cluster.broker_connection import BrokerConnection
+from aioproduce.core.cluster.connection_states import ConnectionSettings, LossCause
 from aioproduce.core.cluster.in_flight_request import Completed, InFlightRequest
+from aioproduce.core.cluster.login import Login
+from aioproduce.core.cluster.node import Backoffs, Node
+from aioproduce.core.cluster.offloads import Offloads
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Effect
 from aioproduce.core.retry import ExponentialBackoff
-from aioproduce.errors import UnsupportedVersionError
+from aioproduce.errors import ProducerError, TlsError, UnsupportedVersionError
 from aioproduce.metrics import ProducerMetrics
 from aioproduce.wire.messages import BrokerAddress
 
 if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.bounded_log import BoundedLog
     from aioproduce.core.retry import Random
+    from aioproduce.security.security import Security
 
 
 @final
@@ -62,31 +69,6 @@ class Lost:
     reason: str
 
 
-class _Node:
-    """What outlives the connections of one broker."""
-
-    __slots__ = (
-        "address",
-        "connection",
-        "failed_attempts",
-        "failed_setups",
-        "is_retained",
-        "last_ended_at",
-        "last_error",
-        "next_attempt_at",
-    )
-
-    def __init__(self, address: BrokerAddress) -> None:
-        self.address = address
-        self.connection: BrokerConnection | None = None
-        self.failed_attempts = 0
-        self.failed_setups = 0
-        self.is_retained = True
-        self.last_ended_at = -inf
-        self.last_error: str | None = None
-        self.next_attempt_at = -inf
-
-
 @final
 class BrokerConnections:
     """The connections, by node and by connection id.
@@ -100,27 +82,36 @@ class BrokerConnections:
         reconnect_backoff: The pause by the number of connections that ended in a row before they were ready.
         random: `random(n)` gives one of 0 to n-1.
         metrics: What goes over the connections is recorded there.
+        security: How they are encrypted, and how they log in; `None`: neither.
+        login: The credential of those that log in.
+        offloads: What logins have done elsewhere.
+        jitter: Gives a number in `0 <= x < 1`.
 
     Attributes:
+        login: Likewise.
+        offloads: Likewise.
         effects: What the driver is to do; drained from the left by the caller.
         negotiations: How many connections have become ready so far.
     """
 
     __slots__ = (
+        "_backoffs",
         "_by_id",
         "_deadlines",
         "_fatal_errors",
         "_is_closed",
+        "_jitter",
         "_last_connection_id",
         "_metrics",
         "_nodes",
         "_random",
-        "_reconnect_backoff",
+        "_security",
         "_settings",
-        "_setup_backoff",
         "_wakeups",
         "effects",
+        "login",
         "negotiations",
+        "offloads",
     )
 
     def __init__(
@@ -134,8 +125,17 @@ class BrokerConnections:
         reconnect_backoff: ExponentialBackoff,
         random: Callable[[int], int],
         metrics: ProducerMetrics,
+        security: Security | None = None,
+        login: Login | None = None,
+        offloads: Offloads | None = None,
+        jitter: Callable[[], float] = lambda: 0.5,
     ) -> None:
         self._metrics = metrics
+        self._security = security
+        self._jitter = jitter
+        self.login = login
+        self.offloads = Offloads() if offloads is None else offloads
+        self._backoffs = Backoffs(setup_backoff, reconnect_backoff, jitter)
         self.effects: deque[Effect] = deque()
         self.negotiations = 0
         self._settings = ConnectionSettings(
@@ -144,10 +144,8 @@ class BrokerConnections:
             request_timeout=request_timeout,
             connections_max_idle=connections_max_idle,
         )
-        self._setup_backoff = setup_backoff
-        self._reconnect_backoff = reconnect_backoff
         self._random = random
-        self._nodes: dict[int, _Node] = {}
+        self._nodes: dict[int, Node] = {}
         self._by_id: dict[int, BrokerConnection] = {}
         self._fatal_errors: dict[int, UnsupportedVersionError] = {}
         self._last_connection_id = 0
@@ -216,6 +214,13 @@ class BrokerConnections:
     def fatal_error(self) -> UnsupportedVersionError | None:
         """A broker that this client cannot work with, where one is known; forgotten when it has changed."""
         return next(iter(self._fatal_errors.values()), None)
+
+    @property
+    def security_error(self) -> ProducerError | None:
+        """Why brokers cannot be talked to for a setting or a login; `None` where one is, or none was tried."""
+        if any(one.is_ready and one.has_answered for one in self._by_id.values()):
+            return None
+        return next((node.security_error for node in self._nodes.values() if node.security_error), None)
 
     def all_unavailable(self, addresses: Sequence[BrokerAddress], now: float) -> bool:
         """Whether none of these brokers is connected or connecting, and all are in back-off (KIP-899)."""
@@ -306,8 +311,20 @@ class BrokerConnections:
             connection.close(reason, LossCause.REQUESTED)
             self._note_end(connection, now)
         self._wakeups.clear()
+        self.offloads.forget_all()
 
     # The driver's facts
+
+    def offloaded(self, ticket: int, outcome: object, now: float) -> None:
+        """What a login had done elsewhere has ended, with a result or an exception."""
+        self.offloads.ended(ticket, outcome, now)
+        self._note_ends(now)
+
+    def _note_ends(self, now: float) -> None:
+        """Logins fail at any time, not only when bytes came."""
+        for connection in self._by_id.values():
+            if not connection.is_open:
+                self._note_end(connection, now)
 
     def connection_made(self, connection_id: int, now: float) -> None:
         """The connection is open."""
@@ -317,6 +334,7 @@ class BrokerConnections:
         self._metrics.connections_created.record(1, now)
         connection.connection_made(now)
         self._nodes[connection.node_id].failed_setups = 0
+        self._note_ends(now)  # its channel may not have come about
 
     def receive_data(self, connection_id: int, data: bytes, now: float) -> list[Completed]:
         """Bytes came from the broker.
@@ -335,10 +353,14 @@ class BrokerConnections:
             return completed
         if connection.is_ready and not was_ready:
             self.negotiations += 1
+            if connection.is_encrypted and connection.authentication is None:
+                self._metrics.authenticated(True, False, 0.0, now)
             node = self._nodes[connection.node_id]
             node.failed_attempts = 0
             node.last_error = None
             self._fatal_errors.pop(connection.node_id, None)
+        if completed and self._security is not None:
+            self._nodes[connection.node_id].has_answered()
         if connection.throttled_until > now:
             self._wakeups.schedule(connection.node_id, connection.throttled_until)
         return completed
@@ -350,7 +372,12 @@ class BrokerConnections:
             Requests without response that are herewith done (acks=0).
         """
         connection = self._by_id.get(connection_id)
-        return [] if connection is None else connection.writable(now)
+        if connection is None:
+            return []
+        done = connection.writable(now)
+        if not connection.is_open:
+            self._note_end(connection, now)
+        return done
 
     def connection_lost(self, connection_id: int, error: BaseException | None, now: float) -> Lost | None:
         """The connection is gone, or could not be opened.
@@ -380,6 +407,8 @@ class BrokerConnections:
         """When `handle_timer` is to be called; `None`: no time is waited for."""
         deadline = self._deadlines.next_at()
         wakeup = self._wakeups.next_at()
+        if self.login is not None and self.login.timer_at < inf:
+            wakeup = self.login.timer_at if wakeup is None else min(wakeup, self.login.timer_at)
         if deadline is None or wakeup is None:
             return wakeup if deadline is None else deadline
         return min(deadline, wakeup)
@@ -395,6 +424,9 @@ class BrokerConnections:
             connection.handle_timer(now)
             if not connection.is_open:
                 self._note_end(connection, now)
+        if self.login is not None and self.login.timer_at <= now:
+            self.login.handle_timer(now)
+            self._note_ends(now)
         awake: list[int] = []
         for node_id in self._wakeups.pop_due(now):
             again_at = self._waits_until(node_id)
@@ -410,7 +442,7 @@ class BrokerConnections:
             return -inf
         return node.next_attempt_at if node.connection is None else node.connection.throttled_until
 
-    def _node_at(self, address: BrokerAddress, now: float) -> _Node | None:
+    def _node_at(self, address: BrokerAddress, now: float) -> Node | None:
         """What is known of the node at this address; a connection to its former address is closed."""
         node = self._nodes.get(address.node_id)
         if node is None:
@@ -426,15 +458,17 @@ class BrokerConnections:
                 LossCause.ADDRESS_CHANGED,
             )
             self._note_end(connection, now)
-        fresh = self._nodes[address.node_id] = _Node(address)
+        fresh = self._nodes[address.node_id] = Node(address)
         self._fatal_errors.pop(address.node_id, None)
         return fresh
 
     def _connect(self, address: BrokerAddress, now: float) -> None:
         node = self._nodes.get(address.node_id)
         if node is None:
-            node = self._nodes[address.node_id] = _Node(address)
+            node = self._nodes[address.node_id] = Node(address)
         self._last_connection_id += 1
+        security = self._security
+        channels = None if security is None else security.channels
         sensors = self._metrics.node(address.node_id)
         sensors.in_flight = partial(self.in_flight_to, address.node_id)
         connection = BrokerConnection(
@@ -444,11 +478,26 @@ class BrokerConnections:
             self.effects,
             self._deadlines,
             sensors,
+            None if channels is None else channels.open,
         )
+        if security is not None and security.sasl is not None and self.login is not None:
+            connection.authentication = Authentication(
+                connection,
+                security.sasl,
+                self._settings.client_id,
+                self.login,
+                self.offloads,
+                self._jitter,
+                self._metrics,
+            )
         self._by_id[connection.connection_id] = connection
         node.connection = connection
         self._wakeups.cancel(address.node_id)
-        connection.connect(now, self._setup_backoff.backoff(node.failed_setups))
+        connection.connect(
+            now,
+            self._backoffs.setup.backoff(node.failed_setups),
+            None if channels is None else channels.prepare,
+        )
 
     def _connect_any(self, candidates: list[BrokerAddress], now: float) -> None:
         """Opens a connection to the candidate that was tried longest ago, or has the first one named."""
@@ -475,7 +524,9 @@ class BrokerConnections:
             return
         node.connection = None
         node.last_ended_at = now
-        node.next_attempt_at = now + self._reconnect_backoff.backoff(node.failed_attempts)
+        node.next_attempt_at = now + node.pause_after(connection.error, self._backoffs)
+        if isinstance(connection.error, TlsError):
+            self._metrics.authentication_failed(True, now)
         node.failed_attempts += 1
         if connection.connected_at is None:
             node.failed_setups += 1
@@ -485,7 +536,7 @@ class BrokerConnections:
             self._fatal_errors[connection.node_id] = connection.error
         self._forget_unused(connection.node_id, node)
 
-    def _forget_unused(self, node_id: int, node: _Node) -> None:
+    def _forget_unused(self, node_id: int, node: Node) -> None:
         if not node.is_retained and node.connection is None:
             del self._nodes[node_id]
             self._fatal_errors.pop(node_id, None)
@@ -500,9 +551,19 @@ class BrokerConnections:
 
 
 def make_broker_connections(
-    config: ProducerConfig, random: Random, metrics: ProducerMetrics
+    config: ProducerConfig,
+    random: Random,
+    metrics: ProducerMetrics,
+    log: BoundedLog,
+    security: Security | None = None,
+    wall: Callable[[], float] | None = None,
 ) -> BrokerConnections:
     """No connection yet, and how each is made, as the settings have it."""
+    offloads = Offloads()
+    login = None
+    if security is not None and security.sasl is not None:
+        assert wall is not None, "credentials expire by the wall clock"
+        login = Login(security.sasl, offloads, wall, random.random, log)
     return BrokerConnections(
         client_id=config.client_id,
         max_in_flight=config.max_in_flight,
@@ -518,4 +579,8 @@ def make_broker_connections(
         ),
         random=random.randrange,
         metrics=metrics,
+        security=security,
+        login=login,
+        offloads=offloads,
+        jitter=random.random,
     )

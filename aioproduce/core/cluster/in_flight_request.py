@@ -7,9 +7,10 @@ connection is lost, and tells the asker. Until then it owns the memory of its bu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
 
 from aioproduce.core.effects import Buffer
 from aioproduce.wire.api import ApiKey
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
 
 Encode: TypeAlias = Callable[[int, int], Sequence[Buffer]]
 """`(version, correlation_id)` -> the buffers of one whole request, size prefix and header included."""
+
+
+_CLIENT_THROTTLES_SINCE: Final[Mapping[ApiKey, int]] = MappingProxyType(
+    {ApiKey.PRODUCE: 6, ApiKey.METADATA: 6, ApiKey.API_VERSIONS: 2, ApiKey.INIT_PRODUCER_ID: 1}
+)
+"""KIP-219: from these versions on the broker answers at once and mutes the connection afterwards. Before, it
+held the answer back for the throttle time itself: waiting again would double it."""
 
 
 class Asker(Protocol):
@@ -63,6 +71,29 @@ class InFlightRequest:
     sent_at: float
     deadline: float
     expects_response: bool
+
+    @property
+    def is_throttled_here(self) -> bool:
+        """Whether a throttled answer asks the client to wait, and not the broker has waited."""
+        return self.version >= _CLIENT_THROTTLES_SINCE.get(self.api, 0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OwnRequest:
+    """What a connection asks for its own ends: versions, a login.
+
+    Attributes:
+        api: What is asked.
+        encode: Makes the request's buffers.
+        answered: Is told the answer and the current instant; nobody is told of a loss.
+        version: In which version; `None`: in the negotiated one.
+    """
+
+    api: ApiKey
+    encode: Encode
+    answered: Callable[[Any, float], None]
+    version: int | None = None
 
 
 @final

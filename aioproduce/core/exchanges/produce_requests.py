@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple, final
 
-from aioproduce.core.cluster.broker_connection import LossCause
+from aioproduce.core.cluster.connection_states import LossCause
 from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.requests import encode_produce

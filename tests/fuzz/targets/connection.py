@@ -17,12 +17,8 @@ from collections import deque
 from collections.abc import Iterator
 
 from aioproduce._native.stats import Windows
-from aioproduce.core.cluster.broker_connection import (
-    BrokerConnection,
-    ConnectionSettings,
-    ConnectionState,
-    LossCause,
-)
+from aioproduce.core.cluster.broker_connection import BrokerConnection
+from aioproduce.core.cluster.connection_states import ConnectionSettings, ConnectionState, LossCause
 from aioproduce.core.cluster.in_flight_request import Completed
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Close, Effect, Send

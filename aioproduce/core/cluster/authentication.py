@@ -1,0 +1,378 @@
+"""The login of one connection: which mechanism, then what it says, until both sides are content with each other.
+
+Made for a connection by `core.cluster.broker_connections`, and driven by it: `begin()` when versions are
+negotiated, and again before the session ends (KIP-368). The state table is Java's SaslClientAuthenticator without
+its detours.
+
+Invariants:
+
+1. A credential is there before `SaslHandshake` goes: from that request to the end of the conversation the
+   connection takes no other one, and a token endpoint may be slow.
+2. What blocks is run elsewhere (`core.cluster.offloads`); its end is ignored once the connection is gone.
+3. The conversation is held by the mechanism alone, and it is over when the mechanism says so: an answer of the
+   broker without an error is not enough.
+4. Every failure is one `AuthenticationError` or `TokenError`, which ends the connection.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from math import inf
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, final
+
+from aioproduce.core.cluster.in_flight_request import OwnRequest
+from aioproduce.core.state_table import StateTable
+from aioproduce.errors import AuthenticationError, ProducerError, ProtocolError
+from aioproduce.security.mechanism import Work
+from aioproduce.wire.api import ApiKey
+from aioproduce.wire.error_codes import (
+    ILLEGAL_SASL_STATE,
+    NONE,
+    UNSUPPORTED_SASL_MECHANISM,
+    message_of,
+    name_of,
+)
+from aioproduce.wire.requests import encode_sasl_authenticate, encode_sasl_handshake
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce.core.cluster.login import Login
+    from aioproduce.core.cluster.offloads import Offloads
+    from aioproduce.metrics import ProducerMetrics
+    from aioproduce.security.mechanism import Answer, Credential, Mechanism, Sasl
+    from aioproduce.wire.messages import SaslAuthenticateResponse, SaslHandshakeResponse
+
+_ANSWER_MAX: Final = 512 * 1024
+"""Bytes of one message of the broker's: Kafka's own bound on what a client may say."""
+
+_TEXT_MAX: Final = 300
+"""Characters of a broker's own words that go into an error."""
+
+
+class AuthenticationState(Enum):
+    """Where a login is."""
+
+    NEW = "new"
+    AWAITING_CREDENTIAL = "awaiting credential"
+    AGREEING = "agreeing on the mechanism"
+    CONVERSING = "conversing"
+    COMPUTING = "computing"
+    """What the mechanism says next is made elsewhere."""
+    AUTHENTICATED = "authenticated"
+    FAILED = "failed"
+
+
+_Event: TypeAlias = Literal["begun", "credential", "agreed", "computing", "computed", "content", "failed"]
+
+AUTHENTICATION_STATES: Final[StateTable[AuthenticationState, _Event]] = StateTable(
+    "a login",
+    {
+        AuthenticationState.NEW: {"begun": AuthenticationState.AWAITING_CREDENTIAL},
+        AuthenticationState.AWAITING_CREDENTIAL: {
+            "credential": AuthenticationState.AGREEING,
+            "failed": AuthenticationState.FAILED,
+        },
+        AuthenticationState.AGREEING: {
+            "agreed": AuthenticationState.CONVERSING,
+            "failed": AuthenticationState.FAILED,
+        },
+        AuthenticationState.CONVERSING: {
+            "computing": AuthenticationState.COMPUTING,
+            "content": AuthenticationState.AUTHENTICATED,
+            "failed": AuthenticationState.FAILED,
+        },
+        AuthenticationState.COMPUTING: {
+            "computed": AuthenticationState.CONVERSING,
+            "failed": AuthenticationState.FAILED,
+        },
+        AuthenticationState.AUTHENTICATED: {"begun": AuthenticationState.AWAITING_CREDENTIAL},
+        AuthenticationState.FAILED: {},
+    },
+)
+
+
+class Line(Protocol):
+    """The connection, as far as a login uses it."""
+
+    @property
+    def host(self) -> str:
+        """Where it goes to."""
+
+    @property
+    def port(self) -> int:
+        """Where it goes to."""
+
+    def hold(self) -> None:
+        """Take no more requests until the login has ended: its first request is next."""
+
+    def ask(self, request: OwnRequest, now: float) -> None:
+        """Send a request of the connection's own, as soon as its turn comes."""
+
+    def authenticated(self) -> None:
+        """The login has succeeded."""
+
+    def fail(self, error: ProducerError) -> None:
+        """The login has failed."""
+
+
+@final
+class Authentication:
+    """One connection's login, and those that follow on it.
+
+    Args:
+        line: The connection.
+        sasl: How to log in.
+        client_id: What we call ourselves.
+        login: Where credentials come from.
+        offloads: Runs what blocks.
+        random: Gives a number in `0 <= x < 1`.
+        metrics: Logins are counted there.
+
+    Attributes:
+        state: See `AuthenticationState`.
+        again_at: When to log in again; infinity: never, or not known yet.
+        ends_at: When the broker ends the session; infinity: never.
+        is_first: Whether no login has succeeded on this connection so far.
+        began_at: When the login that is under way, or the last one, began.
+    """
+
+    __slots__ = (
+        "_client_id",
+        "_credential",
+        "_lifetime",
+        "_line",
+        "_login",
+        "_mechanism",
+        "_metrics",
+        "_offloads",
+        "_random",
+        "_sasl",
+        "_ticket",
+        "again_at",
+        "began_at",
+        "ends_at",
+        "is_first",
+        "state",
+    )
+
+    def __init__(
+        self,
+        line: Line,
+        sasl: Sasl,
+        client_id: str,
+        login: Login,
+        offloads: Offloads,
+        random: Callable[[], float],
+        metrics: ProducerMetrics,
+    ) -> None:
+        self._metrics = metrics
+        self._line = line
+        self._sasl = sasl
+        self._client_id = client_id
+        self._login = login
+        self._offloads = offloads
+        self._random = random
+        self._credential: Credential | None = None
+        self._mechanism: Mechanism | None = None
+        self._ticket: int | None = None
+        self._lifetime = 0.0
+        self.state = AuthenticationState.NEW
+        self.again_at = self.ends_at = inf
+        self.is_first = True
+        self.began_at = 0.0
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a login has begun and not ended."""
+        return self.state not in (
+            AuthenticationState.NEW,
+            AuthenticationState.AUTHENTICATED,
+            AuthenticationState.FAILED,
+        )
+
+    def begin(self, now: float) -> None:
+        """Log in, or log in again."""
+        self._move("begun")
+        self.began_at = now
+        self.again_at = inf
+        self._login.obtain(self._have_credential, now)
+
+    def stop(self) -> None:
+        """The connection is gone: nothing that is under way is waited for."""
+        self._login.forget(self._have_credential)
+        if self._ticket is not None:
+            self._offloads.forget(self._ticket)
+            self._ticket = None
+        if self.is_under_way:
+            self._move("failed")
+
+    def describe(self) -> str:
+        """What a login that takes too long waits for."""
+        if self.state is AuthenticationState.AWAITING_CREDENTIAL:
+            return "the credentials have not come"
+        if self.state is AuthenticationState.COMPUTING:
+            return "the client's own answer was not ready"
+        return f"the broker did not go on with {self._sasl.mechanism}"
+
+    def timed_out(self, words: str) -> AuthenticationError | None:
+        """The error of a login that took too long; `None` where none is under way."""
+        return self._error(words, None) if self.is_under_way else None
+
+    # -- the steps ---
+
+    def _have_credential(self, outcome: Credential | ProducerError, now: float) -> None:
+        if self.state is not AuthenticationState.AWAITING_CREDENTIAL:
+            return
+        if isinstance(outcome, ProducerError):
+            self._fail(outcome, now)
+            return
+        self._credential = outcome
+        self._move("credential")
+        self._line.hold()
+        mechanism, client_id = self._sasl.mechanism, self._client_id
+        request = OwnRequest(
+            ApiKey.SASL_HANDSHAKE,
+            lambda version, correlation_id: [
+                encode_sasl_handshake(version, correlation_id, client_id, mechanism)
+            ],
+            self._agreed,
+        )
+        self._ask(request, now)
+
+    def _agreed(self, response: SaslHandshakeResponse, now: float) -> None:
+        if response.error_code != NONE:
+            self._fail(self._refusal_of_mechanism(response), now)
+            return
+        self._move("agreed")
+        assert self._credential is not None
+        try:
+            self._mechanism = self._sasl.converse(self._line.host, self._credential)
+            answer = self._mechanism.start()
+        except ProducerError as error:
+            self._fail(error, now)
+            return
+        self._say(answer, now)
+
+    def _say(self, answer: Answer, now: float) -> None:
+        if answer is None:
+            self._succeed(now)
+        elif isinstance(answer, Work):
+            self._move("computing")
+            self._ticket = self._offloads.begin(answer, self._computed)
+        else:
+            client_id = self._client_id
+            request = OwnRequest(
+                ApiKey.SASL_AUTHENTICATE,
+                lambda version, correlation_id: [
+                    encode_sasl_authenticate(version, correlation_id, client_id, answer)
+                ],
+                self._answered,
+            )
+            self._ask(request, now)
+
+    def _ask(self, request: OwnRequest, now: float) -> None:
+        try:
+            self._line.ask(request, now)
+        except ProtocolError as error:  # the broker speaks no version of it
+            self._fail(error, now)
+
+    def _computed(self, outcome: object, now: float) -> None:
+        self._ticket = None
+        if outcome is None or isinstance(outcome, bytes | Work):
+            self._move("computed")
+            self._say(outcome, now)
+        elif isinstance(outcome, ProducerError):
+            self._fail(outcome, now)
+        else:
+            # Not its text: it may hold what it was called with.
+            self._fail(self._error(f"it ended with {type(outcome).__name__}", None), now)
+
+    def _answered(self, response: SaslAuthenticateResponse, now: float) -> None:
+        if response.error_code != NONE:
+            self._fail(self._refusal(response), now)
+            return
+        self._lifetime = response.session_lifetime
+        assert self._mechanism is not None
+        if len(response.auth_bytes) > _ANSWER_MAX:
+            self._fail(self._error(f"the broker's answer has {len(response.auth_bytes)} bytes", None), now)
+            return
+        try:
+            answer = self._mechanism.step(response.auth_bytes)
+        except ProducerError as error:
+            self._fail(error, now)
+            return
+        self._say(answer, now)
+
+    def _succeed(self, now: float) -> None:
+        self._move("content")
+        self._mechanism = None
+        self.ends_at = now + self._lifetime if self._lifetime > 0 else inf
+        # As Java: somewhere in 85 to 95 % of the session, so that connections do not all come at once.
+        self.again_at = now + self._lifetime * (0.85 + 0.1 * self._random()) if self._lifetime > 0 else inf
+        self._metrics.authenticated(self.is_first, self._lifetime > 0, now - self.began_at, now)
+        self.is_first = False
+        self._line.authenticated()
+
+    # -- failures ---
+
+    def _fail(self, error: ProducerError, now: float) -> None:
+        self._mechanism = None
+        self._move("failed")
+        if isinstance(error, AuthenticationError) and self._credential is not None:
+            self._login.refused(self._credential)
+        self._metrics.authentication_failed(self.is_first, now)
+        self._line.fail(error)
+
+    def _refusal_of_mechanism(self, response: SaslHandshakeResponse) -> AuthenticationError:
+        if response.error_code == UNSUPPORTED_SASL_MECHANISM:
+            offered = ", ".join(_printable(name) for name in response.mechanisms[:20]) or "none"
+            return self._error(f"the broker does not offer it; it offers {offered}", "sasl.mechanism")
+        if response.error_code == ILLEGAL_SASL_STATE:
+            return self._error(
+                "this listener takes no logins: set security.protocol to PLAINTEXT or SSL, or use the port of a "
+                "listener with SASL",
+                "security.protocol",
+            )
+        return self._error(f"{name_of(response.error_code)}: {message_of(response.error_code)}", None)
+
+    def _refusal(self, response: SaslAuthenticateResponse) -> AuthenticationError:
+        mechanism = self._sasl.mechanism
+        told = getattr(self._mechanism, "refusal", "") or response.error_message
+        words = _printable(told or message_of(response.error_code))
+        return self._error(
+            f"{name_of(response.error_code)}: {words}. Check {_SETTINGS.get(mechanism, _JAAS)}",
+            _SETTING.get(mechanism, "sasl.jaas.config"),
+            # The same broker took this login before: a new connection may do what a session cannot.
+            is_transient=not self.is_first,
+        )
+
+    def _error(self, what: str, setting: str | None, *, is_transient: bool = False) -> AuthenticationError:
+        again = "" if self.is_first else " again"
+        return AuthenticationError(
+            f"cannot log in{again} to {self._line.host}:{self._line.port} with {self._sasl.mechanism}: {what}",
+            mechanism=self._sasl.mechanism,
+            setting=setting,
+            host=self._line.host,
+            port=self._line.port,
+            is_transient=is_transient or setting is None,
+        )
+
+    def _move(self, event: _Event) -> None:
+        self.state = AUTHENTICATION_STATES.after(self.state, event, self._line)
+
+
+_JAAS: Final = "sasl.username and sasl.password, or sasl.jaas.config"
+_SETTINGS: Final = {
+    "OAUTHBEARER": "the token's audience, scope and expiry, and what the listener expects",
+    "GSSAPI": "sasl.kerberos.service.name, the principal, and the broker's keytab",
+}
+_SETTING: Final = {
+    "OAUTHBEARER": "sasl.oauthbearer.token.endpoint.url",
+    "GSSAPI": "sasl.kerberos.service.name",
+}
+
+
+def _printable(text: str) -> str:
+    """A peer's words, in bounds and without control characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:_TEXT_MAX])

@@ -1,0 +1,135 @@
+"""Why a connection ended, in words, and as an error where it is a matter of security: TLS on one side only, say.
+
+Used by `core.cluster.broker_connection` at the end of a connection.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproduce.core.cluster.connection_states import ConnectionState, LossCause
+from aioproduce.errors import AuthenticationError, TlsError
+from aioproduce.wire.api import ApiKey
+
+if TYPE_CHECKING:
+    from aioproduce.core.cluster.broker_connection import BrokerConnection
+    from aioproduce.errors import ProducerError
+
+
+def describe_timeout(connection: BrokerConnection, now: float) -> tuple[str, LossCause]:
+    """Which time is over, and why it ends the connection."""
+    peer, allowed = connection.peer, connection.setup_timeout
+    login = connection.authentication
+    if connection.state is ConnectionState.CONNECTING:
+        return (
+            f"no connection to {peer} within {allowed:g} s (socket.connection.setup.timeout.ms)",
+            LossCause.SETUP_TIMEOUT,
+        )
+    if connection.state is ConnectionState.ENCRYPTING:
+        return (
+            f"{peer} did not finish TLS's handshake within {allowed:g} s (socket.connection.setup.timeout.ms); "
+            f"is it a listener with TLS?",
+            LossCause.SETUP_TIMEOUT,
+        )
+    if connection.state is ConnectionState.NEGOTIATING:
+        return (
+            f"{peer} did not answer ApiVersions within {allowed:g} s "
+            f"(request.timeout.ms); is it a Kafka listener{_and_without_tls(connection)}?",
+            LossCause.REQUEST_TIMEOUT,
+        )
+    if connection.state is ConnectionState.AUTHENTICATING and login is not None:
+        return (
+            f"no login to {peer} within {allowed:g} s (request.timeout.ms): {login.describe()}",
+            LossCause.SECURITY,
+        )
+    if login is not None and login.ends_at <= now:
+        return f"the session with {peer} has ended, and {login.describe()}", LossCause.SECURITY
+    request = connection.first_to_expire()
+    if request is None:
+        return (
+            f"no traffic with {peer} for {connection.settings.connections_max_idle:g} s (connections.max.idle.ms)",
+            LossCause.IDLE,
+        )
+    took = request.deadline - request.sent_at
+    done = "answer" if request.expects_response else "take"
+    return (
+        f"{peer} did not {done} request {request.correlation_id} ({request.api.display_name}) "
+        f"within {took:g} s (request.timeout.ms)",
+        LossCause.REQUEST_TIMEOUT,
+    )
+
+
+def describe_end(connection: BrokerConnection) -> tuple[str, LossCause, ProducerError | None]:
+    """The channel's peer has said that it sends no more: as if it had closed the connection, which it is to do."""
+    if connection.state is ConnectionState.READY and not connection.pending_count:
+        words = f"{connection.peer} closed its connection, on which nothing was under way"
+        return words, LossCause.CLOSED_AT_REST, None
+    error = security_error_of_loss(connection, None)
+    return describe_loss(connection, error), LossCause.DISCONNECTED, error
+
+
+def describe_loss(connection: BrokerConnection, error: BaseException | None) -> str:
+    """Why a connection is gone that we have not closed."""
+    cause = (str(error) or type(error).__name__) if error is not None else "closed by the peer"
+    if isinstance(error, TlsError | AuthenticationError):
+        return f"{connection.peer}: {cause}"
+    if connection.state is ConnectionState.CONNECTING:
+        return f"cannot connect to {connection.peer}: {cause}"
+    if connection.state is ConnectionState.NEGOTIATING:
+        return (
+            f"connection to {connection.peer} lost before it told its versions: {cause}; "
+            f"is it a Kafka listener{_and_without_tls(connection)}?"
+        )
+    if connection.cause is LossCause.CLOSED_AT_REST:
+        return f"{connection.peer} closed its connection, on which nothing was under way"
+    return f"connection to {connection.peer} lost: {cause}"
+
+
+def security_error_of_loss(connection: BrokerConnection, error: BaseException | None) -> ProducerError | None:
+    """What an end by the peer means where the two may have other settings for each other; `None`: nothing special.
+
+    A broker closes without a word a connection on which TLS is spoken and not expected, and one on which a request
+    comes before the login that it wants. Either may also be a broker that goes down: `is_transient` says so.
+    """
+    if isinstance(error, TlsError):
+        return error
+    host, port = connection.host, connection.port
+    if connection.state is ConnectionState.ENCRYPTING:
+        return TlsError(
+            f"the connection was closed during TLS's handshake{_why(error)}. Is this port a listener with TLS? "
+            "security.protocol says so",
+            reason="closed during handshake",
+            setting="security.protocol",
+            host=host,
+            port=port,
+            is_transient=True,
+        )
+    if connection.state is ConnectionState.AUTHENTICATING:
+        login = connection.authentication
+        return None if login is None else login.timed_out(f"the connection was closed meanwhile{_why(error)}")
+    asked = [request.api for request in connection.in_flight]
+    if (
+        connection.is_ready
+        and asked == [ApiKey.METADATA]
+        and not connection.has_answered
+        and connection.authentication is None
+        and error is None
+    ):
+        return AuthenticationError(
+            "the broker closed the connection at the first request. Does this listener want a login? "
+            "security.protocol says that it does not; SASL_PLAINTEXT or SASL_SSL say that it does",
+            mechanism="",
+            setting="security.protocol",
+            host=host,
+            port=port,
+            is_transient=True,
+        )
+    return None
+
+
+def _why(error: BaseException | None) -> str:
+    return "" if error is None else f" ({error})"
+
+
+def _and_without_tls(connection: BrokerConnection) -> str:
+    return "" if connection.is_encrypted else ", and without TLS"

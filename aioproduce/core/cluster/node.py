@@ -1,0 +1,118 @@
+"""What is known of one broker beyond its connections: its address, its failures, and when it may be tried again.
+
+Owned by `core.cluster.broker_connections`, one for each broker.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Final, final
+
+from aioproduce.core.retry import ExponentialBackoff
+from aioproduce.errors import AuthenticationError, ProducerError, TlsError, TokenError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce.core.cluster.broker_connection import BrokerConnection
+    from aioproduce.wire.messages import BrokerAddress
+
+_SECURITY_BACKOFF: Final = 1.0
+_SECURITY_BACKOFF_MAX: Final = 30.0
+"""Seconds: a setting that is wrong is not put right within one."""
+
+_SURE: Final = 2
+"""Failures in a row of what may pass by itself, after which it is taken for a wrong setting."""
+
+
+@final
+class Node:
+    """What outlives the connections of one broker.
+
+    Attributes:
+        address: Where it is, by the latest metadata.
+        connection: Its open connection, in whatever state.
+        failed_attempts: Connections in a row that ended before they were ready.
+        failed_setups: Those of them that did not come about at all.
+        is_retained: Whether metadata names it.
+        last_ended_at: When its last connection ended.
+        last_error: Why, in words; `None` since it was last ready.
+        next_attempt_at: Before that it is not tried again.
+    """
+
+    __slots__ = (
+        "_security_error",
+        "_security_failures",
+        "address",
+        "connection",
+        "failed_attempts",
+        "failed_setups",
+        "is_retained",
+        "last_ended_at",
+        "last_error",
+        "next_attempt_at",
+    )
+
+    def __init__(self, address: BrokerAddress) -> None:
+        self.address = address
+        self.connection: BrokerConnection | None = None
+        self.failed_attempts = 0
+        self.failed_setups = 0
+        self.is_retained = True
+        self.last_ended_at = -inf
+        self.last_error: str | None = None
+        self.next_attempt_at = -inf
+        self._security_error: ProducerError | None = None
+        self._security_failures = 0
+
+    @property
+    def security_error(self) -> ProducerError | None:
+        """Why it cannot be talked to, where that is a setting or a login; `None`: it is not, as far as is known.
+
+        What may pass by itself counts when it has happened twice in a row.
+        """
+        error = self._security_error
+        if getattr(error, "is_transient", False) and self._security_failures < _SURE:
+            return None
+        return error
+
+    def has_answered(self) -> None:
+        """A request was answered: whatever the settings are, they are not wrong."""
+        self._security_error = None
+        self._security_failures = 0
+
+    def pause_after(self, error: BaseException | None, backoffs: Backoffs) -> float:
+        """Seconds until the next attempt; longer where the last one failed of what somebody has to put right."""
+        pause = backoffs.reconnect.backoff(self.failed_attempts)
+        if not isinstance(error, TlsError | AuthenticationError | TokenError):
+            return pause
+        self._security_error = error
+        self._security_failures += 1
+        if isinstance(error, TokenError) or error.is_transient:
+            return pause
+        return max(pause, backoffs.security.backoff(self._security_failures - 1))
+
+
+@final
+class Backoffs:
+    """The pauses between attempts, which all nodes of a producer share.
+
+    Args:
+        setup: The set-up time-out by the number of set-ups that failed in a row (KIP-601).
+        reconnect: The pause by the number of connections that ended in a row before they were ready.
+        jitter: Gives a number in `0 <= x < 1`.
+
+    Attributes:
+        setup: Likewise.
+        reconnect: Likewise.
+        security: The pause after what is not better by itself: 1 to 30 s.
+    """
+
+    __slots__ = ("reconnect", "security", "setup")
+
+    def __init__(
+        self, setup: ExponentialBackoff, reconnect: ExponentialBackoff, jitter: Callable[[], float]
+    ) -> None:
+        self.setup = setup
+        self.reconnect = reconnect
+        self.security = ExponentialBackoff(_SECURITY_BACKOFF, _SECURITY_BACKOFF_MAX, random=jitter)
