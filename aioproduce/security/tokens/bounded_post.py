@@ -74,7 +74,7 @@ class TokenEndpoint:
         ConfigError: The URL is not one that is asked.
     """
 
-    url: str
+    url: str = field(repr=False)
     is_http_allowed: bool = False
     ca_location: str | None = None
     ssl_context: ssl.SSLContext | None = None

@@ -7,6 +7,8 @@ and not verified, for that is the broker's business, and a token need not be a J
    expiry is unknown: the token is held until the broker's session ends (KIP-368) or a login fails, then fetched
    anew.
 2. Clocks differ: a token counts as expired, or as not yet valid, when it is so by more than 30 s.
+3. A lifetime in seconds needs no clock but ours. Where one is told, the moments in the JWT, which are of another
+   clock, are not looked at: a host whose clock is wrong can log in.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ CLOCK_SKEW: Final = 30.0
 _B64TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 # As seconds this is the year 5138; as milliseconds it is 1973.
 _IN_MILLISECONDS: Final = 1e11
+_TEN_YEARS: Final = 315_360_000.0
 
 
 def credential_of(
@@ -38,6 +41,7 @@ def credential_of(
     now: float,
     what: str,
     setting: str,
+    expires_in: object = None,
     expires_at: object = None,
     begins_at: object = None,
     principal: str = "",
@@ -50,7 +54,8 @@ def credential_of(
         now: Seconds since the epoch.
         what: Who gave it, as the start of a sentence: `"the token endpoint https://..."`.
         setting: Which setting to name.
-        expires_at: What the source tells, in seconds since the epoch; `None`: nothing.
+        expires_in: What the source tells, as seconds from now on (a text of a number will do); `None`: nothing.
+        expires_at: What it tells otherwise, in seconds since the epoch; `None`: nothing.
         begins_at: Likewise, since when it is of use.
         principal: Whose it is; empty: the `sub` of the JWT, if it has one.
         extensions: SASL extensions to send with it.
@@ -60,7 +65,12 @@ def credential_of(
         return Trouble(f"{what} gave {flaw}", setting)
     secret = token if isinstance(token, Secret) else Secret(str(token))
     claims = claims_of(secret)
-    if expires_at is None:
+    if expires_in is not None:
+        lifetime = _lifetime(expires_in)
+        if lifetime is None:
+            return Trouble(f"{what} gave a token whose expires_in is not a number of seconds", setting)
+        expires_at = now + lifetime
+    elif expires_at is None:
         expires_at = claims.get("exp")
         if begins_at is None:
             begins_at = _in_the_past(claims.get("iat"), now)
@@ -78,7 +88,8 @@ def credential_of(
             "here or there?",
             setting,
         )
-    usable_from = max(begins or 0.0, seconds_of(claims.get("nbf")) or 0.0)
+    not_before = None if expires_in is not None else seconds_of(claims.get("nbf"))
+    usable_from = max(begins or 0.0, not_before or 0.0)
     if usable_from > now + CLOCK_SKEW:
         return Trouble(
             f"{what} gave a token that is not valid for another {usable_from - now:.0f} s: is a clock wrong, "
@@ -120,10 +131,22 @@ def seconds_of(moment: object) -> float | None:
     return float(moment) if 0 <= moment < _IN_MILLISECONDS else None
 
 
+def _lifetime(expires_in: object) -> float | None:
+    """Seconds; None for what is not a number of them. Some endpoints tell it as a text, "3599"."""
+    if isinstance(expires_in, bool) or not isinstance(expires_in, (int, float, str)):
+        return None
+    try:
+        seconds = float(expires_in)
+    except (ValueError, OverflowError):
+        return None
+    # NaN is not in any range, and ten years are as good as for ever.
+    return min(seconds, _TEN_YEARS) if seconds > 0 else None
+
+
 def _in_the_past(moment: object, now: float) -> float | None:
     """A moment that the refreshing can be reckoned from: not of the future, as another clock may have it."""
     seconds = seconds_of(moment)
-    return seconds if seconds is not None and seconds <= now else None
+    return None if seconds is None else min(seconds, now)
 
 
 def _hint(moment: object) -> str:

@@ -91,15 +91,12 @@ class EndpointSource:
         token = answered.get("access_token") or answered.get("id_token")
         if token is None:
             return Trouble(f"{what} answered without an access_token: is that a token endpoint?", URL_KEY)
-        lifetime = _lifetime(answered.get("expires_in"))
-        if isinstance(lifetime, str):
-            return Trouble(f"{what} gave a token with {lifetime}: its expires_in is of no use", URL_KEY)
         return credential_of(
             token.strip() if isinstance(token, str) else token,
-            now=self._now(),
+            now=asked_at,
             what=what,
             setting=URL_KEY,
-            expires_at=None if lifetime is None else asked_at + lifetime,
+            expires_in=answered.get("expires_in"),
             extensions=self._extensions,
         )
 
@@ -137,18 +134,3 @@ def _is_json(content_type: str) -> bool:
     """Whether it says that it is JSON, or nothing at all, which some endpoints do."""
     kind = content_type.partition(";")[0].strip().lower()
     return not kind or kind.endswith(("/json", "+json"))
-
-
-def _lifetime(expires_in: object) -> float | str | None:
-    """Seconds; None where nothing is told, and what is wrong with it where it is no lifetime."""
-    if expires_in is None:
-        return None
-    if isinstance(expires_in, bool) or not isinstance(expires_in, (int, float, str)):
-        return f"a lifetime of type {type(expires_in).__name__}"
-    try:
-        # Some tell it as a text, "3599".
-        seconds = float(expires_in)
-    except (ValueError, OverflowError):
-        return "a lifetime that is not a number"
-    # NaN is not in any range; ten years are as good as for ever.
-    return min(seconds, 315_360_000.0) if seconds > 0 else "a lifetime of no seconds"

@@ -79,7 +79,7 @@ class TokenProvider:
 
     def _credential(self, gave: object) -> Credential | Trouble:
         now = self._now()
-        parts = _parts(gave, now)
+        parts = _parts(gave)
         if isinstance(parts, Trouble):
             return parts
         extensions = parts.pop("extensions", None) or {}
@@ -193,7 +193,7 @@ class _Asking:
         )
 
 
-def _parts(gave: object, now: float) -> dict[str, Any] | Trouble:
+def _parts(gave: object) -> dict[str, Any] | Trouble:
     """What a provider of tokens gave, as the arguments of `credential_of()`."""
     if isinstance(gave, (str, Secret, bytes, bytearray)):
         return {"token": gave}
@@ -202,10 +202,9 @@ def _parts(gave: object, now: float) -> dict[str, Any] | Trouble:
             return Trouble(f"the token provider gave a tuple of {len(gave)}: {_TOKEN_SHAPES}", TOKEN_KEY)
         return {"token": gave[0], "expires_at": gave[1]}
     if isinstance(gave, Mapping):
-        expires_at, expires_in = gave.get("expires_at"), gave.get("expires_in")
-        if expires_at is None and isinstance(expires_in, (int, float)):
-            expires_at = now + expires_in
-        return {"token": gave.get("access_token"), "expires_at": expires_at}
+        # A library that keeps the answer has `expires_at` as well, and `expires_in` is of when it was fetched.
+        name = "expires_in" if gave.get("expires_at") is None else "expires_at"
+        return {"token": gave.get("access_token"), name: gave.get(name)}
     if hasattr(gave, "value"):
         principal = getattr(gave, "principal", "")
         return {
