@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.record_audit import MarkSource
     from aioproduce.drivers.base import Driver
+    from aioproduce.security.security import Security
 
 _log = logging.getLogger("aioproduce")
 
@@ -162,8 +163,9 @@ class ProducerLife:
         from aioproduce.installation import tell_if_interpreted
 
         tell_if_interpreted()
+        security = self._security()
         # Once per process, about 80 ms: later they would stall the loop at the first request.
-        preload()
+        preload(with_login=security is not None and security.sasl is not None)
         load_crc32c()
         codec = self._make_codec()
         driver = make_driver(self.config, self.metrics, self._unobserved_failure)
@@ -180,6 +182,8 @@ class ProducerLife:
             now=driver.now(),
             telemetry=self._telemetry(),
             audit=self._audit(),
+            security=security,
+            wall=lambda: self.wall_ms() / 1000,
         )
         self.admission = Admission(self.config, driver, self.sender, self.check_running, self.metrics)
         self._read_gauges()
@@ -245,6 +249,14 @@ class ProducerLife:
     def is_of_this_process(self) -> bool:
         """Whether it was started here, and not in a parent that forked."""
         return self._pid == os.getpid()
+
+    def _security(self) -> Security | None:
+        """How connections are encrypted, and how they log in; `None` for plaintext without a login."""
+        if self.config.security_protocol == "PLAINTEXT":
+            return None
+        from aioproduce.security.making import make_security
+
+        return make_security(self.config)
 
     def _telemetry(self) -> TelemetryPayload | None:
         """What the cluster is pushed where it asks for metrics."""
