@@ -7,6 +7,8 @@ Called by `Producer`, the CLI and the docs. Nothing above this package knows `*_
 | `config_def` | `Key`, `ConfigDef`: a table of keys, and the one way to read a mapping by it |
 | `kinds` | the kinds of values that keys take |
 | `table` | `KEYS`, the one table of Kafka's keys and of our own |
+| `security_table`, `security_kinds` | its rows for TLS and SASL, and the kinds of their values |
+| `secret` | `Secret`, a text that nobody sees |
 | `producer_config` | `ProducerConfig`, and the rules between keys |
 | `properties` | Java's `.properties` files |
 | `markdown` | a table as a page: `docs/configuration.md` |

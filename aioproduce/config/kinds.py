@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final, cast, final
+from typing import Any, Final, NamedTuple, cast, final
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -28,6 +28,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}")  # beyond every range; int() i
 _SERVER: Final = re.compile(
     r"(?:([A-Za-z][A-Za-z0-9_+.-]*)://)?(?:\[([^\]]*)\]|([A-Za-z0-9._%:-]*)):([0-9]+)"
 )
+SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _STRING_LENGTH_MAX: Final = 2**15 - 1  # a string's length is an int16 in the request header
 
 
@@ -91,13 +92,17 @@ class Int(Kind):
 class Milliseconds(Int):
     """A duration, given in whole milliseconds and held in seconds; -1 is no limit where it is allowed."""
 
-    def __init__(self, minimum: int = 0, maximum: int = LONG_MAX) -> None:
+    def __init__(self, minimum: int = 0, maximum: int = LONG_MAX, *, is_optional: bool = False) -> None:
         unlimited = " (-1: no limit)" if minimum < 0 else ""
         super().__init__(minimum, maximum, unit=f"whole milliseconds{unlimited}")
         self.label = "int, ms"
+        if is_optional:
+            self.parse = lambda value: None if value is None else self._parse(value)
 
-    def to_attribute(self, parsed: int) -> float:
+    def to_attribute(self, parsed: int | None) -> float | None:
         """Seconds; negative for "no limit"."""
+        if parsed is None:
+            return None
         return -1.0 if parsed < 0 else parsed / 1000
 
 
@@ -287,7 +292,15 @@ class Function(Kind):
 # -- kinds of a producer's own keys ---
 
 
-def _servers(value: object) -> tuple[tuple[str, int], ...]:
+class Server(NamedTuple):
+    """A server as it was given: `SASL_SSL://host:9092` has a protocol, most have none."""
+
+    protocol: str
+    host: str
+    port: int
+
+
+def _servers(value: object) -> tuple[Server, ...]:
     if not isinstance(value, (str, list, tuple)):
         raise WrongValueError(f"({type(value).__name__}) is not a list of addresses")
     items: list[object] = list(value.split(",") if isinstance(value, str) else value)
@@ -296,7 +309,7 @@ def _servers(value: object) -> tuple[tuple[str, int], ...]:
     return tuple(dict.fromkeys(map(_address, items)))
 
 
-def _address(item: object) -> tuple[str, int]:
+def _address(item: object) -> Server:
     if not isinstance(item, str):
         raise WrongValueError(f"({type(item).__name__}) is not an address", item)
     text = item.strip()
@@ -305,8 +318,9 @@ def _address(item: object) -> tuple[str, int]:
     if match is None:
         raise WrongValueError("is not an address with a port", named)
     scheme, bracketed, plain, port_text = match.groups()
-    if scheme is not None and scheme.upper() != "PLAINTEXT":
-        raise WrongValueError(f"asks for {scheme}; this version speaks PLAINTEXT only", named)
+    protocol = (scheme or "").upper()
+    if protocol and protocol not in SECURITY_PROTOCOLS:
+        raise WrongValueError(f"asks for {scheme}, which is not a security.protocol", named)
     if plain is not None and (not plain or ":" in plain):
         why = "has no host" if not plain else "is ambiguous; an IPv6 address goes in brackets"
         raise WrongValueError(why, named)
@@ -318,15 +332,20 @@ def _address(item: object) -> tuple[str, int]:
     port = int(port_text) if len(port_text) <= 5 else 0
     if not 1 <= port <= 65535:
         raise WrongValueError("has a port out of range", named)
-    return (str(bracketed or plain), port)
+    return Server(protocol, str(bracketed or plain), port)
 
 
-SERVERS: Final = Kind(
-    "list",
-    '"host:port,host:port" or a list of "host:port", ports 1 to 65535, IPv6 as "[::1]:9092"',
-    _servers,
-)
-"""`host:port` addresses in order, each once."""
+@final
+class Servers(Kind):
+    """`host:port` addresses in order, each once, which may say their `security.protocol`."""
+
+    def __init__(self) -> None:
+        allowed = '"host:port,host:port" or a list of "host:port", ports 1 to 65535, IPv6 as "[::1]:9092"'
+        super().__init__("list", allowed, _servers)
+
+    def to_attribute(self, parsed: tuple[Server, ...]) -> tuple[tuple[str, int], ...]:
+        """The addresses alone."""
+        return tuple(dict.fromkeys((server.host, server.port) for server in parsed))
 
 
 def serialize_string(value: object) -> bytes | None:

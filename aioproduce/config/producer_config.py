@@ -13,17 +13,26 @@ Invariants:
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, final
 
 from aioproduce.config.kinds import INT_MAX
+from aioproduce.config.security_table import unheeded
 from aioproduce.config.table import KEYS
 from aioproduce.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from aioproduce.config.secret import Secret
 
 Serializer: TypeAlias = Callable[[Any], "bytes | None"]
 """Makes bytes of a key or a value; a null stays a null."""
 
+_log = logging.getLogger("aioproduce")
+_warned: Final[set[str]] = set()  # what this process has been told once
 _client_numbers: Final = itertools.count(1)  # for the whole process, as in Java
 _KEYWORDS: Final = {key.keyword: name for name, key in KEYS.items()}
 _HELD: Final = {key.attribute: name for name, key in KEYS.items() if key.attribute is not None}
@@ -92,6 +101,62 @@ class ProducerConfig:
     client_rack: str
     interceptors: tuple[object, ...]
     on_delivery_error: Callable[[Any], object] | None
+    ssl_truststore_location: str | None
+    ssl_truststore_password: Secret | None
+    ssl_truststore_certificates: Secret | None
+    ssl_truststore_type: str
+    ssl_keystore_location: str | None
+    ssl_keystore_password: Secret | None
+    ssl_keystore_key: Secret | None
+    ssl_keystore_certificate_chain: Secret | None
+    ssl_keystore_type: str
+    ssl_key_password: Secret | None
+    ssl_endpoint_identification_algorithm: str
+    ssl_enabled_protocols: tuple[str, ...]
+    ssl_protocol: str
+    ssl_cipher_suites: tuple[str, ...]
+    ssl_context: ssl.SSLContext | None
+    sasl_mechanism: str
+    sasl_username: str | None
+    sasl_password: Secret | None
+    sasl_credentials_provider: Callable[[], Any] | None
+    sasl_jaas_config: Secret | None
+    sasl_client_callback_handler_class: str | None
+    sasl_login_callback_handler_class: str | None
+    sasl_login_connect_timeout: float | None
+    sasl_login_read_timeout: float | None
+    sasl_login_retry_backoff: float
+    sasl_login_retry_backoff_max: float
+    sasl_login_refresh_window_factor: float
+    sasl_login_refresh_window_jitter: float
+    sasl_login_refresh_min_period_seconds: int
+    sasl_login_refresh_buffer_seconds: int
+    sasl_oauthbearer_token_provider: object | None
+    sasl_oauthbearer_extensions: Mapping[str, str]
+    sasl_oauthbearer_token_endpoint_url: str | None
+    sasl_oauthbearer_token_endpoint_ca_location: str | None
+    sasl_oauthbearer_allow_http: bool
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: Secret | None
+    sasl_oauthbearer_scope: str | None
+    sasl_oauthbearer_header_urlencode: bool
+    sasl_oauthbearer_jwt_retriever_class: str
+    sasl_oauthbearer_jwt_validator_class: str
+    sasl_oauthbearer_scope_claim_name: str
+    sasl_oauthbearer_sub_claim_name: str
+    sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_passphrase: Secret | None
+    sasl_oauthbearer_assertion_algorithm: str
+    sasl_oauthbearer_assertion_template_file: str | None
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int
+    sasl_oauthbearer_assertion_claim_jti_include: bool
+    sasl_kerberos_service_name: str | None
+    sasl_kerberos_domain_name: str | None
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object]) -> Self:
@@ -112,6 +177,7 @@ class ProducerConfig:
         """
         values, given = KEYS.parse(settings)
         _settle(values, given)
+        _warn(values, given)
         if "client.id" not in given:
             values["client.id"] = f"producer-{next(_client_numbers)}"
         return cls(**{held: KEYS[name].kind.to_attribute(values[name]) for held, name in _HELD.items()})
@@ -175,9 +241,17 @@ def _settle(values: dict[str, Any], given: Collection[str]) -> None:
     values["delivery.timeout.ms"] = max(timeout, least)
     if "reconnect.backoff.ms" in given and "reconnect.backoff.max.ms" not in given:
         values["reconnect.backoff.max.ms"] = values["reconnect.backoff.ms"]
-    for wait in ("retry.backoff", "reconnect.backoff", "socket.connection.setup.timeout"):
+    for wait in (
+        "retry.backoff",
+        "reconnect.backoff",
+        "socket.connection.setup.timeout",
+        "sasl.login.retry.backoff",
+    ):
         # Where it is set above its bound, it is the bound from the start, as in Java.
         values[f"{wait}.ms"] = min(values[f"{wait}.ms"], values[f"{wait}.max.ms"])
+    if values["ssl.protocol"] == "TLSv1.2":  # no newer one, as in Java
+        values["ssl.enabled.protocols"] = ("TLSv1.2",)
+    _check_protocols(values)
     values["batch.size"] = max(1, values["batch.size"])
     if values["buffer.memory"] < values["batch.size"]:
         # Java starts and then fails every record: each takes a buffer of batch.size first.
@@ -185,3 +259,21 @@ def _settle(values: dict[str, Any], given: Collection[str]) -> None:
             f"buffer.memory={values['buffer.memory']} is less than batch.size={values['batch.size']}: no "
             "record could ever be sent. Raise buffer.memory or lower batch.size."
         )
+
+
+def _check_protocols(values: Mapping[str, Any]) -> None:
+    """What an address asks for is what is spoken; Java ignores it."""
+    protocol = values["security.protocol"]
+    for server in values["bootstrap.servers"]:
+        if server.protocol not in ("", protocol):
+            raise ConfigError(
+                f"bootstrap.servers names {server.protocol}://{server.host}:{server.port}, and security.protocol "
+                f"is {protocol}: set security.protocol={server.protocol}, or leave {server.protocol}:// out."
+            )
+
+
+def _warn(values: Mapping[str, Any], given: Collection[str]) -> None:
+    for text in unheeded(values, given, KEYS.defaults):
+        if text not in _warned:
+            _warned.add(text)
+            _log.warning("%s", text)

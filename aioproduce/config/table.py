@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from aioproduce.config.config_def import REQUIRED, ConfigDef, Conflict, Key
 from aioproduce.config.kinds import (
@@ -25,116 +25,45 @@ from aioproduce.config.kinds import (
     LONG_MAX,
     PARTITIONER,
     SERIALIZER,
-    SERVERS,
     TEXT,
     Choice,
     Function,
     Int,
     Milliseconds,
-    Unused,
+    Servers,
+)
+from aioproduce.config.security_table import (
+    KERBEROS_KEYS,
+    OAUTH_KEYS,
+    SASL_KEYS,
+    SECURITY_CONFLICTS,
+    SECURITY_PROTOCOL,
+    TLS_KEYS,
+    refused,
 )
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 ACKS: Final[Mapping[str, int]] = {"all": -1, "-1": -1, "0": 0, "1": 1}
 
-_SECURITY: Final = "TLS and SASL come with the security release; this version speaks PLAINTEXT only"
 _IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 _IN_FLIGHT_MAX: Final = 5  # how many batches per producer a broker remembers
 _BY_KEY_ONLY: Final = ("murmur2", "consistent", "fnv1a")
 _TRANSACTIONS_LATER: Final = "transactions come with a later version; leave it out."
 
 
-def _refused(name: str, java_type: str, default: object, text: str, *accepted: object, **more: Any) -> Key:
-    """A refused key; it takes Kafka's default unless `accepted` says what it takes instead."""
-    kind = Unused(java_type, *accepted or (default,))
-    return Key(name, kind, default, text, has_secret=java_type == "PASSWORD", **more)
-
-
 # fmt: off
-_PROTOCOLS_LATER: Final = dict.fromkeys(("SSL", "SASL_PLAINTEXT", "SASL_SSL"), "it comes with the security release")
-_KERBEROS_LATER: Final = {"resolve_canonical_bootstrap_servers_only":
-    "canonical names serve Kerberos, which comes with the security release"}
-
-_SECURITY_KEYS: Final[tuple[tuple[str, str, object], ...]] = (
-    ("security.providers", "STRING", None),
-    ("ssl.cipher.suites", "LIST", ""),
-    ("ssl.enabled.protocols", "LIST", "TLSv1.2,TLSv1.3"),
-    ("ssl.endpoint.identification.algorithm", "STRING", "https"),
-    ("ssl.engine.factory.class", "CLASS", None),
-    ("ssl.key.password", "PASSWORD", None),
-    ("ssl.keymanager.algorithm", "STRING", "SunX509"),
-    ("ssl.keystore.certificate.chain", "PASSWORD", None),
-    ("ssl.keystore.key", "PASSWORD", None),
-    ("ssl.keystore.location", "STRING", None),
-    ("ssl.keystore.password", "PASSWORD", None),
-    ("ssl.keystore.type", "STRING", "JKS"),
-    ("ssl.protocol", "STRING", "TLSv1.3"),
-    ("ssl.provider", "STRING", None),
-    ("ssl.secure.random.implementation", "STRING", None),
-    ("ssl.trustmanager.algorithm", "STRING", "PKIX"),
-    ("ssl.truststore.certificates", "PASSWORD", None),
-    ("ssl.truststore.location", "STRING", None),
-    ("ssl.truststore.password", "PASSWORD", None),
-    ("ssl.truststore.type", "STRING", "JKS"),
-    ("sasl.client.callback.handler.class", "CLASS", None),
-    ("sasl.jaas.config", "PASSWORD", None),
-    ("sasl.kerberos.kinit.cmd", "STRING", "/usr/bin/kinit"),
-    ("sasl.kerberos.min.time.before.relogin", "LONG", 60_000),
-    ("sasl.kerberos.service.name", "STRING", None),
-    ("sasl.kerberos.ticket.renew.jitter", "DOUBLE", 0.05),
-    ("sasl.kerberos.ticket.renew.window.factor", "DOUBLE", 0.8),
-    ("sasl.login.callback.handler.class", "CLASS", None),
-    ("sasl.login.class", "CLASS", None),
-    ("sasl.login.connect.timeout.ms", "INT", None),
-    ("sasl.login.read.timeout.ms", "INT", None),
-    ("sasl.login.refresh.buffer.seconds", "SHORT", 300),
-    ("sasl.login.refresh.min.period.seconds", "SHORT", 60),
-    ("sasl.login.refresh.window.factor", "DOUBLE", 0.8),
-    ("sasl.login.refresh.window.jitter", "DOUBLE", 0.05),
-    ("sasl.login.retry.backoff.max.ms", "LONG", 10_000),
-    ("sasl.login.retry.backoff.ms", "LONG", 100),
-    ("sasl.mechanism", "STRING", "GSSAPI"),
-    ("sasl.oauthbearer.assertion.algorithm", "STRING", "RS256"),
-    ("sasl.oauthbearer.assertion.claim.aud", "STRING", None),
-    ("sasl.oauthbearer.assertion.claim.exp.seconds", "INT", 300),
-    ("sasl.oauthbearer.assertion.claim.iss", "STRING", None),
-    ("sasl.oauthbearer.assertion.claim.jti.include", "BOOLEAN", False),
-    ("sasl.oauthbearer.assertion.claim.nbf.seconds", "INT", 60),
-    ("sasl.oauthbearer.assertion.claim.sub", "STRING", None),
-    ("sasl.oauthbearer.assertion.file", "STRING", None),
-    ("sasl.oauthbearer.assertion.private.key.file", "STRING", None),
-    ("sasl.oauthbearer.assertion.private.key.passphrase", "PASSWORD", None),
-    ("sasl.oauthbearer.assertion.template.file", "STRING", None),
-    ("sasl.oauthbearer.client.credentials.client.id", "STRING", None),
-    ("sasl.oauthbearer.client.credentials.client.secret", "PASSWORD", None),
-    ("sasl.oauthbearer.clock.skew.seconds", "INT", 30),
-    ("sasl.oauthbearer.expected.audience", "LIST", ""),
-    ("sasl.oauthbearer.expected.issuer", "STRING", None),
-    ("sasl.oauthbearer.header.urlencode", "BOOLEAN", False),
-    ("sasl.oauthbearer.jwks.endpoint.refresh.ms", "LONG", 3_600_000),
-    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms", "LONG", 10_000),
-    ("sasl.oauthbearer.jwks.endpoint.retry.backoff.ms", "LONG", 100),
-    ("sasl.oauthbearer.jwks.endpoint.url", "STRING", None),
-    ("sasl.oauthbearer.jwt.retriever.class", "CLASS",
-     "org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever"),
-    ("sasl.oauthbearer.jwt.validator.class", "CLASS",
-     "org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator"),
-    ("sasl.oauthbearer.scope", "STRING", None),
-    ("sasl.oauthbearer.scope.claim.name", "STRING", "scope"),
-    ("sasl.oauthbearer.sub.claim.name", "STRING", "sub"),
-    ("sasl.oauthbearer.token.endpoint.url", "STRING", None),
-)
+_CANONICAL: Final = {"resolve_canonical_bootstrap_servers_only":
+    "canonical names serve Kerberos; write them into bootstrap.servers, or set sasl.kerberos.domain.name"}
 
 SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType({
 "The cluster": (
-    Key("bootstrap.servers", SERVERS, REQUIRED,
+    Key("bootstrap.servers", Servers(), REQUIRED,
         "Brokers to ask first for the rest of the cluster; name more than one, in case one is down."),
     Key("client.id", TEXT, "", "Name of this producer in the broker's logs and quotas.",
         default_text="`producer-N`, N counted in the process"),
-    Key("client.dns.lookup", Choice(("use_all_dns_ips",), _KERBEROS_LATER), "use_all_dns_ips",
+    Key("client.dns.lookup", Choice(("use_all_dns_ips",), _CANONICAL), "use_all_dns_ips",
         "Every address that a broker's name resolves to is tried, one after the other."),
-    Key("security.protocol", Choice(("PLAINTEXT",), _PROTOCOLS_LATER, is_any_case=True), "PLAINTEXT",
-        f"How to talk to brokers. {_SECURITY}."),
+    SECURITY_PROTOCOL,
     Key("metadata.max.age.ms", Milliseconds(), 300_000, "Metadata older than this is asked for again."),
     Key("metadata.max.idle.ms", Milliseconds(5_000), 300_000,
         "A topic not sent to for this long is forgotten."),
@@ -214,8 +143,8 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType({
 "Transactions": (
     Key("transaction.timeout.ms", Milliseconds(1, INT_MAX), 60_000,
         "Read and checked; of no effect without transactional.id, as in Java."),
-    _refused("transactional.id", "STRING", None, _TRANSACTIONS_LATER),
-    _refused("transaction.two.phase.commit.enable", "BOOLEAN", False, _TRANSACTIONS_LATER),
+    refused("transactional.id", "STRING", None, _TRANSACTIONS_LATER),
+    refused("transaction.two.phase.commit.enable", "BOOLEAN", False, _TRANSACTIONS_LATER),
 ),
 "aioproduce's own (Kafka has no such keys)": (
     Key("partitioner.rack.aware", BOOL, False,
@@ -236,21 +165,24 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType({
     Key("metrics.num.samples", Int(1), 2, "How many sample windows rates, averages and maxima are over."),
     Key("metrics.sample.window.ms", Milliseconds(), 30_000,
         "How long a sample window takes in; 0 is taken for 1."),
-    _refused("metrics.recording.level", "STRING", "INFO",
+    refused("metrics.recording.level", "STRING", "INFO",
         "everything is recorded at any level, and there is no other than Kafka's three.",
         "INFO", "DEBUG", "TRACE"),
 ),
 "Plug-ins": (
-    _refused("interceptor.classes", "LIST", "",
+    refused("interceptor.classes", "LIST", "",
         "a Java class cannot run here; pass Python objects as `interceptors`."),
-    _refused("config.providers", "LIST", "",
+    refused("config.providers", "LIST", "",
         "`${provider:path:key}` is not resolved; read the secret in Python and pass the value.",
         aliases=("config.providers.*",)),
-    _refused("metric.reporters", "LIST", "org.apache.kafka.common.metrics.JmxReporter",
+    refused("metric.reporters", "LIST", "org.apache.kafka.common.metrics.JmxReporter",
         "JMX and Java classes need a JVM; see producer.metrics() and the exporters in "
         "`aioproduce.reporters`.", ()),
 ),
-"Security": tuple(_refused(*row, f"{_SECURITY}; leave it out.") for row in _SECURITY_KEYS),
+"TLS": TLS_KEYS,
+"SASL: who logs in": SASL_KEYS,
+"SASL/OAUTHBEARER": OAUTH_KEYS,
+"SASL/GSSAPI (Kerberos)": KERBEROS_KEYS,
 })
 """The table in the order of the printed page."""
 
@@ -272,6 +204,7 @@ _CONFLICTS: Final = (
     Conflict(None, lambda v, _: v["partitioner.rack.aware"] and not v["client.rack"],
         "partitioner.rack.aware=true needs client.rack: say which rack this producer is in, as broker.rack does "
         "of the brokers."),
+    *SECURITY_CONFLICTS,
 )
 # fmt: on
 
@@ -290,8 +223,22 @@ OTHER_CLIENTS: Final = {
     "socket.send.buffer.bytes": "send.buffer.bytes",
     "socket.receive.buffer.bytes": "receive.buffer.bytes",
     "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "sasl.mechanisms": "sasl.mechanism",
+    "ssl.ca.location": "ssl.truststore.location",
+    "ssl.cafile": "ssl.truststore.location",
+    "ssl.ca.pem": "ssl.truststore.certificates",
+    "ssl.certificate.location": "ssl.keystore.location",
+    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
+    "ssl.key.location": "ssl.keystore.location",
+    "ssl.key.pem": "ssl.keystore.key",
+    "sasl.oauthbearer.client.id": "sasl.oauthbearer.client.credentials.client.id",
+    "sasl.oauthbearer.client.secret": "sasl.oauthbearer.client.credentials.client.secret",
+    "oauth.cb": "sasl.oauthbearer.token.provider",
     # aiokafka, the keyword with dots
     "max.batch.size": "batch.size",
+    "sasl.plain.username": "sasl.username",
+    "sasl.plain.password": "sasl.password",
+    "sasl.oauth.token.provider": "sasl.oauthbearer.token.provider",
     # librdkafka and aiokafka
     "partitioner": "partitioner.class",
 }

@@ -127,11 +127,6 @@ def test_metadata_recovery_strategy_is_rebootstrap_since_4_0() -> None:
     assert config().metadata_recovery_strategy == "rebootstrap"
 
 
-@pytest.mark.parametrize("protocol", ["SSL", "sasl_ssl", "Sasl_Plaintext"])
-def test_security_protocols_to_come(protocol: str) -> None:
-    assert "security release" in str(refused({"security.protocol": protocol}))
-
-
 def test_generated_client_ids_count_in_the_process() -> None:
     first, second = config(), config()
     numbers = [int(made.client_id.removeprefix("producer-")) for made in (first, second)]
@@ -141,9 +136,12 @@ def test_generated_client_ids_count_in_the_process() -> None:
     assert config().client_id == f"producer-{numbers[1] + 1}"
 
 
-def test_configurable_objects_and_unused_keys_are_checked_at_once() -> None:
-    # Java's unusedConfigs only warns of ssl.protocol without SSL.
-    assert refused({"ssl.protocol": "TLS"}).key == "ssl.protocol"
+def test_settings_of_no_effect_are_told_and_checked(caplog: pytest.LogCaptureFixture) -> None:
+    # KafkaProducerTest's unusedConfigs: Java logs ssl.protocol without SSL, as of no use.
+    made = config(ssl_protocol="TLS")
+    assert (made.security_protocol, made.ssl_protocol) == ("PLAINTEXT", "TLS")
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["ssl.protocol"]
+    assert refused({"ssl.protocol": "TLSv1.1"}).key == "ssl.protocol"
 
 
 # -- units and types ----------------------------------------------------------------------------------------
@@ -276,7 +274,7 @@ def test_bootstrap_servers(value: object, expected: list[tuple[str, int]]) -> No
     [
         ("localhost", "host:port"),
         ("::1:9092", "brackets"),
-        ("SASL_SSL://a:9092", "asks for SASL_SSL"),
+        ("http://a:9092", "asks for http"),
         ("a:0", "port out of range"),
         (":9092", "no host"),
     ],

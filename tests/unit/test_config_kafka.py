@@ -9,7 +9,7 @@ print them again.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import MappingProxyType
@@ -19,7 +19,9 @@ import pytest
 
 from aioproduce.config import KEYS, SECTIONS, Key, ProducerConfig
 from aioproduce.config.config_def import REQUIRED, is_secret
-from aioproduce.config.kinds import INT_MAX, Int, Milliseconds, Unused
+from aioproduce.config.kinds import INT_MAX, Float, Int, Milliseconds, Unused
+from aioproduce.config.secret import Secret
+from aioproduce.config.security_kinds import Hidden
 from aioproduce.errors import ConfigError
 
 ORACLE = Path(__file__).parent / "kafka_config"
@@ -57,7 +59,10 @@ def refused(settings: Mapping[Any, object]) -> ConfigError:
 def test_the_table_holds_exactly_kafkas_keys_and_our_own() -> None:
     assert {key.name for key in KEYS.values() if not key.is_own} == KAFKA_KEYS.keys()
     assert {key.name for key in KEYS.values() if key.is_own} == {
-        "partitioner.rack.aware", "client.rack", "interceptors", "on.delivery.error",
+        "partitioner.rack.aware", "client.rack", "interceptors", "on.delivery.error", "ssl.context",
+        "sasl.username", "sasl.password", "sasl.credentials.provider", "sasl.oauthbearer.token.provider",
+        "sasl.oauthbearer.extensions", "sasl.oauthbearer.allow.http", "sasl.kerberos.domain.name",
+        "sasl.oauthbearer.token.endpoint.ca.location",
     }  # fmt: skip
     assert [key for section in SECTIONS.values() for key in section] == list(KEYS.values())
 
@@ -94,6 +99,10 @@ RANGES_OF_OURS = {
     "socket.connection.setup.timeout.ms": (1, LONG_MAX),
     "socket.connection.setup.timeout.max.ms": (1, LONG_MAX),
     "transaction.timeout.ms": (1, INT_MAX),
+    "sasl.login.connect.timeout.ms": (1, INT_MAX),
+    "sasl.login.read.timeout.ms": (1, INT_MAX),
+    "sasl.login.retry.backoff.ms": (0, LONG_MAX),
+    "sasl.login.retry.backoff.max.ms": (0, LONG_MAX),
 }
 
 
@@ -125,10 +134,23 @@ def test_ranges_are_kafkas(key: Key) -> None:
             assert all(word in str(caught.value) for word in (key.name, str(bad), str(low), str(high)))
 
 
+@pytest.mark.parametrize("key", [k for k in TAKEN if isinstance(k.kind, Float)], ids=lambda key: key.name)
+def test_ranges_of_fractions_are_kafkas(key: Key) -> None:
+    match = re.fullmatch(r"\[([0-9.]+?),\.\.\.,([0-9.]+)\]", KAFKA_KEYS[key.name].validator)
+    assert match is not None
+    for bound, beyond in zip(match.groups(), (-0.001, 0.001), strict=True):
+        assert key.parse(bound) == key.parse(float(bound)) == float(bound)
+        with pytest.raises(ConfigError, match="out of range"):
+            key.parse(float(bound) + beyond)
+    with pytest.raises(ConfigError, match="out of range"):
+        key.parse("nan")
+
+
 def test_every_value_that_kafka_calls_a_password_is_secret() -> None:
     passwords = {key.name for key in KAFKA_KEYS.values() if key.java_type == "PASSWORD"}
     assert len(passwords) == 9
     assert all(is_secret(name) for name in passwords)
+    assert all(isinstance(KEYS[name].kind, Hidden) and KEYS[name].has_secret for name in passwords)
 
 
 # -- what the Java producer makes of it ---------------------------------------------------------------------
@@ -145,8 +167,19 @@ STRICTER = {
     "bootstrap.servers=127.0.0.1:0": "nobody listens on port 0",
     "bootstrap.servers=[127.0.0.1]:9092": "brackets are for IPv6",
     "bootstrap.servers=SSL://127.0.0.1:9092": "Java ignores what is asked for",
-    "security.protocol=SSL": "not in this version",
-    "ssl.protocol=TLS": "not in this version",
+    "security.protocol=SASL_SSL": "Java takes GSSAPI and asks for a JAAS file when it connects",
+    "security.protocol=SASL_SSL;sasl.mechanism=plain;sasl.jaas.config=x": "no broker knows it in small letters",
+    "sasl.jaas.config=": "it says nothing",
+    "ssl.keystore.key=x": "Java refuses it where it makes its SSL engine",
+    "ssl.truststore.location=a;ssl.truststore.certificates=b": "likewise",
+    "ssl.enabled.protocols=TLSv1": "no broker and no OpenSSL of today speaks it",
+    "ssl.enabled.protocols=TLSv9": "there is no such version",
+    "ssl.protocol=SSL": "likewise",
+    "sasl.mechanism=EXTERNAL": "likewise, of mechanisms",
+    "sasl.login.connect.timeout.ms=0": "no token could be had in no time",
+    "sasl.oauthbearer.token.endpoint.url=http://idp/token": "it shows secret and token to the network",
+    "sasl.oauthbearer.token.endpoint.url=file:///etc/passwd": "CVE-2025-27817",
+    "sasl.oauthbearer.token.endpoint.url=nonsense": "it is no URL",
     "retries=\u0667": "digits are ASCII",
 }
 
@@ -167,15 +200,40 @@ def _java_addresses(text: str) -> tuple[tuple[str, int], ...]:
     addresses = []
     for url in text.removeprefix("[").removesuffix("]").split(", "):
         host, _, port = url.rpartition(":")
-        addresses.append((host.removeprefix("PLAINTEXT://").strip("[]"), int(port)))
+        addresses.append((host.rpartition("://")[2].strip("[]"), int(port)))
     return tuple(addresses)
 
 
-def _expected(java: Mapping[str, str]) -> dict[str, object]:
+def _of_java_type(kafka: KafkaKey, text: str, given_text: str | None) -> object:
+    """What Java shows of a value of `ssl.*` or `sasl.*`, as it is here."""
+    if text in ("<null>", "null"):
+        return None
+    if kafka.java_type == "PASSWORD":
+        assert text == "[hidden]"
+        assert given_text is not None
+        return Secret(given_text)
+    if kafka.java_type == "LIST":
+        items = text.removeprefix("[").removesuffix("]")
+        return tuple(re.split(", ?", items)) if items else ()
+    if kafka.java_type == "CLASS":
+        return text.rpartition(".")[2]
+    if kafka.name.endswith("store.type") or kafka.name == "sasl.oauthbearer.assertion.algorithm":
+        text = text.upper()
+    types: dict[str, Callable[[str], object]] = {"BOOLEAN": "true".__eq__, "DOUBLE": float}
+    return types.get(kafka.java_type, str)(text)
+
+
+def _expected(java: Mapping[str, str], given_settings: Mapping[str, str]) -> dict[str, object]:
     """The attributes that Java's answer means; with what KafkaProducer's constructor does to the settings."""
     text = {name: key.default for name, key in KAFKA_KEYS.items()} | {"acks": "-1"} | dict(java)
-    ms = {name: int(text[name]) for name, key in KEYS.items() if isinstance(key.kind, Milliseconds)}
-    for initial in ("retry.backoff", "reconnect.backoff", "socket.connection.setup.timeout"):
+    ms = {
+        name: int(text[name])
+        for name, key in KEYS.items()
+        if isinstance(key.kind, Milliseconds) and text[name] not in ("<null>", "null")
+    }
+    for initial in (
+        "retry.backoff", "reconnect.backoff", "socket.connection.setup.timeout", "sasl.login.retry.backoff",
+    ):  # fmt: skip
         ms[f"{initial}.ms"] = min(ms[f"{initial}.ms"], ms[f"{initial}.max.ms"])  # ExponentialBackoff
     ms["linger.ms"] = min(ms["linger.ms"], INT_MAX)  # KafkaProducer.lingerMs
     expected: dict[str, object] = {
@@ -195,6 +253,13 @@ def _expected(java: Mapping[str, str]) -> dict[str, object]:
         expected[name.replace(".", "_")] = text[name]
     expected["metadata_recovery_strategy"] = text["metadata.recovery.strategy"].lower()
     expected["security_protocol"] = text["security.protocol"].upper()
+    for key in TAKEN:
+        if key.name.startswith(("ssl.", "sasl.")) and key.attribute not in expected:
+            expected[str(key.attribute)] = _of_java_type(
+                KAFKA_KEYS[key.name], text[key.name], given_settings.get(key.name)
+            )
+    if text["ssl.protocol"] == "TLSv1.2":  # "clients will not use TLSv1.3 even if it is one of the values"
+        expected["ssl_enabled_protocols"] = ("TLSv1.2",)
     servers = java.get("bootstrap.servers", "[localhost:9999]")
     expected["bootstrap_servers"] = _java_addresses(servers)
     if "client.id" in java:
@@ -213,7 +278,7 @@ def test_same_as_the_java_producer(line: str, answer: str) -> None:
         refused(given_settings)
         return
     made = ProducerConfig.from_mapping({**SERVER, **given_settings})
-    expected = _expected(_pairs(answer))
+    expected = _expected(_pairs(answer), given_settings)
     assert {name: getattr(made, name) for name in expected} == expected
     # Whatever Java's answer shows is compared, or is a refused key with a value that changes nothing.
     assert all(KEYS[name].attribute in expected or KEYS[name].is_refused for name in _pairs(answer))
@@ -227,9 +292,11 @@ def test_every_exception_from_java_is_a_scenario() -> None:
 def test_every_attribute_is_compared_with_java_or_here() -> None:
     elsewhere = {
         "client_id", "key_serializer", "value_serializer", "partitioner", "partitioner_rack_aware",
-        "client_rack", "interceptors", "on_delivery_error",
+        "client_rack", "interceptors", "on_delivery_error", "ssl_context", "sasl_username", "sasl_password",
+        "sasl_credentials_provider", "sasl_oauthbearer_token_provider", "sasl_oauthbearer_extensions",
+        "sasl_oauthbearer_allow_http", "sasl_oauthbearer_token_endpoint_ca_location", "sasl_kerberos_domain_name",
     }  # fmt: skip
-    assert {field.name for field in fields(ProducerConfig)} == _expected({}).keys() | elsewhere
+    assert {field.name for field in fields(ProducerConfig)} == _expected({}, {}).keys() | elsewhere
 
 
 # -- refused keys -------------------------------------------------------------------------------------------
