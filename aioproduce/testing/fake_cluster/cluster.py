@@ -144,8 +144,9 @@ class FakeCluster:
         self.faults = self._model.faults
         self.requests = self._model.requests
         self._security: ClusterSecurity | None = None
-        if security is not None:
-            self._security = ClusterSecurity(made_security(security), host)
+        made = made_security(security)
+        if made is not None:
+            self._security = ClusterSecurity(made, host)
             self._security.install(self._model)
         self._server: ClusterServer | None = None
         for name, partitions in (topics or {}).items():

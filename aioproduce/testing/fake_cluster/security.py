@@ -21,6 +21,7 @@ from aioproduce.testing.fake_cluster.sasl_mechanisms import (
     unsecured_claims,
     unsecured_token,
 )
+from aioproduce.testing.fake_cluster.sasl_server import SaslServer
 
 if TYPE_CHECKING:
     import ssl
@@ -149,23 +150,8 @@ class ClusterSecurity:
 
     def install(self, model: ClusterModel) -> None:
         """Have a model ask for it."""
-        from aioproduce.testing.fake_cluster.sasl_server import SaslServer
-
         security = self.security
-        sasl = SaslServer(
-            security.mechanisms,
-            self.users,
-            security.verify_token,
-            model.faults,
-            model.wall_ms,
-            max_reauth=security.connections_max_reauth_ms / 1000
-            if security.connections_max_reauth_ms > 0
-            else None,
-            announced_lifetime=None
-            if security.session_lifetime_ms is None
-            else security.session_lifetime_ms / 1000,
-            failed_delay=security.failed_authentication_delay_ms / 1000,
-        )
+        sasl = make_sasl(security, self.users, model)
         if not security.has_tls:
             model.secure(None, sasl, asks_for_login=security.has_sasl)
             return
@@ -262,6 +248,21 @@ class ClusterSecurity:
         return {"sasl.mechanism": mechanism, "sasl.jaas.config": f"{module} {options};"}
 
 
+def make_sasl(security: FakeSecurity, users: Users, model: ClusterModel) -> SaslServer:
+    """The logins of a model's brokers."""
+    reauth, announced = security.connections_max_reauth_ms, security.session_lifetime_ms
+    return SaslServer(
+        security.mechanisms,
+        users,
+        security.verify_token,
+        model.faults,
+        model.wall_ms,
+        max_reauth=reauth / 1000 if reauth > 0 else None,
+        announced_lifetime=None if announced is None else announced / 1000,
+        failed_delay=security.failed_authentication_delay_ms / 1000,
+    )
+
+
 def token_for(user: str, *, lifetime: float = 3600.0, **claims: Any) -> str:
     """A JWT without a signature, issued now, as a `FakeCluster` takes it by default.
 
@@ -273,9 +274,9 @@ def token_for(user: str, *, lifetime: float = 3600.0, **claims: Any) -> str:
     return unsecured_token(user, issued_at=time.time(), lifetime=lifetime, **claims)
 
 
-def made_security(given: FakeSecurity | str | Mapping[str, Any]) -> FakeSecurity:
+def made_security(given: FakeSecurity | str | Mapping[str, Any] | None) -> FakeSecurity | None:
     """What was given in short: a protocol's name, or the arguments of `FakeSecurity` (`tls` likewise)."""
-    if isinstance(given, FakeSecurity):
+    if given is None or isinstance(given, FakeSecurity):
         return given
     if isinstance(given, str):
         return FakeSecurity(given)
