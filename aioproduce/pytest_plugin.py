@@ -103,6 +103,7 @@ def make_producer(
         return Producer(
             **{
                 "bootstrap_servers": kafka_cluster.bootstrap_servers,
+                **_secured(kafka_cluster),
                 **producer_options,
                 **marked.producer,
                 **settings,
@@ -137,6 +138,11 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
         item.stash[_has_failed_key] = True
         pytest.fail(_complaint(left), pytrace=False)
     return result
+
+
+def _secured(cluster: ClusterThread) -> dict[str, str]:
+    """What lets a producer into a cluster that asks for TLS or a login."""
+    return {name.replace(".", "_"): value for name, value in cluster.client_settings().items()}
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from aioproduce.testing.fake_cluster.faults import AnswerFault, Fault, Faults
 from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
 from aioproduce.testing.fake_cluster.model import ClusterModel
 from aioproduce.testing.fake_cluster.partition import PartitionState, Replicas, ReplicationConfig
+from aioproduce.testing.fake_cluster.security import FakeSecurity, FakeTls, token_for
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
 from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
 from aioproduce.testing.fake_registry import FakeSchemaRegistry, RegistryRequest
@@ -28,6 +29,8 @@ __all__ = [
     "FakeCluster",
     "FakeRecord",
     "FakeSchemaRegistry",
+    "FakeSecurity",
+    "FakeTls",
     "Fault",
     "Faults",
     "PartitionState",
@@ -40,4 +43,5 @@ __all__ = [
     "StoredBatch",
     "TelemetryPush",
     "TopicConfig",
+    "token_for",
 ]

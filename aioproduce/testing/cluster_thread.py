@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce.testing.fake_cluster.connections import BrokerSideConnection
+    from aioproduce.testing.fake_cluster.security import FakeSecurity
     from aioproduce.testing.fake_cluster.state import TopicState
     from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
 
@@ -229,6 +230,25 @@ class ClusterThread:
     limit_produce = _on_its_thread(FakeCluster.limit_produce)
     delay_metadata = _on_its_thread(FakeCluster.delay_metadata)
     advertise = _on_its_thread(FakeCluster.advertise)
+
+    # How it is secured
+
+    client_settings = _on_its_thread(FakeCluster.client_settings)
+    client_context = _on_its_thread(FakeCluster.client_context)
+    client_identity = _on_its_thread(FakeCluster.client_identity)
+    set_password = _on_its_thread(FakeCluster.set_password)
+    remove_user = _on_its_thread(FakeCluster.remove_user)
+    set_certificate = _on_its_thread(FakeCluster.set_certificate)
+
+    @property
+    def security(self) -> FakeSecurity | None:
+        """What the cluster asks of clients; `None`: nothing."""
+        return self._target.security
+
+    @property
+    def ca_certificate(self) -> str:
+        """The certificate of the authority that clients trust, in PEM."""
+        return self._target.ca_certificate
 
     def configure_topic(self, name: str, **changes: object) -> None:
         """Change fields of a topic's `TopicConfig`, e.g. `max_message_bytes=1000`."""

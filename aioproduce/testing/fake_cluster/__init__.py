@@ -5,6 +5,7 @@
 | `cluster` | `FakeCluster`, what users see |
 | `server` | listeners and sockets on asyncio; the only module that knows a loop or a clock |
 | `model` | connections, requests in order, faults applied: facts in, effects out |
+| `outgoing` | answers on their way out, and the ends of connections |
 | `connections` | what a broker knows of a connection; the log of requests |
 | `state` `partition` | brokers, topics, elections, ids: what all brokers share; leader and replicas |
 | `replicator` | followers, the ISR and the high watermark in time |
@@ -12,6 +13,9 @@
 | `produce` `fetch` `cluster_apis` `groups` | the APIs |
 | `log` `producer_state` `record_batch` `codecs` | a partition's log, idempotence, the batch format |
 | `faults` | scripted misbehaviour |
+| `security` | TLS and SASL: what users ask for, and what their clients need |
+| `secured` `tls_server` `certificates` | encryption, between the model and its connections |
+| `sasl_server` `sasl_mechanisms` | logins: which requests are served when, and who is let in |
 | `encoding` | answers, by writers compiled from kio's descriptions |
 
 Requests are read with `aioproduce.wire.reader`; kio's decoder never sees bytes from the network.

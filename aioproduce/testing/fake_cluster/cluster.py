@@ -9,19 +9,23 @@ import asyncio
 import time
 from collections.abc import Mapping
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, final
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, final
 
 from aioproduce.testing.fake_cluster.connections import BrokerSideConnection
 from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
 from aioproduce.testing.fake_cluster.model import ClusterModel
+from aioproduce.testing.fake_cluster.security import ClusterSecurity, FakeSecurity, made_security
 from aioproduce.testing.fake_cluster.server import ClusterServer
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState, TopicState
 from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+    from os import PathLike
+    from ssl import SSLContext
     from types import TracebackType
 
+    from aioproduce.testing.fake_cluster.certificates import Identity
     from aioproduce.testing.fake_cluster.partition import ReplicationConfig
     from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
 
@@ -69,8 +73,8 @@ class FakeCluster:
     another one at once.
 
     Not modelled: disk (all is lost at the end), transactions (InitProducerId gives out ids and fences, no more),
-    security, compaction, static group membership, and the protocol of KIP-848. Offsets and times of a run
-    depend on the clients; everything else is deterministic.
+    authorization by user, compaction, static group membership, and the protocol of KIP-848. Offsets and times of
+    a run depend on the clients; everything else is deterministic.
 
     Args:
         brokers: How many, with ids from 0.
@@ -83,6 +87,9 @@ class FakeCluster:
         log_append_time_topics: Of `topics`, those with `message.timestamp.type=LogAppendTime`.
         topic_config: The configuration of topics that are created without one.
         announce_created_topics_late: Answer LEADER_NOT_AVAILABLE to the request that creates a topic.
+        security: What clients must speak (TLS) and show (SASL): a `FakeSecurity`, the name of a protocol
+            (`"SASL_SSL"`), or the arguments of `FakeSecurity` as a mapping. By default nothing. TLS needs the extra
+            `tls`.
         replication: How followers follow; by default every replica has everything at once. `faults` pauses them.
 
     Attributes:
@@ -98,7 +105,7 @@ class FakeCluster:
         ...     assert [record.value for record in cluster.records("orders")] == [b"one"]
     """
 
-    __slots__ = ("_host", "_model", "_server", "_state", "faults", "ports", "requests")
+    __slots__ = ("_host", "_model", "_security", "_server", "_state", "faults", "ports", "requests")
 
     def __init__(
         self,
@@ -114,6 +121,7 @@ class FakeCluster:
         topic_config: TopicConfig | None = None,
         announce_created_topics_late: bool = False,
         replication: ReplicationConfig | None = None,
+        security: FakeSecurity | str | Mapping[str, Any] | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
@@ -135,6 +143,11 @@ class FakeCluster:
         self._model = ClusterModel(self._state, epoch_ms=0)
         self.faults = self._model.faults
         self.requests = self._model.requests
+        self._security: ClusterSecurity | None = None
+        made = made_security(security)
+        if made is not None:
+            self._security = ClusterSecurity(made, host)
+            self._security.install(self._model)
         self._server: ClusterServer | None = None
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
@@ -184,6 +197,70 @@ class FakeCluster:
         """`host:port` of every broker, separated by commas."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return ",".join(f"{host}:{self.ports[broker_id]}" for broker_id in self._state.brokers)
+
+    # How it is secured
+
+    @property
+    def security(self) -> FakeSecurity | None:
+        """What it asks of clients; `None`: nothing."""
+        return None if self._security is None else self._security.security
+
+    @property
+    def ca_certificate(self) -> str:
+        """The certificate of the authority that clients trust, in PEM.
+
+        Raises:
+            ValueError: The cluster does not speak TLS.
+        """
+        return self._require_security().ca
+
+    def client_settings(
+        self,
+        user: str | None = None,
+        mechanism: str | None = None,
+        *,
+        directory: str | PathLike[str] | None = None,
+    ) -> dict[str, str]:
+        """What a client needs to be let in, under Kafka's keys; nothing if the cluster is not secured.
+
+        Args:
+            user: Of those with a password; the first by default.
+            mechanism: Of those that are enabled; the first by default.
+            directory: Write certificates and keys there, `ca.pem` and `client.pem`, and give their locations; by
+                default they are in the settings themselves.
+
+        Raises:
+            KeyError: There is no such user.
+        """
+        return {} if self._security is None else self._security.client_settings(user, mechanism, directory)
+
+    def client_context(self) -> SSLContext:
+        """For a client that takes a context, aiokafka say: it trusts the cluster, and shows a certificate if asked.
+
+        Raises:
+            ValueError: The cluster does not speak TLS.
+        """
+        return self._require_security().client_context()
+
+    def client_identity(self, name: str = "client") -> Identity:
+        """A certificate chain and a key for a client, in PEM; the authority of the cluster has signed it.
+
+        Raises:
+            ValueError: The cluster does not speak TLS.
+        """
+        return self._require_security().client_identity(name)
+
+    def set_password(self, user: str, password: str) -> None:
+        """Change a password, or add a user: logins from now on are judged by it, sessions go on."""
+        self._require_security().users.set(user, password)
+
+    def remove_user(self, user: str) -> None:
+        """Let a user log in no more; sessions go on."""
+        self._require_security().users.remove(user)
+
+    def set_certificate(self, kind: str) -> None:
+        """Have brokers show another certificate from the next connection on: see `FakeTls`."""
+        self._require_security().set_certificate(kind)
 
     # What happened
 
@@ -337,6 +414,11 @@ class FakeCluster:
         server = self._require_server()
         await server.listen(broker)
         server.feed(lambda now: self._model.broker_started(broker, now))
+
+    def _require_security(self) -> ClusterSecurity:
+        if self._security is None:
+            raise ValueError("the cluster is not secured: FakeCluster(security=...)")
+        return self._security
 
     def _require_server(self) -> ClusterServer:
         if self._server is None:

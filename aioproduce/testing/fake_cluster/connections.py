@@ -14,6 +14,8 @@ from aioproduce.wire.framing import FrameReader
 if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.effects import Close, Send
     from aioproduce.testing.fake_cluster.exchange import Exchange
+    from aioproduce.testing.fake_cluster.sasl_server import SaslSession
+    from aioproduce.testing.fake_cluster.secured import ServerChannel
     from aioproduce.wire.reader import RequestHeader
 
 # socket.request.max.bytes
@@ -81,6 +83,8 @@ class BrokerSideConnection:
     Attributes:
         client_id: As the last request had it.
         requests: How many arrived.
+        login: Who has logged in, and how far a login is; `None` where none is asked for.
+        channel: The broker's end of TLS; `None` without.
     """
 
     connection_id: int
@@ -97,3 +101,6 @@ class BrokerSideConnection:
     throttled_until: float = 0.0
     quota_paid_until: float = float("-inf")
     outbox: deque[tuple[float, Send | Close]] = field(default_factory=deque)
+    login: SaslSession | None = None
+    channel: ServerChannel | None = field(default=None, repr=False)
+    handshake_left: int | None = None

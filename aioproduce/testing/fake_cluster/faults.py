@@ -17,6 +17,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.wire.api import ApiKey
+from aioproduce.wire.error_codes import SASL_AUTHENTICATION_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -109,6 +110,7 @@ class Faults:
     Args:
         changed: Called after each change (a stalled broker that resumes has work to do).
         reset: Called with a broker, or `None` for all, whose connections are to be reset.
+        end_sessions: Called with a broker, or `None` for all, whose clients are to log in again.
 
     Example:
         >>> cluster.faults.fail_produce(6, times=3, topic="t")       # NOT_LEADER_OR_FOLLOWER, three times
@@ -118,9 +120,11 @@ class Faults:
 
     _changed: Callable[[], None]
     _reset: Callable[[int | None], None]
+    _end_sessions: Callable[[int | None], None]
     _codes: list[Fault] = field(default_factory=list)
     _answers: list[Fault] = field(default_factory=list)
     _throttles: list[Fault] = field(default_factory=list)
+    _handshakes: list[Fault] = field(default_factory=list)
     _stalled: set[int] = field(default_factory=set)
     _paused: set[int] = field(default_factory=set)
     _frozen: set[int] = field(default_factory=set)
@@ -273,6 +277,41 @@ class Faults:
         self._stalled.discard(broker)
         self._changed()
 
+    # Security
+
+    def refuse_login(
+        self, message: str | None = None, *, times: int | None = 1, broker: int | None = None
+    ) -> Fault:
+        """Answer SaslAuthenticate with SASL_AUTHENTICATION_FAILED, whatever the client shows.
+
+        An answer that is late is `delay_answers(2.0, api=ApiKey.SASL_AUTHENTICATE)`, and one that never comes is
+        `drop_answers(api=ApiKey.SASL_AUTHENTICATE)`.
+
+        Args:
+            message: What the broker says; by default what Kafka says of wrong credentials.
+            times: How many; `None` without end.
+            broker: Only on this broker.
+        """
+        fault = Fault(
+            api=ApiKey.SASL_AUTHENTICATE,
+            broker=broker,
+            remaining=times,
+            code=SASL_AUTHENTICATION_FAILED,
+            message=message,
+        )
+        return self._add(self._codes, fault)
+
+    def end_sessions(self, broker: int | None = None) -> None:
+        """End the session of every client that has logged in, or of those of one broker.
+
+        The next request of such a connection, unless it is SaslHandshake, closes it without an answer.
+        """
+        self._end_sessions(broker)
+
+    def cut_handshakes(self, length: int = 60, *, times: int | None = 1, broker: int | None = None) -> Fault:
+        """Send `length` bytes of TLS on a new connection, and close it."""
+        return self._add(self._handshakes, Fault(broker=broker, remaining=times, length=length))
+
     # Replicas and what brokers know
 
     def pause_replication(self, broker: int) -> None:
@@ -304,11 +343,12 @@ class Faults:
 
     def clear(self) -> None:
         """Forget every fault, end every stall, pause and freeze; connections that are broken stay so."""
-        for fault in (*self._codes, *self._answers, *self._throttles):
+        for fault in (*self._codes, *self._answers, *self._throttles, *self._handshakes):
             fault.cancel()
         self._codes.clear()
         self._answers.clear()
         self._throttles.clear()
+        self._handshakes.clear()
         self._stalled.clear()
         self._paused.clear()
         self._frozen.clear()
@@ -344,6 +384,14 @@ class Faults:
             lambda fault: fault.matches(api, broker) and fault.partition == _TOP_LEVEL_ONLY,
         )
         return 0 if fault is None else fault.code
+
+    def take_refused_login(self, broker: int) -> Fault | None:
+        """Use up the refusal of a login."""
+        return _take(self._codes, lambda fault: fault.matches(ApiKey.SASL_AUTHENTICATE, broker))
+
+    def take_cut_handshake(self, broker: int) -> Fault | None:
+        """Use up what is to be cut of a new connection's handshake."""
+        return _take(self._handshakes, lambda fault: fault.broker in (None, broker))
 
     def take_answer_fault(self, api: int, broker: int) -> Fault | None:
         """Use up what goes wrong with the connection or answer of a request."""
@@ -381,6 +429,7 @@ _TOP_LEVEL: Final = frozenset(
         ApiKey.METADATA,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,
+        ApiKey.SASL_HANDSHAKE,
     }
 )
 

@@ -23,14 +23,23 @@ from aioproduce.errors import ProtocolError
 from aioproduce.testing.fake_cluster import cluster_apis
 from aioproduce.testing.fake_cluster.cluster_apis import BROKER_VERSIONS, MetadataHandler
 from aioproduce.testing.fake_cluster.connections import BrokerSideConnection, ReceivedRequest, RequestLog
-from aioproduce.testing.fake_cluster.effects import Close, Effect, Send, SetReading
+from aioproduce.testing.fake_cluster.effects import Effect, SetReading
 from aioproduce.testing.fake_cluster.encoding import encode_response
 from aioproduce.testing.fake_cluster.exchange import Body, Exchange, Handler, Outcome
-from aioproduce.testing.fake_cluster.faults import AnswerFault, Fault, Faults
+from aioproduce.testing.fake_cluster.faults import AnswerFault, Faults
 from aioproduce.testing.fake_cluster.fetch import FetchHandler
 from aioproduce.testing.fake_cluster.groups import GroupCoordinator
+from aioproduce.testing.fake_cluster.outgoing import Outgoing
 from aioproduce.testing.fake_cluster.produce import ProduceHandler
 from aioproduce.testing.fake_cluster.replicator import Replicator
+from aioproduce.testing.fake_cluster.sasl_server import (
+    SASL_VERSIONS,
+    Admission,
+    SaslServer,
+    SaslSession,
+    illegal_state,
+)
+from aioproduce.testing.fake_cluster.secured import SecuredConnections
 from aioproduce.testing.fake_cluster.telemetry import TelemetryCollector
 from aioproduce.testing.fake_cluster.timers import Action, Timers
 from aioproduce.testing.fake_cluster.views import MetadataViews
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproduce.testing.fake_cluster.partition import PartitionState
+    from aioproduce.testing.fake_cluster.secured import ServerChannels
     from aioproduce.testing.fake_cluster.state import ClusterState
 
 
@@ -68,7 +78,7 @@ class ClusterModel:
         self.state = state
         self.effects: deque[Effect] = deque()
         self.requests = RequestLog()
-        self.faults = Faults(self._plan_fault_change, self._plan_reset)
+        self.faults = Faults(self._plan_fault_change, self._plan_reset, self._end_sessions)
         self.connections_opened = 0
         self.produce_quota: float | None = None
         self.wake: Callable[[], None] = lambda: None
@@ -76,19 +86,22 @@ class ClusterModel:
         self._now = 0.0
         self._is_in_fact = False
         self._connections: dict[int, BrokerSideConnection] = {}
+        self._timers = Timers()
+        self._outgoing = Outgoing(self._connections, self.effects, self._timers, self.faults)
+        self._sasl: SaslServer | None = None
+        self._asks_for_login = False
         self._versions: dict[int, dict[int, tuple[int, int]]] = {
             broker_id: dict(BROKER_VERSIONS) for broker_id in state.brokers
         }
-        self._timers = Timers()
         self._views = MetadataViews(state, self.faults)
-        self._fetch = FetchHandler(state, self._timers, self._wall_ms, self._answer)
+        self._fetch = FetchHandler(state, self._timers, self.wall_ms, self._answer)
         self._replicator = Replicator(state, self.faults, self._timers, self._committed, self._described)
         self._produce = ProduceHandler(
             state,
             self.faults,
             self._timers,
             self._views,
-            self._wall_ms,
+            self.wall_ms,
             self._replicator.appended,
             self._answer,
         )
@@ -110,6 +123,10 @@ class ClusterModel:
         self.connections_opened += 1
         connection = BrokerSideConnection(self.connections_opened, broker_id, now)
         self._connections[connection.connection_id] = connection
+        if self._outgoing.secured is not None:
+            self._outgoing.secured.opened(connection)
+        if self._asks_for_login:
+            connection.login = SaslSession()
         self._update_reading(connection)
         return connection.connection_id
 
@@ -143,7 +160,7 @@ class ClusterModel:
         """A broker's process ended: its connections are gone, others lead its partitions."""
         self._now = now
         self._is_in_fact = True
-        self._reset_all(broker_id)
+        self._outgoing.reset_all(broker_id)
         self.state.set_running(broker_id, False)
         self._replicator.faults_changed(now)
         self._is_in_fact = False
@@ -157,6 +174,23 @@ class ClusterModel:
         self._is_in_fact = False
 
     # Inspection and settings
+
+    def secure(self, channels: ServerChannels | None, sasl: SaslServer, *, asks_for_login: bool) -> None:
+        """Have all listeners speak TLS, or ask for a login, or both; before a client connects.
+
+        Args:
+            channels: Makes the brokers' ends of TLS; `None`: no TLS.
+            sasl: The logins.
+            asks_for_login: Whether there are any; if not, SaslHandshake is answered ILLEGAL_SASL_STATE.
+        """
+        if channels is not None:
+            self._outgoing.secured = SecuredConnections(channels, self.faults, self.effects.append)
+        self._sasl, self._asks_for_login = sasl, asks_for_login
+        self.set_api_versions(SASL_VERSIONS)
+
+    def wall_ms(self, now: float) -> int:
+        """The brokers' wall clock, in milliseconds since the epoch."""
+        return self.epoch_ms + int(now * 1000)
 
     @property
     def connections(self) -> list[BrokerSideConnection]:
@@ -190,16 +224,22 @@ class ClusterModel:
         if self.faults.is_stalled(connection.broker_id):
             connection.unread.append(data)
             return
+        if self._outgoing.secured is not None:
+            plaintext = self._outgoing.secured.decrypt(connection, data)
+            if plaintext is None:
+                self._outgoing.close(connection, is_reset=False)
+                return
+            data = plaintext
         try:
             frames = connection.framer.feed(data)
             arrived = [(self._note(connection, frame, now), frame) for frame in frames]
         except ProtocolError:
-            self._close(connection, is_reset=False)
+            self._outgoing.close(connection, is_reset=False)
             return
         connection.frames.extend(arrived)
         self._serve(connection, now)
         if connection.framer.error is not None:
-            self._close(connection, is_reset=False)
+            self._outgoing.close(connection, is_reset=False)
 
     def _make_handlers(self) -> dict[int, Handler]:
         state, faults, groups, telemetry = self.state, self.faults, self.groups, self.telemetry
@@ -228,14 +268,17 @@ class ClusterModel:
             ApiKey.INIT_PRODUCER_ID: lambda exchange, _: cluster_apis.init_producer_id(
                 state, exchange, code(exchange)
             ),
+            ApiKey.SASL_HANDSHAKE: lambda exchange, now: self._logins.handshake(
+                self._connections[exchange.connection_id].login, exchange, now
+            ),
+            ApiKey.SASL_AUTHENTICATE: lambda exchange, now: self._logins.authenticate(
+                self._connections[exchange.connection_id].login, exchange, now
+            ),
             ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: lambda exchange, _: telemetry.get_subscriptions(
                 exchange, code(exchange)
             ),
             ApiKey.PUSH_TELEMETRY: lambda exchange, now: telemetry.push(exchange, code(exchange), now),
         }
-
-    def _wall_ms(self, now: float) -> int:
-        return self.epoch_ms + int(now * 1000)
 
     def _note(self, connection: BrokerSideConnection, frame: memoryview, now: float) -> RequestHeader:
         header = decode_request_header(frame)
@@ -272,6 +315,7 @@ class ClusterModel:
             and now >= connection.throttled_until
             and connection.connection_id in self._connections
             and not self.faults.is_stalled(connection.broker_id)
+            and (connection.login is None or not connection.login.is_failed)
         )
 
     def _handle(
@@ -281,15 +325,18 @@ class ClusterModel:
         supported = self._versions[broker_id].get(header.api_key)
         fault = self.faults.take_answer_fault(header.api_key, broker_id)
         if fault is not None and fault.kind is AnswerFault.RESET_BEFORE:
-            self._close(connection, is_reset=True)
+            self._outgoing.close(connection, is_reset=True)
             return
         if supported is None or not supported[0] <= header.api_version <= supported[1]:
             self._refuse_version(connection, header, now)
             return
+        admission = self._admit(connection, header, now)
+        if admission is Admission.CLOSED:
+            return
         try:
             request = decode_request(frame)
         except ProtocolError:
-            self._close(connection, is_reset=False)
+            self._outgoing.close(connection, is_reset=False)
             return
         exchange = Exchange(
             connection.connection_id,
@@ -306,16 +353,36 @@ class ClusterModel:
             ),
         )
         connection.in_progress = exchange
-        outcome = self._handlers[request.api_key](exchange, now)
+        outcome: Body | Outcome
+        if admission is Admission.ILLEGAL:
+            outcome = illegal_state(exchange) or Outcome.CLOSE
+        else:
+            outcome = self._handlers[request.api_key](exchange, now)
         if outcome is Outcome.CLOSE:
-            self._close(connection, is_reset=False)
+            self._outgoing.close(connection, is_reset=False)
         elif outcome is Outcome.NO_ANSWER:
             connection.in_progress = None
             self._mute(connection, exchange.throttle, now)
             if fault is not None and fault.kind is AnswerFault.RESET_AFTER:
-                self._close(connection, is_reset=True)
+                self._outgoing.close(connection, is_reset=True)
         elif isinstance(outcome, Mapping):
             self._answer(exchange, outcome, now)
+
+    @property
+    def _logins(self) -> SaslServer:
+        assert self._sasl is not None, "who has no logins does not speak their APIs"
+        return self._sasl
+
+    def _admit(self, connection: BrokerSideConnection, header: RequestHeader, now: float) -> Admission:
+        """Whether the connection's login lets a request through; a connection is closed here if need be."""
+        login = connection.login
+        if login is None:
+            return Admission.SERVED
+        was_over = login.principal is not None
+        admission = self._logins.admit(login, header.api_key, now)
+        if admission is Admission.CLOSED:
+            self._outgoing.close_later(connection, now, 0.0 if was_over else self._logins.failed_delay)
+        return admission
 
     def _over_quota(self, connection: BrokerSideConnection, api: int, size: int, now: float) -> float:
         """Seconds until what a connection has produced is within its quota again, a second's worth to spare."""
@@ -335,10 +402,12 @@ class ClusterModel:
         """Kafka closes the connection on what it does not speak, but for ApiVersions (KIP-511)."""
         versions = self._versions[connection.broker_id]
         if header.api_key != ApiKey.API_VERSIONS or ApiKey.API_VERSIONS not in versions:
-            self._close(connection, is_reset=False)
+            self._outgoing.close(connection, is_reset=False)
             return
         body = cluster_apis.unsupported_api_versions(versions)
-        self._post(connection, encode_response(ApiKey.API_VERSIONS, 0, header.correlation_id, body), now)
+        self._outgoing.post(
+            connection, encode_response(ApiKey.API_VERSIONS, 0, header.correlation_id, body), now
+        )
 
     # Answering
 
@@ -359,67 +428,22 @@ class ClusterModel:
             frame = encode_response(exchange.api_key, exchange.api_version, correlation_id, body)
         except OutOfBoundValue:
             # A name that came in a newer version, too long for the two length bytes of this one.
-            self._close(connection, is_reset=False)
+            self._outgoing.close(connection, is_reset=False)
             return
         if fault is None:
-            self._post(connection, frame, now)
+            self._outgoing.post(connection, frame, now)
         else:
-            self._post_faulty(connection, fault, frame, now)
+            self._outgoing.post_faulty(connection, fault, frame, now)
+        if connection.login is not None and connection.login.is_failed:
+            self._outgoing.close_later(connection, now, self._logins.failed_delay)
         self._serve(connection, now)
-
-    def _post_faulty(self, connection: BrokerSideConnection, fault: Fault, frame: bytes, now: float) -> None:
-        whole = len(frame).to_bytes(4, "big") + frame
-        match fault.kind:
-            case AnswerFault.DROP:
-                pass
-            case AnswerFault.RESET_AFTER:
-                self._close(connection, is_reset=True)
-            case AnswerFault.DELAY:
-                self._post(connection, frame, now, delay=fault.seconds)
-            case AnswerFault.CUT:
-                self._enqueue(connection, Send(connection.connection_id, whole[: fault.length]), now)
-                self._enqueue(connection, Close(connection.connection_id, is_reset=False), now)
-            case AnswerFault.GARBAGE:
-                self._post(connection, frame[:4] + fault.payload, now)
-            case AnswerFault.HOSTILE_LENGTH:
-                length = fault.length.to_bytes(4, "big", signed=True)
-                self._enqueue(connection, Send(connection.connection_id, length), now)
-            case _:
-                self._post(connection, frame, now)
-
-    def _post(self, connection: BrokerSideConnection, frame: bytes, now: float, delay: float = 0.0) -> None:
-        data = len(frame).to_bytes(4, "big") + frame
-        self._enqueue(connection, Send(connection.connection_id, data), now + delay)
-
-    def _enqueue(self, connection: BrokerSideConnection, effect: Send | Close, due_at: float) -> None:
-        # One that is due earlier than the one before it waits for that one: answers stay in order.
-        connection.outbox.append((due_at, effect))
-        if due_at > self._now:
-            self._timers.call_at(due_at, lambda at: self._flush(connection, at))
-        else:
-            self._flush(connection, self._now)
-
-    def _flush(self, connection: BrokerSideConnection, now: float) -> None:
-        is_open = connection.connection_id in self._connections
-        if not is_open or self.faults.is_stalled(connection.broker_id):
-            return
-        while connection.outbox and connection.outbox[0][0] <= now:
-            effect = connection.outbox.popleft()[1]
-            if isinstance(effect, Close):
-                self._close(connection, is_reset=effect.is_reset)
-                return
-            self.effects.append(effect)
 
     # Connections
 
-    def _close(self, connection: BrokerSideConnection, *, is_reset: bool) -> None:
-        if self._connections.pop(connection.connection_id, None) is not None:
-            self.effects.append(Close(connection.connection_id, is_reset))
-
-    def _reset_all(self, broker_id: int | None) -> None:
+    def _end_sessions(self, broker_id: int | None) -> None:
         for connection in self.connections:
-            if broker_id in (None, connection.broker_id):
-                self._close(connection, is_reset=True)
+            if connection.login is not None and broker_id in (None, connection.broker_id):
+                connection.login.ends_at = float("-inf")
 
     def _serve_if_open(self, connection: BrokerSideConnection, now: float) -> None:
         if connection.connection_id in self._connections:
@@ -455,7 +479,7 @@ class ClusterModel:
         self._plan(self._faults_changed)
 
     def _plan_reset(self, broker_id: int | None) -> None:
-        self._plan(lambda _: self._reset_all(broker_id))
+        self._plan(lambda _: self._outgoing.reset_all(broker_id))
 
     def _plan(self, action: Action) -> None:
         self._timers.call_at(self._now, action)
@@ -466,7 +490,7 @@ class ClusterModel:
         self._replicator.faults_changed(now)
         for connection in self.connections:
             self._update_reading(connection)
-            self._flush(connection, now)
+            self._outgoing.flush(connection, now)
             self._serve_if_open(connection, now)
             unread, connection.unread = connection.unread, []
             for data in unread:

@@ -7,6 +7,7 @@
 | `network` | connections between hosts, and what goes wrong with them |
 | `endpoint` | one connection: its two sides, and the way between them |
 | `cluster` | the broker model of `fake_cluster` on that network |
+| `stand_in_tls` | what it has instead of TLS |
 | `schedule` | faults: every kind, and schedules of them |
 | `event_loop` | an asyncio loop on both |
 | `trace` | what happened, and a hash that tells two runs apart |
@@ -19,12 +20,13 @@ from aioproduce.testing.simulation.cluster import SimulatedCluster
 from aioproduce.testing.simulation.endpoint import Endpoint, Link
 from aioproduce.testing.simulation.event_loop import SimulationDeadlockError, SimulationLoop
 from aioproduce.testing.simulation.network import Network
-from aioproduce.testing.simulation.schedule import KINDS, ScheduledFault, random_faults
+from aioproduce.testing.simulation.schedule import KINDS, SECURITY_KINDS, ScheduledFault, random_faults
 from aioproduce.testing.simulation.simulation import Simulation
 from aioproduce.testing.simulation.trace import Trace
 
 __all__ = [
     "KINDS",
+    "SECURITY_KINDS",
     "Endpoint",
     "Link",
     "Network",

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.testing.fake_cluster.effects import Close, Effect, Send
 from aioproduce.testing.fake_cluster.model import ClusterModel
+from aioproduce.testing.fake_cluster.sasl_mechanisms import Users
+from aioproduce.testing.fake_cluster.security import make_sasl
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
+from aioproduce.testing.simulation.stand_in_tls import StandInTls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from aioproduce.testing.fake_cluster.log import StoredBatch
+    from aioproduce.testing.fake_cluster.security import FakeSecurity
     from aioproduce.testing.simulation.clock import Event
     from aioproduce.testing.simulation.endpoint import Address, Endpoint
     from aioproduce.testing.simulation.network import Network
@@ -39,11 +44,15 @@ class SimulatedCluster:
         brokers: How many.
         topics: Name -> number of partitions.
         service_time: Called with a broker's id and the bytes of a request: how many seconds the broker works on
-            it, on one after the other. None: no time at all.
+            it, on one after the other. None: no time at all. Not with TLS.
+        security: What clients must speak and show; `None`: nothing.
+        seed: Of the stand-in for TLS, and of what SCRAM draws.
         **settings: As those of `ClusterState`.
 
     Attributes:
         model: The brokers: `model.faults`, `model.state`, `model.requests`.
+        tls: Where they speak TLS: `tls.open(host)` makes a client's channel; else `None`.
+        users: Who may log in; `None` without security.
     """
 
     __slots__ = (
@@ -56,6 +65,8 @@ class SimulatedCluster:
         "_timer_at",
         "model",
         "state",
+        "tls",
+        "users",
     )
 
     def __init__(
@@ -65,6 +76,8 @@ class SimulatedCluster:
         topics: Mapping[str, int],
         *,
         service_time: Callable[[int, int], float] | None = None,
+        security: FakeSecurity | None = None,
+        seed: int = 0,
         **settings: Any,
     ) -> None:
         self._network = network
@@ -79,12 +92,28 @@ class SimulatedCluster:
             self.state.create_topic(name, partitions)
         self.model = ClusterModel(self.state, epoch_ms=EPOCH_MS)
         self.model.wake = self._arm
+        self.tls: StandInTls | None = None
+        self.users: Users | None = None
+        if security is not None:
+            self._secure(security, seed)
         self._endpoints: dict[int, Endpoint] = {}
         self._timer: Event | None = None
         self._timer_at = 0.0
         for broker_id in self.state.brokers:
             network.add_host(host_of(broker_id))
             network.listen(self.address(broker_id), partial(self._accept, broker_id))
+
+    def _secure(self, security: FakeSecurity, seed: int) -> None:
+        if security.has_tls:
+            if self._service_time is not None:
+                raise ValueError("service_time is by request, and a request is not seen through TLS")
+            self.tls = StandInTls(seed)
+        self.users = Users(
+            dict(security.users), Random(f"security {seed}").randbytes, security.scram_iterations
+        )
+        self.model.secure(
+            self.tls, make_sasl(security, self.users, self.model), asks_for_login=security.has_sasl
+        )
 
     @property
     def bootstrap_servers(self) -> str:

@@ -3,7 +3,8 @@
 Made by `network`; whoever connects or accepts is given an `Endpoint`, and tells it whom to call.
 
 Invariants:
-1. Bytes of a connection arrive whole and in order, or the connection is lost; nothing is duplicated.
+1. Bytes of a connection arrive whole and in order, or the connection is lost; nothing is duplicated. Only
+   `corrupt()` changes one.
 2. The way to a host, and the way back, are first in, first out over all connections: what a client sent on a
    connection that it gave up arrives before what it sends on the next one, or never. No client could help it
    otherwise: KIP-360 has no fence against a straggler of an older epoch that comes between the answer that reports
@@ -125,6 +126,7 @@ class Endpoint:
     _on_way: int = 0  # bytes that this side sent and the other has not read
     _in_transit: deque[_Item] = field(default_factory=deque)  # what this side sent and did not arrive
     _arrived: deque[_Item] = field(default_factory=deque)  # what arrived here and was not read
+    _is_to_corrupt: bool = False  # the next bytes that go from here
 
     # -- the owner's side ---
 
@@ -180,7 +182,7 @@ class Endpoint:
             count = min(len(view), capacity - self._on_way)
             if self.link.piece is not None:
                 count = min(count, self.link.piece)
-            self._post(_Item(_DATA, bytes(view[:count])))
+            self._post(_Item(_DATA, self._as_sent(bytes(view[:count]))))
             self._on_way += count
             self.unsent -= count
             if count == len(view):
@@ -190,6 +192,13 @@ class Endpoint:
         if self._is_closing and not self._unsent and not self._has_ended:
             self._has_ended = True
             self._post(_Item(_END, b""))
+
+    def _as_sent(self, data: bytes) -> bytes:
+        if self._is_to_corrupt:
+            self._is_to_corrupt = False
+            middle = len(data) // 2
+            return data[:middle] + bytes((data[middle] ^ 1,)) + data[middle + 1 :]
+        return data
 
     def _holds_out(self) -> bool:
         return self.link.holds_out if self.is_client else self.link.holds_in
@@ -251,6 +260,10 @@ class Endpoint:
                 self.peer._take(_Item(_DATA, item.data[:left]))
                 left -= len(item.data)
         self.reset()
+
+    def corrupt(self) -> None:
+        """Change a bit of the next bytes that this side sends: what TCP's checksum lets pass, and TLS notices."""
+        self._is_to_corrupt = True
 
     def reset(self) -> None:
         """The network ends the connection: both sides are told."""

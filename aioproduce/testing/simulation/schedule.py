@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from random import Random
 
+    from aioproduce.testing.simulation.endpoint import Endpoint
     from aioproduce.testing.simulation.simulation import Simulation
 
 
@@ -29,7 +30,7 @@ class ScheduledFault:
 
     Attributes:
         at: When it begins, in seconds of virtual time.
-        kind: One of `KINDS`.
+        kind: One of `KINDS` or `SECURITY_KINDS`.
         seconds: How long it lasts, or how long what it delays is late.
         broker: Which broker, where the kind has one.
         topic: Which topic, where it has one.
@@ -118,11 +119,18 @@ def _set(**values: object) -> Callable[[Simulation, ScheduledFault], object]:
     return on_link
 
 
+def _newest(s: Simulation, f: ScheduledFault) -> Endpoint | None:
+    """One side of the newest connection to a broker: the client's for an odd number."""
+    connections = s.network.connections_to(host_of(f.broker))
+    if not connections:
+        return None
+    return connections[-1] if f.number % 2 else connections[-1].peer
+
+
 def _cut(s: Simulation, f: ScheduledFault) -> None:
     """Half a frame, either way, on the newest connection."""
-    connections = s.network.connections_to(host_of(f.broker))
-    if connections:
-        side = connections[-1] if f.number % 2 else connections[-1].peer
+    side = _newest(s, f)
+    if side is not None:
         side.cut(f.number)
 
 
@@ -263,17 +271,66 @@ KINDS: Final[Mapping[str, Kind]] = {
     # the client's own machine
     "blocked": Kind(lambda s, f: s.clock.let_pass(f.seconds), longest=5),
 }
-"""Every kind of fault by name."""
+"""Every kind of fault by name, of clusters that are not secured; what is drawn by default."""
+
+
+def _corrupt(s: Simulation, f: ScheduledFault) -> None:
+    # Without TLS nobody could notice it.
+    side = None if s.cluster.tls is None else _newest(s, f)
+    if side is not None:
+        side.corrupt()
+
+
+def _refuse_handshakes(s: Simulation, f: ScheduledFault) -> None:
+    if s.cluster.tls is not None:
+        s.cluster.tls.refusals += f.number
+
+
+def _close_silently(s: Simulation, f: ScheduledFault) -> None:
+    """The broker's kernel closes: FIN, and no notice of TLS before it."""
+    connections = s.network.connections_to(host_of(f.broker))
+    if connections:
+        connections[-1].peer.close()
+
+
+SECURITY_KINDS: Final[Mapping[str, Kind]] = {
+    # TLS
+    "handshake refused": Kind(_refuse_handshakes, numbers=(1, 3)),
+    "handshake cut": Kind(
+        lambda s, f: s.cluster.model.faults.cut_handshakes(f.number, broker=f.broker), numbers=range(24)
+    ),
+    "closed silently": Kind(_close_silently),
+    "record corrupted": Kind(_corrupt, numbers=(0, 1)),
+    # SASL
+    "login refused": Kind(lambda s, f: s.cluster.model.faults.refuse_login(broker=f.broker)),
+    "login late": Kind(
+        lambda s, f: s.cluster.model.faults.delay_answers(
+            f.seconds, times=1, api=ApiKey.SASL_AUTHENTICATE, broker=f.broker
+        ),
+        longest=45,
+    ),
+    "login unanswered": Kind(
+        lambda s, f: s.cluster.model.faults.drop_answers(api=ApiKey.SASL_AUTHENTICATE, broker=f.broker)
+    ),
+    "session over": Kind(lambda s, f: s.cluster.model.faults.end_sessions(f.broker)),
+}
+"""Kinds for clusters that speak TLS or SASL, where the others come as well.
+
+They are apart from `KINDS` so that what is drawn from those stays what it was: `kinds=[*KINDS, *SECURITY_KINDS]`.
+"""
+
+EVERY_KIND: Final[Mapping[str, Kind]] = {**KINDS, **SECURITY_KINDS}
+"""Both, by name."""
 
 
 def check_kinds(kinds: Iterable[str]) -> None:
-    """Raise ValueError for a kind that is none of `KINDS`."""
+    """Raise ValueError for a kind that is none of `EVERY_KIND`."""
     for kind in kinds:
-        if kind not in KINDS:
-            near = get_close_matches(kind, KINDS, 1)
+        if kind not in EVERY_KIND:
+            near = get_close_matches(kind, EVERY_KIND, 1)
             raise ValueError(
                 f"there is no kind of fault {kind!r}; "
-                + (f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(KINDS)}")
+                + (f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(EVERY_KIND)}")
             )
 
 
@@ -302,7 +359,7 @@ def random_faults(
         The faults, by the time at which they begin; the same from the same source of chance.
 
     Raises:
-        ValueError: there is no broker, topic or kind to choose from, or one of the kinds is none of `KINDS`.
+        ValueError: there is no broker, topic or kind to choose from, or one of the kinds is none of `EVERY_KIND`.
 
     Example:
         >>> faults = random_faults(
@@ -316,7 +373,7 @@ def random_faults(
     faults = []
     for _ in range(count):
         name = kinds[random.randrange(len(kinds))]
-        kind = KINDS[name]
+        kind = EVERY_KIND[name]
         topic = names[random.randrange(len(names))]
         # Short ones are as likely as long ones: what a time-out divides lies on both sides.
         lasts = kind.longest * scale * random.random() ** 2

@@ -11,16 +11,18 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from aioproduce.testing.fake_cluster.partition import NO_LEADER
+from aioproduce.testing.fake_cluster.security import made_security
 from aioproduce.testing.simulation.clock import VirtualClock
 from aioproduce.testing.simulation.cluster import SimulatedCluster
 from aioproduce.testing.simulation.event_loop import SimulationLoop
 from aioproduce.testing.simulation.network import Network
-from aioproduce.testing.simulation.schedule import KINDS, check_kinds
+from aioproduce.testing.simulation.schedule import EVERY_KIND, check_kinds
 from aioproduce.testing.simulation.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Mapping
 
+    from aioproduce.testing.fake_cluster.security import FakeSecurity
     from aioproduce.testing.simulation.schedule import ScheduledFault
 
 
@@ -42,6 +44,8 @@ class Simulation:
         brokers: How many.
         topics: Name -> number of partitions.
         trace: How many lines of the trace to keep; `None` keeps all.
+        security: As for `FakeCluster`; TLS is a stand-in (`stand_in_tls`), whose client side is `cluster.tls`. What
+            it draws is not from `random`, so that a run is otherwise that of its seed.
         **settings: As those of `ClusterState`: `auto_create_topics`, `replication_factor`, ...
 
     Raises:
@@ -80,6 +84,7 @@ class Simulation:
         brokers: int = 3,
         topics: Mapping[str, int] | None = None,
         trace: int | None = 0,
+        security: FakeSecurity | str | Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         if brokers < 1:
@@ -89,7 +94,9 @@ class Simulation:
         self.clock = VirtualClock()
         self.trace = Trace(self.clock, trace)
         self.network = Network(self.clock, Random(self.random.getrandbits(64)), self.trace)
-        self.cluster = SimulatedCluster(self.network, brokers, topics or {}, **settings)
+        self.cluster = SimulatedCluster(
+            self.network, brokers, topics or {}, security=made_security(security), seed=seed, **settings
+        )
 
     @property
     def bootstrap_servers(self) -> str:
@@ -107,7 +114,7 @@ class Simulation:
             faults: In any order; those of the past begin at once.
 
         Raises:
-            ValueError: a fault is of no kind of `KINDS`, or of a broker that is not here; none is planned.
+            ValueError: a fault is of no kind of `EVERY_KIND`, or of a broker that is not here; none is planned.
 
         Example:
             >>> simulation.plan([ScheduledFault(at=60.0, kind="black hole", seconds=45.0, broker=1)])
@@ -133,14 +140,14 @@ class Simulation:
             self.network.heal(host)
 
     def _begin(self, fault: ScheduledFault) -> None:
-        kind = KINDS[fault.kind]
+        kind = EVERY_KIND[fault.kind]
         self.trace.add(f"fault {fault}")
         kind.begin(self, fault)
         if kind.end is not None:
             self.clock.call_later(fault.seconds, self._end, fault)
 
     def _end(self, fault: ScheduledFault) -> None:
-        end = KINDS[fault.kind].end
+        end = EVERY_KIND[fault.kind].end
         assert end is not None
         self.trace.add(f"end of {fault}")
         end(self, fault)
