@@ -1,12 +1,12 @@
 """A producer's security, made of its configuration: what `security.protocol`, `ssl.*` and `sasl.*` say.
 
-Called by the producer's start and by the blocking client. Nothing is read or asked here: key files and token endpoints
-come when the first connection does, and in a thread.
+Called by the producer's start and by the blocking client. Nothing is read or asked here: key files and token
+endpoints come when the first connection does, and in a thread.
 
 Invariants:
 
-1. What contradicts itself is a `ConfigError` here, before anything is opened; the table has refused what can be seen
-   in single keys.
+1. What contradicts itself is a `ConfigError` here, before anything is opened; the table has refused what can be
+   seen in single keys.
 2. No secret leaves its `Secret`.
 """
 
@@ -26,6 +26,7 @@ from aioproduce.security.jaas import (
     OAuthBearerLogin,
     PlainLogin,
     ScramLogin,
+    entry,
     parse,
 )
 from aioproduce.security.key_files import KeyStore, TrustStore
@@ -112,7 +113,8 @@ def _make_sasl(config: ProducerConfig, wall: Callable[[], float]) -> Sasl:
     if login is not None and mechanism not in _OF_LOGIN[type(login)]:
         fitting = " or ".join(_OF_LOGIN[type(login)])
         raise ConfigError(
-            f"{_JAAS} is for {fitting}, and sasl.mechanism is {mechanism}: set one to fit the other", key=_JAAS
+            f"{_JAAS} is for {fitting}, and sasl.mechanism is {mechanism}: set one to fit the other",
+            key=_JAAS,
         )
     source, converse = _PARTS[mechanism](config, login, wall)
     return Sasl(
@@ -206,7 +208,7 @@ def _token_source(
     if options.unsecured is not None:
         from aioproduce.security.tokens.unsecured import UnsecuredSource
 
-        return UnsecuredSource(options.unsecured, now=wall)
+        return UnsecuredSource(_unsecured_options(config), now=wall)
     if url is None:
         raise ConfigError(
             "sasl.mechanism=OAUTHBEARER needs tokens: set sasl.oauthbearer.token.endpoint.url, or "
@@ -228,6 +230,13 @@ def _token_source(
         read_timeout=config.sasl_login_read_timeout or 10.0,
     )
     return EndpointSource(endpoint, _grant(config, options, wall), extensions=extensions, now=wall)
+
+
+def _unsecured_options(config: ProducerConfig) -> dict[str, str]:
+    """What `sasl.jaas.config` says of a token that nobody signs."""
+    assert config.sasl_jaas_config is not None
+    _, options = entry(config.sasl_jaas_config)
+    return {name.reveal(): value.reveal() for name, value in options.left().items()}
 
 
 def _retriever(config: ProducerConfig) -> str:

@@ -23,7 +23,7 @@ from tests.integration.traffic import Traffic, Verdict, by_name
 from tests.kafka_cluster import KafkaCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tests.kafka_tools import KafkaTools
 
@@ -86,6 +86,15 @@ async def end_of(cluster: KafkaCluster, topic: str) -> int:
     return (await asyncio.to_thread(cluster.offsets, topic))[0][1]
 
 
+async def all_readable(cluster: KafkaCluster, topic: str, traffics: Iterable[Traffic]) -> None:
+    """Wait until consumers are given what was acknowledged: with acks=1 before the other replicas had it."""
+    last = max(told.offset for traffic in traffics for told in traffic.acked.values())
+    while True:
+        if await end_of(cluster, topic) > last:
+            break
+        await asyncio.sleep(0.05)
+
+
 async def in_flight(producers: Sequence[Producer], broker: int, requests: int) -> None:
     """Wait until each producer has so many unanswered requests on its connection to a broker."""
     for producer in producers:
@@ -126,6 +135,7 @@ async def test_the_answer_is_lost_after_the_append(proxied3: KafkaCluster, topic
                 await traffic.send(5)
                 await traffic.settle()
 
+    await all_readable(proxied3, topic_name, traffics.values())
     records = await read(proxied3, topic_name)
     for kind, traffic in traffics.items():
         assert (kind, traffic.errors()) == (kind, [])

@@ -71,6 +71,7 @@ def test_the_package_alone_loads_next_to_nothing() -> None:
         "contextlib",
         "copyreg",
         "functools",
+        "importlib",
         "keyword",
         "operator",
         "re",

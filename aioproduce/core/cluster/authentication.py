@@ -198,6 +198,11 @@ class Authentication:
         self.again_at = inf
         self._login.obtain(self._have_credential, now)
 
+    def begin_if_due(self, now: float) -> None:
+        """Log in again, if the session comes to its end (KIP-368)."""
+        if self.again_at <= now < self.ends_at:
+            self.begin(now)
+
     def stop(self) -> None:
         """The connection is gone: nothing that is under way is waited for."""
         self._login.forget(self._have_credential)

@@ -44,7 +44,9 @@ from aioproduce.core.cluster.connection_words import (
     describe_end,
     describe_loss,
     describe_timeout,
+    foreign_protocol,
     security_error_of_loss,
+    security_error_of_timeout,
 )
 from aioproduce.core.cluster.in_flight_request import Asker, Completed, Encode, InFlightRequest, OwnRequest
 from aioproduce.core.cluster.version_negotiation import negotiate
@@ -298,7 +300,8 @@ class BrokerConnection:
             if self._channel is not None and self._channel.is_ended:
                 self.close(*describe_end(self))
         except ProtocolError as error:
-            self.close(f"{self.peer}: {error}", LossCause.PROTOCOL_ERROR, error)
+            fault = foreign_protocol(self, data, error)
+            self.close(f"{self.peer}: {fault}", LossCause.PROTOCOL_ERROR, fault)
             return completed
         except TlsError as error:
             self.fail(error)
@@ -382,17 +385,14 @@ class BrokerConnection:
 
     def handle_timer(self, now: float) -> None:
         """Closes it where its deadline has come, or logs in again; else has itself woken when it comes."""
-        login = self.authentication
-        if self.is_ready and login is not None and login.again_at <= now < login.ends_at:
-            login.begin(now)
+        if self.is_ready and self.authentication is not None:
+            self.authentication.begin_if_due(now)
         deadline = self.next_deadline()
-        if deadline is None:
-            return
-        if deadline > now:
+        if deadline is not None and deadline > now:
             self._deadlines.schedule(self.connection_id, deadline)
-            return
-        reason, cause = describe_timeout(self, now)
-        self.close(reason, cause, None if login is None else login.timed_out(reason))
+        elif deadline is not None:
+            reason, cause = describe_timeout(self, now)
+            self.close(reason, cause, security_error_of_timeout(self, reason))
 
     def __repr__(self) -> str:
         return (

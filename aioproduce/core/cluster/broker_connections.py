@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.core.cluster.authentication import Authentication
 from aioproduce.core.cluster.broker_connection import BrokerConnection
@@ -48,6 +48,10 @@ if TYPE_CHECKING:
     from aioproduce.core.bounded_log import BoundedLog
     from aioproduce.core.retry import Random
     from aioproduce.security.security import Security
+
+
+_SURE: Final = 2
+"""Failures of what may pass by itself, after which it is taken for a wrong setting."""
 
 
 @final
@@ -217,10 +221,18 @@ class BrokerConnections:
 
     @property
     def security_error(self) -> ProducerError | None:
-        """Why brokers cannot be talked to for a setting or a login; `None` where one is, or none was tried."""
-        if any(one.is_ready and one.has_answered for one in self._by_id.values()):
+        """Why no broker can be talked to, where that is a setting or a login; `None`: it is not, or none was tried.
+
+        What may pass by itself counts when it has happened twice, and no broker has answered.
+        """
+        if any(one.has_answered for one in self._by_id.values()):
             return None
-        return next((node.security_error for node in self._nodes.values() if node.security_error), None)
+        failed = [node for node in self._nodes.values() if node.security_error is not None]
+        is_sure = sum(node.security_failures for node in failed) >= _SURE
+        for node in failed:
+            if is_sure or not getattr(node.security_error, "is_transient", False):
+                return node.security_error
+        return None
 
     def all_unavailable(self, addresses: Sequence[BrokerAddress], now: float) -> bool:
         """Whether none of these brokers is connected or connecting, and all are in back-off (KIP-899)."""
@@ -356,8 +368,7 @@ class BrokerConnections:
             if connection.is_encrypted and connection.authentication is None:
                 self._metrics.authenticated(True, False, 0.0, now)
             node = self._nodes[connection.node_id]
-            node.failed_attempts = 0
-            node.last_error = None
+            node.failed_attempts, node.last_error = 0, None
             self._fatal_errors.pop(connection.node_id, None)
         if completed and self._security is not None:
             self._nodes[connection.node_id].has_answered()
@@ -420,13 +431,10 @@ class BrokerConnections:
             Nodes that are worth another look: their throttling or their back-off is over (invariant 6).
         """
         for connection_id in self._deadlines.pop_due(now):
-            connection = self._by_id[connection_id]
-            connection.handle_timer(now)
-            if not connection.is_open:
-                self._note_end(connection, now)
+            self._by_id[connection_id].handle_timer(now)
         if self.login is not None and self.login.timer_at <= now:
             self.login.handle_timer(now)
-            self._note_ends(now)
+        self._note_ends(now)
         awake: list[int] = []
         for node_id in self._wakeups.pop_due(now):
             again_at = self._waits_until(node_id)
@@ -458,9 +466,9 @@ class BrokerConnections:
                 LossCause.ADDRESS_CHANGED,
             )
             self._note_end(connection, now)
-        fresh = self._nodes[address.node_id] = Node(address)
         self._fatal_errors.pop(address.node_id, None)
-        return fresh
+        self._nodes[address.node_id] = Node(address)
+        return self._nodes[address.node_id]
 
     def _connect(self, address: BrokerAddress, now: float) -> None:
         node = self._nodes.get(address.node_id)

@@ -5,7 +5,7 @@ Used by `core.cluster.broker_connection` at the end of a connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aioproduce.core.cluster.connection_states import ConnectionState, LossCause
 from aioproduce.errors import AuthenticationError, TlsError
@@ -13,7 +13,10 @@ from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from aioproduce.core.cluster.broker_connection import BrokerConnection
-    from aioproduce.errors import ProducerError
+    from aioproduce.errors import ProducerError, ProtocolError
+
+
+_FIRST_REQUESTS: Final = frozenset({ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID})
 
 
 def describe_timeout(connection: BrokerConnection, now: float) -> tuple[str, LossCause]:
@@ -107,10 +110,21 @@ def security_error_of_loss(connection: BrokerConnection, error: BaseException | 
     if connection.state is ConnectionState.AUTHENTICATING:
         login = connection.authentication
         return None if login is None else login.timed_out(f"the connection was closed meanwhile{_why(error)}")
-    asked = [request.api for request in connection.in_flight]
+    if connection.state is ConnectionState.NEGOTIATING and not connection.is_encrypted and error is None:
+        return TlsError(
+            "the connection was closed at the first question. Is this port a listener with TLS? security.protocol "
+            f"says that it is not{'' if connection.authentication is None else ' (SASL_SSL says that it is)'}",
+            reason="closed at the first question",
+            setting="security.protocol",
+            host=host,
+            port=port,
+            is_transient=True,
+        )
+    asked = {request.api for request in connection.in_flight}
     if (
         connection.is_ready
-        and asked == [ApiKey.METADATA]
+        and ApiKey.METADATA in asked
+        and asked <= _FIRST_REQUESTS
         and not connection.has_answered
         and connection.authentication is None
         and error is None
@@ -125,6 +139,25 @@ def security_error_of_loss(connection: BrokerConnection, error: BaseException | 
             is_transient=True,
         )
     return None
+
+
+def security_error_of_timeout(connection: BrokerConnection, reason: str) -> ProducerError | None:
+    """The error of a login that took too long; `None` where none is under way."""
+    login = connection.authentication
+    return None if login is None else login.timed_out(reason)
+
+
+def foreign_protocol(connection: BrokerConnection, data: bytes, error: ProtocolError) -> ProducerError:
+    """What bytes that are no frame of Kafka's are: TLS, where the client does not expect it."""
+    if connection.state is not ConnectionState.NEGOTIATING or data[:2] not in (b"\x15\x03", b"\x16\x03"):
+        return error
+    return TlsError(
+        "it answers TLS: set security.protocol to SSL or SASL_SSL, or use the port of a listener without TLS",
+        reason="TLS not expected",
+        setting="security.protocol",
+        host=connection.host,
+        port=connection.port,
+    )
 
 
 def _why(error: BaseException | None) -> str:

@@ -21,9 +21,6 @@ _SECURITY_BACKOFF: Final = 1.0
 _SECURITY_BACKOFF_MAX: Final = 30.0
 """Seconds: a setting that is wrong is not put right within one."""
 
-_SURE: Final = 2
-"""Failures in a row of what may pass by itself, after which it is taken for a wrong setting."""
-
 
 @final
 class Node:
@@ -38,11 +35,11 @@ class Node:
         last_ended_at: When its last connection ended.
         last_error: Why, in words; `None` since it was last ready.
         next_attempt_at: Before that it is not tried again.
+        security_error: What its last connection failed of, where that was a setting or a login.
+        security_failures: How many have so since it last answered.
     """
 
     __slots__ = (
-        "_security_error",
-        "_security_failures",
         "address",
         "connection",
         "failed_attempts",
@@ -51,6 +48,8 @@ class Node:
         "last_ended_at",
         "last_error",
         "next_attempt_at",
+        "security_error",
+        "security_failures",
     )
 
     def __init__(self, address: BrokerAddress) -> None:
@@ -62,35 +61,24 @@ class Node:
         self.last_ended_at = -inf
         self.last_error: str | None = None
         self.next_attempt_at = -inf
-        self._security_error: ProducerError | None = None
-        self._security_failures = 0
-
-    @property
-    def security_error(self) -> ProducerError | None:
-        """Why it cannot be talked to, where that is a setting or a login; `None`: it is not, as far as is known.
-
-        What may pass by itself counts when it has happened twice in a row.
-        """
-        error = self._security_error
-        if getattr(error, "is_transient", False) and self._security_failures < _SURE:
-            return None
-        return error
+        self.security_error: ProducerError | None = None
+        self.security_failures = 0
 
     def has_answered(self) -> None:
         """A request was answered: whatever the settings are, they are not wrong."""
-        self._security_error = None
-        self._security_failures = 0
+        self.security_error = None
+        self.security_failures = 0
 
     def pause_after(self, error: BaseException | None, backoffs: Backoffs) -> float:
         """Seconds until the next attempt; longer where the last one failed of what somebody has to put right."""
         pause = backoffs.reconnect.backoff(self.failed_attempts)
         if not isinstance(error, TlsError | AuthenticationError | TokenError):
             return pause
-        self._security_error = error
-        self._security_failures += 1
+        self.security_error = error
+        self.security_failures += 1
         if isinstance(error, TokenError) or error.is_transient:
             return pause
-        return max(pause, backoffs.security.backoff(self._security_failures - 1))
+        return max(pause, backoffs.security.backoff(self.security_failures - 1))
 
 
 @final

@@ -218,7 +218,7 @@ class MetadataRequests(Exchange):
     def broker_lost(self, now: float) -> None:
         """A connection went down, whatever it carried: its broker may be gone, which is why leaders move."""
         self._metadata.request_update(now)
-        if self._metadata.version == 0:
+        if self._metadata.version == 0 or self._connections.security_error is not None:
             self.tell_of_failure()
 
     def begin_close(self, now: float) -> None:

@@ -126,7 +126,7 @@ def _make(
     is_authority: bool = False,
     begins_in: timedelta = -_DAY,
 ) -> _Signer:
-    """A key and a certificate for nine days, signed by `signer`, or by itself."""
+    """A key and a certificate for 90 days, signed by `signer`, or by itself."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -142,7 +142,7 @@ def _make(
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(begins)
-        .not_valid_after(begins + 9 * _DAY)
+        .not_valid_after(begins + 90 * _DAY)
         .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
         .add_extension(_usage(x509, is_authority=is_authority), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)

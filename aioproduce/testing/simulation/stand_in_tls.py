@@ -147,7 +147,7 @@ class StandInChannel:
         del self._incoming[: _HEAD + size + _CHECKSUM]
         return kind, body, checksum
 
-    def _take(self, kind: int, body: bytes, checksum: bytes) -> bytes:
+    def _take(self, kind: int, body: bytes, checksum: bytes) -> bytes:  # noqa: RET503 - _fail() raises
         number, self._received = self._received, self._received + 1
         if kind == _Kind.ALERT:
             self._has_failed = True
@@ -164,7 +164,8 @@ class StandInChannel:
             case _Kind.END if self._secret:
                 self.is_ended = True
                 return b""
-        self._fail("unexpected message")
+            case _:
+                self._fail("unexpected message")
 
     def _meet(self, nonce: bytes) -> None:
         if self._refusal:
