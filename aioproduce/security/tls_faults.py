@@ -248,7 +248,7 @@ _LOADING: Final = {
         "a certificate in {keystore} is signed by too weak a hash: get a new one",
     ),
 }
-_LOADING["KEY_TYPE_MISMATCH"] = _LOADING["KEY_VALUES_MISMATCH"]
+_LOADING["KEY_TYPE_MISMATCH"] = _LOADING["NO_CERTIFICATE_ASSIGNED"] = _LOADING["KEY_VALUES_MISMATCH"]
 _LOADING["CA_KEY_TOO_SMALL"] = _LOADING["EE_KEY_TOO_SMALL"]
 
 

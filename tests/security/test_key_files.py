@@ -305,7 +305,7 @@ def test_what_is_no_certificate_has_no_dates(ca: trustme.CA) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding
 
     whole = der(Encoding.DER)
-    for size in range(0, 120):
+    for size in range(120):
         assert validity(whole[:size]) is None
     assert validity(b"\x30" * 100) is None
 
