@@ -153,7 +153,7 @@ _TRUNCATED = Fault("truncated", "", "the connection ended in the middle, without
 FLOOD: Final = Fault(
     "flood", "", "the peer sends records that carry nothing, without end: it is no well-meaning broker"
 )
-ENDED: Final = Fault("ended", "", "the channel is over: nothing can be sent on it any more")
+_ENDED: Final = Fault("ended", "", "the channel is over: nothing can be sent on it any more")
 NOT_ESTABLISHED: Final = Fault("not established", "", "nothing can be sent before the handshake is done")
 UNLISTED_CIPHER: Final = Fault(
     "no common cipher",
@@ -215,7 +215,7 @@ _BY_NAME: Final = {
     "CA_MD_TOO_WEAK": _WEAK,
     "DH_KEY_TOO_SMALL": _WEAK,
     "UNEXPECTED_EOF_WHILE_READING": _TRUNCATED,
-    "PROTOCOL_IS_SHUTDOWN": ENDED,
+    "PROTOCOL_IS_SHUTDOWN": _ENDED,
     "CLOSED_DURING_HANDSHAKE": _CLOSED_EARLY,
 }
 """OpenSSL's name of an error -> what it means here; in a handshake with a broker."""

@@ -50,7 +50,13 @@ def test_there_and_back(ca: trustme.CA, broker: trustme.LeafCert, version: str) 
     cipher = peer.tls.cipher()
     assert cipher is not None
     assert channel.describe() == f"{version}, {cipher[0]}"
-    sent = [b"header", os.urandom(20_000), bytearray(os.urandom(16_384)), memoryview(b"end"), b""]
+    sent: list[bytes | bytearray | memoryview] = [
+        b"header",
+        os.urandom(20_000),
+        bytearray(os.urandom(16_384)),
+        memoryview(b"end"),
+        b"",
+    ]
     channel.send(sent)
     peer.receive(channel.outgoing())
     assert bytes(peer.received) == b"".join(sent)
@@ -119,12 +125,15 @@ def test_names_are_not_checked_where_that_is_asked_for(
     assert channel.is_established
 
 
+def on_one_line(text: str) -> Secret:
+    return Secret(text.replace("\n", " "))
+
+
 def client_stores(client: trustme.LeafCert, folder: Path) -> dict[str, KeyStore]:
     key, chain = (
         client.private_key_pem.bytes(),
         b"".join(blob.bytes() for blob in client.cert_chain_pems).decode(),
     )
-    one_line = {"key": key.decode().replace("\n", " "), "certificate_chain": chain.replace("\n", " ")}
     locked = encrypted(key, "pä=ss")
     (folder / "in.pem").write_text(pem(client))
     subprocess.run(
@@ -138,7 +147,7 @@ def client_stores(client: trustme.LeafCert, folder: Path) -> dict[str, KeyStore]
         "PEM file, key first": with_file(folder / "first.pem", key.decode() + chain),
         "encrypted": with_file(folder / "locked.pem", chain + locked, key_password=Secret("pä=ss")),
         "inline": KeyStore(key=Secret(locked), certificate_chain=Secret(chain), key_password=Secret("pä=ss")),
-        "inline on one line": KeyStore(**{name: Secret(text) for name, text in one_line.items()}),
+        "inline on one line": KeyStore(key=on_one_line(key.decode()), certificate_chain=on_one_line(chain)),
         "PKCS12": KeyStore(location=str(folder / "out.jks"), password=Secret("letmein")),
     }
 
@@ -170,11 +179,14 @@ def test_without_memfd_the_key_is_in_a_file_for_a_moment(
     peer = Peer(server_context(broker, client_ca=ca))  # trustme has temporary files of its own
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.setattr("tempfile.tempdir", str(folder))
-    modes = []
+    modes: list[int] = []
     unlink = os.unlink
-    monkeypatch.setattr(
-        os, "unlink", lambda path: (modes.append(os.stat(path).st_mode & 0o777), unlink(path))
-    )
+
+    def look_and_unlink(path: str) -> None:
+        modes.append(os.stat(path).st_mode & 0o777)
+        unlink(path)
+
+    monkeypatch.setattr(os, "unlink", look_and_unlink)
     shake(made(trusting(ca, keystore=store)).open(HOST), peer)
     assert peer.is_established
     assert modes == [0o600, 0o600]  # the trust store's, the key's
