@@ -477,14 +477,21 @@ def _load_system(context: ssl.SSLContext) -> None:
     if type(context) is not ssl.SSLContext:
         return  # `truststore` loads nothing
     context.load_default_certs()
-    folder = ssl.get_default_verify_paths().capath
-    if not context.cert_store_stats()["x509"] and not (folder and os.listdir(folder)):
+    if not context.cert_store_stats()["x509"] and _is_empty(ssl.get_default_verify_paths().capath):
         raise TlsError(
             "this system trusts nobody: set ssl.truststore.location to the certificate of the brokers' CA, or "
             "install the system's certificates (ca-certificates)",
             reason="empty store",
             setting="ssl.truststore.location",
         )
+
+
+def _is_empty(folder: str | None) -> bool:
+    """Whether there is nothing in a folder of certificates, which OpenSSL looks into as it needs them."""
+    try:
+        return folder is None or not os.listdir(folder)
+    except OSError:
+        return True
 
 
 def _load_trusted(context: ssl.SSLContext, trusted: str) -> str:

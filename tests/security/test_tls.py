@@ -287,6 +287,17 @@ def test_the_systems_store_is_loaded_once_a_process(monkeypatch: pytest.MonkeyPa
         TlsChannels(TlsSettings(), wall_clock=lambda: NOW).open(HOST)
 
 
+def test_a_system_that_trusts_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "none.pem"))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
+    settings = TlsSettings(enabled_protocols=("TLSv1.3",))  # no other test has had its context made
+    with pytest.raises(TlsError, match="ca-certificates") as caught:
+        made(settings)
+    assert (caught.value.reason, caught.value.setting) == ("empty store", "ssl.truststore.location")
+    monkeypatch.undo()
+    made(settings)
+
+
 def test_renegotiation_and_compression_are_off(ca: trustme.CA) -> None:
     ready = made(trusting(ca))._ready
     assert ready is not None

@@ -91,7 +91,7 @@ def test_tickets_without_end(hostile: tuple[TlsChannel, Peer, ServerRecords]) ->
 def test_records_of_nothing(hostile: tuple[TlsChannel, Peer, ServerRecords]) -> None:
     channel, _, records = hostile
     error = flood(channel, [records.record(b"") for _ in range(20_000)], 100)
-    assert error.reason == "flood"
+    assert error.reason in ("flood", "damaged")  # OpenSSL counts them itself, and from 3.2 on does not say so
 
 
 def test_a_handshake_message_of_16_mb(ca: trustme.CA) -> None:
@@ -132,7 +132,8 @@ def test_the_end(ca: trustme.CA, broker: trustme.LeafCert, version: str) -> None
     shake(channel, peer)
     last = peer.say(b"last words")
     assert channel.receive(last[:-1]) == b""
-    assert not channel.is_ended, "a connection that ends here is truncated"
+    was_ended = channel.is_ended  # a connection that ends here is truncated
+    assert not was_ended
     assert channel.receive(last[-1:] + peer.close() + b"\x17\x03\x03\0\5after") == b"last words"
     assert channel.is_ended
     assert channel.receive(b"anything at all") == b""
