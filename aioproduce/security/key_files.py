@@ -131,8 +131,7 @@ class KeyStore:
             MissingExtraError: It is PKCS12 and `cryptography` is not installed.
         """
         if self.location:
-            content = _read(self.location, self.setting)
-            _warn_if_open_to_all(self.location)
+            content = _read(self.location, self.setting, has_key=True)
             if _is_pkcs12(content, self.location, self.setting):
                 return self._of_pkcs12(content)
             return self._of_pem(content)
@@ -276,11 +275,13 @@ def file_state(location: str | None, setting: str) -> tuple[int, int, int] | Non
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _read(location: str, setting: str) -> Secret:
+def _read(location: str, setting: str, *, has_key: bool = False) -> Secret:
     """The content of a file, each byte as the character of that number."""
     try:
         found = os.stat(location)
         if stat.S_ISREG(found.st_mode) and 0 < found.st_size <= _MAX_SIZE:
+            if has_key and found.st_mode & stat.S_IROTH:
+                _warn_of_open_file(location)
             return Secret(Path(location).read_bytes().decode("latin-1"))
     except (OSError, ValueError) as error:
         raise _unreadable(location, setting, error) from None
@@ -308,9 +309,9 @@ def _unreadable(location: str, setting: str, error: Exception) -> TlsError:
     )
 
 
-def _warn_if_open_to_all(location: str) -> None:
+def _warn_of_open_file(location: str) -> None:
     """A key that every user of the machine may read is told of once in a process."""
-    if os.name != "posix" or location in _open_to_all or not Path(location).stat().st_mode & stat.S_IROTH:
+    if os.name != "posix" or location in _open_to_all:
         return
     _open_to_all.add(location)
     _log.warning(

@@ -29,7 +29,6 @@ from aioproduce.errors import ConfigError, TlsError
 from aioproduce.security.certificates import ExpiryLog, day_of, der_of, pem_blocks, validity
 from aioproduce.security.key_files import Identity, KeyPassword, as_file, file_state
 from aioproduce.security.tls_faults import (
-    ENDED,
     FLOOD,
     NOT_ESTABLISHED,
     UNLISTED_CIPHER,
@@ -332,7 +331,8 @@ class TlsChannel:
 
     def _raise_if(self, fault: Fault | None) -> None:
         if fault is not None:
-            self._fault = fault
+            if fault is not NOT_ESTABLISHED:
+                self._fault = fault
             raise self._channels.error(fault, self._host)
 
     def _look_at(self, data: Buffer) -> Fault | None:
@@ -385,7 +385,7 @@ class TlsChannel:
 
     def _encrypt(self, buffers: Sequence[Buffer]) -> Fault | None:
         if self._fault is not None:
-            return ENDED
+            return self._fault
         if not self._is_established:
             return NOT_ESTABLISHED
         try:
@@ -477,14 +477,21 @@ def _load_system(context: ssl.SSLContext) -> None:
     if type(context) is not ssl.SSLContext:
         return  # `truststore` loads nothing
     context.load_default_certs()
-    folder = ssl.get_default_verify_paths().capath
-    if not context.cert_store_stats()["x509"] and not (folder and os.listdir(folder)):
+    if not context.cert_store_stats()["x509"] and _is_empty(ssl.get_default_verify_paths().capath):
         raise TlsError(
             "this system trusts nobody: set ssl.truststore.location to the certificate of the brokers' CA, or "
             "install the system's certificates (ca-certificates)",
             reason="empty store",
             setting="ssl.truststore.location",
         )
+
+
+def _is_empty(folder: str | None) -> bool:
+    """Whether there is nothing in a folder of certificates, which OpenSSL looks into as it needs them."""
+    try:
+        return folder is None or not os.listdir(folder)
+    except OSError:
+        return True
 
 
 def _load_trusted(context: ssl.SSLContext, trusted: str) -> str:

@@ -153,7 +153,7 @@ _TRUNCATED = Fault("truncated", "", "the connection ended in the middle, without
 FLOOD: Final = Fault(
     "flood", "", "the peer sends records that carry nothing, without end: it is no well-meaning broker"
 )
-ENDED: Final = Fault("ended", "", "the channel is over: nothing can be sent on it any more")
+_ENDED: Final = Fault("ended", "", "the channel is over: nothing can be sent on it any more")
 NOT_ESTABLISHED: Final = Fault("not established", "", "nothing can be sent before the handshake is done")
 UNLISTED_CIPHER: Final = Fault(
     "no common cipher",
@@ -203,6 +203,7 @@ _BY_NAME: Final = {
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": _DAMAGED,
     "SSLV3_ALERT_BAD_RECORD_MAC": _DAMAGED,
     "BAD_RECORD_TYPE": _DAMAGED,
+    "RECORD_LAYER_FAILURE": _DAMAGED,  # from OpenSSL 3.2 on, which keeps the particulars to itself
     "EXCESSIVE_MESSAGE_SIZE": _TOO_LARGE,
     "ENCRYPTED_LENGTH_TOO_LONG": _TOO_LARGE,
     "DATA_LENGTH_TOO_LONG": _TOO_LARGE,
@@ -215,7 +216,7 @@ _BY_NAME: Final = {
     "CA_MD_TOO_WEAK": _WEAK,
     "DH_KEY_TOO_SMALL": _WEAK,
     "UNEXPECTED_EOF_WHILE_READING": _TRUNCATED,
-    "PROTOCOL_IS_SHUTDOWN": ENDED,
+    "PROTOCOL_IS_SHUTDOWN": _ENDED,
     "CLOSED_DURING_HANDSHAKE": _CLOSED_EARLY,
 }
 """OpenSSL's name of an error -> what it means here; in a handshake with a broker."""
@@ -248,7 +249,7 @@ _LOADING: Final = {
         "a certificate in {keystore} is signed by too weak a hash: get a new one",
     ),
 }
-_LOADING["KEY_TYPE_MISMATCH"] = _LOADING["KEY_VALUES_MISMATCH"]
+_LOADING["KEY_TYPE_MISMATCH"] = _LOADING["NO_CERTIFICATE_ASSIGNED"] = _LOADING["KEY_VALUES_MISMATCH"]
 _LOADING["CA_KEY_TOO_SMALL"] = _LOADING["EE_KEY_TOO_SMALL"]
 
 

@@ -146,7 +146,7 @@ def choose_ciphers(wanted: Iterable[str], known: Iterable[tuple[str, str]]) -> C
 
 
 def openssl_name(name: str) -> str:
-    """OpenSSL's name of a suite of TLS 1.2: `ECDHE-RSA-AES128-SHA` of `TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA`."""
+    """OpenSSL's name of a cipher suite of TLS 1.2: `AES128-SHA` of `TLS_RSA_WITH_AES_128_CBC_SHA`."""
     name = name.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "_").replace("_CBC", "")
     name = (
         name.replace("POLY1305_SHA256", "POLY1305")

@@ -39,6 +39,7 @@ _MODULES: Final = {
     "codecs": "codecs",
     "properties": "properties",
     "columns": "columns",
+    "tls_channel": "tls_channel",
 }
 """Name of the target -> the module below `tests.fuzz.targets` that makes it."""
 

@@ -15,7 +15,7 @@ from tests.fuzz.target import CORPUS, NAMES, MemoryBound, corpus_of, load
 from tests.fuzz.targets.properties import reference
 from tests.gate.marks import others_extended
 
-RUNS = {"sender": 1_000, "fake_cluster": 2_000, "connection": 4_000}
+RUNS = {"sender": 1_000, "tls_channel": 1_000, "fake_cluster": 2_000, "connection": 4_000}
 """A step of these is a whole life of an object; the decoders get `SHORT`."""
 SHORT = 5_000
 

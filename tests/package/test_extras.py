@@ -51,6 +51,13 @@ ASKED_BY_IMPORT = [
         "import asyncio, aioproduce.dashboard; from aioproduce import Producer;"
         " asyncio.run(aioproduce.dashboard.serve(Producer('localhost:1'), port=0).__aenter__())",
     ),
+    (
+        "tls",
+        "cryptography",
+        "import tempfile; from aioproduce.security.key_files import TrustStore;"
+        " f = tempfile.NamedTemporaryFile(); f.write(b'\\x30\\x03\\x02\\x01\\x03'); f.flush();"
+        " TrustStore(location=f.name).read()",
+    ),
     ("spark", "pyspark", "from aioproduce.spark import register"),
     ("spark", "pyarrow", "from aioproduce.spark import register"),
     ("spark", "pandas", "from aioproduce.spark import register"),

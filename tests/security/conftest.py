@@ -10,6 +10,23 @@ import trustme
 from joserfc.jwk import RSAKey
 
 from tests.security.oidc_server import TokenServer, running_server
+from tests.security.tls_peer import HOST
+
+
+@pytest.fixture(scope="session")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="session")
+def broker(ca: trustme.CA) -> trustme.LeafCert:
+    return ca.issue_cert(HOST, "127.0.0.1", "::1")
+
+
+@pytest.fixture(scope="session")
+def client(ca: trustme.CA) -> trustme.LeafCert:
+    """A client's certificate, with an intermediate CA."""
+    return ca.create_child_ca().issue_cert("client@example.org")
 
 
 @pytest.fixture(scope="session")
