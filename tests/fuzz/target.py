@@ -39,6 +39,11 @@ _MODULES: Final = {
     "codecs": "codecs",
     "properties": "properties",
     "columns": "columns",
+    "jaas": "jaas",
+    "sasl_plain": "sasl",
+    "sasl_scram": "sasl",
+    "sasl_oauthbearer": "sasl",
+    "sasl_gssapi": "sasl_gssapi",
 }
 """Name of the target -> the module below `tests.fuzz.targets` that makes it."""
 

@@ -51,6 +51,7 @@ ASKED_BY_IMPORT = [
         "import asyncio, aioproduce.dashboard; from aioproduce import Producer;"
         " asyncio.run(aioproduce.dashboard.serve(Producer('localhost:1'), port=0).__aenter__())",
     ),
+    ("gssapi", "gssapi", "import aioproduce.security.gssapi"),
     ("spark", "pyspark", "from aioproduce.spark import register"),
     ("spark", "pyarrow", "from aioproduce.spark import register"),
     ("spark", "pandas", "from aioproduce.spark import register"),
@@ -83,6 +84,7 @@ INDEPENDENT = [
     ("fastapi", "import aioproduce.integrations.aiohttp"),
     ("aiohttp", "import aioproduce.integrations.fastapi"),
     ("faststream", "import aioproduce.integrations.logging"),
+    ("gssapi", "from aioproduce.security import jaas, oauthbearer, plain, scram"),
     ("aiokafka", "import aioproduce.compat.confluent"),
     ("confluent_kafka", "import aioproduce.compat.aiokafka"),
     ("trio", "import aioproduce, asyncio; from aioproduce import Producer; Producer('localhost:1')"),

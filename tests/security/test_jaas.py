@@ -22,6 +22,7 @@ from aioproduce.security.jaas import (
     entry,
     parse,
 )
+from tests.fuzz.targets.jaas import reference
 from tests.security.hidden import everything_told
 
 KAFKA = Path(__file__).with_name("kafka_jaas")
@@ -50,6 +51,12 @@ def test_what_java_reads_is_read_alike() -> None:
     assert [config for config, said in judged if ours(config) != said] == []
     assert sum(said is not None for _, said in judged) > 150
     assert sum(said is None for _, said in judged) > 100
+
+
+def test_the_reference_of_the_fuzz_target_is_java() -> None:
+    for config, said in answers("jaas.tsv"):
+        found = reference(config)
+        assert (None if found is None else list(found)) == said, config
 
 
 def test_claims_of_an_unsigned_token_are_those_of_java() -> None:
