@@ -40,9 +40,8 @@ _MODULES: Final = {
     "properties": "properties",
     "columns": "columns",
     "jaas": "jaas",
-    "sasl_plain": "sasl",
+    "sasl_plain_oauthbearer": "sasl",
     "sasl_scram": "sasl",
-    "sasl_oauthbearer": "sasl",
     "sasl_gssapi": "sasl_gssapi",
 }
 """Name of the target -> the module below `tests.fuzz.targets` that makes it."""
