@@ -343,7 +343,7 @@ def _unsecured(options: Options) -> UnsecuredClaims | None:
     }
     lists = {
         # The first character separates the values.
-        name: tuple(value.reveal()[1:].split(value.reveal()[0])) if value else ()
+        name: tuple(value.reveal()[1:].split(value.reveal()[0])) if value.reveal()[1:] else ()
         for name, value in options.with_prefix("unsecuredLoginListClaim_").items()
     }
     lifetime = options.secret("unsecuredLoginLifetimeSeconds")
@@ -374,7 +374,7 @@ def _revealed(values: Mapping[str, Secret]) -> Mapping[str, str]:
 
 
 def _kerberos(options: Options) -> Login:
-    keytab, use_keytab = options.text("keyTab"), options.flag("useKeyTab")
+    keytab, use_keytab = options.secret("keyTab"), options.flag("useKeyTab")
     if keytab and not use_keytab:
         _refuse(
             "keyTab is given without useKeyTab=true, by which Java does not look at it: write both, or neither"
@@ -383,7 +383,7 @@ def _kerberos(options: Options) -> Login:
     options.flag("storeKey")
     options.flag("doNotPrompt")
     return KerberosLogin(
-        keytab=keytab,
+        keytab=keytab.reveal(),
         principal=options.text("principal"),
         use_ticket_cache=options.flag("useTicketCache"),
         service_name=options.text("serviceName"),

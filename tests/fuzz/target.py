@@ -40,6 +40,10 @@ _MODULES: Final = {
     "properties": "properties",
     "columns": "columns",
     "tls_channel": "tls_channel",
+    "jaas": "jaas",
+    "sasl_plain_oauthbearer": "sasl",
+    "sasl_scram": "sasl",
+    "sasl_gssapi": "sasl_gssapi",
 }
 """Name of the target -> the module below `tests.fuzz.targets` that makes it."""
 

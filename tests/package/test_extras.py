@@ -58,6 +58,7 @@ ASKED_BY_IMPORT = [
         " f = tempfile.NamedTemporaryFile(); f.write(b'\\x30\\x03\\x02\\x01\\x03'); f.flush();"
         " TrustStore(location=f.name).read()",
     ),
+    ("gssapi", "gssapi", "import aioproduce.security.gssapi"),
     ("spark", "pyspark", "from aioproduce.spark import register"),
     ("spark", "pyarrow", "from aioproduce.spark import register"),
     ("spark", "pandas", "from aioproduce.spark import register"),
@@ -90,6 +91,7 @@ INDEPENDENT = [
     ("fastapi", "import aioproduce.integrations.aiohttp"),
     ("aiohttp", "import aioproduce.integrations.fastapi"),
     ("faststream", "import aioproduce.integrations.logging"),
+    ("gssapi", "from aioproduce.security import jaas, oauthbearer, plain, scram"),
     ("aiokafka", "import aioproduce.compat.confluent"),
     ("confluent_kafka", "import aioproduce.compat.aiokafka"),
     ("trio", "import aioproduce, asyncio; from aioproduce import Producer; Producer('localhost:1')"),
