@@ -40,6 +40,17 @@ ASKED_BY_IMPORT = [
     ("protobuf", "google.protobuf", "from aioproduce.serializers import ProtobufSerializer"),
     ("protobuf", "google", "from aioproduce.serializers import ProtobufSerializer"),
     ("registry", "httpx2", "from aioproduce.serializers import SchemaRegistryClient"),
+    ("oauth", "httpx2", "import aioproduce.security.tokens.endpoint"),
+    (
+        "oauth",
+        "joserfc",
+        "from aioproduce.security.tokens.assertion import SignedAssertion; SignedAssertion(private_key_file='a')",
+    ),
+    (
+        "msk-iam",
+        "aws_msk_iam_sasl_signer",
+        "from aioproduce.security.tokens.msk import MskSource; MskSource('eu-west-1')",
+    ),
     (
         "arrow",
         "pyarrow",
@@ -87,6 +98,8 @@ INDEPENDENT = [
     ("httpx2", "from aioproduce.serializers import SerializingProducer, JsonSerializer, StringSerializer"),
     ("httpx2", "from aioproduce.serializers import Schema, Serializer, record_name, JsonSchemaSerializer"),
     ("httpx2", "from aioproduce.testing import FakeSchemaRegistry, FakeCluster"),
+    ("httpx2", "from aioproduce.security.tokens import file, msk, provider, unsecured"),
+    ("joserfc", "from aioproduce.security.tokens import endpoint, grants, assertion"),
     ("fastavro", "from aioproduce.testing import FakeSchemaRegistry, FakeCluster"),
     ("fastapi", "import aioproduce.integrations.aiohttp"),
     ("aiohttp", "import aioproduce.integrations.fastapi"),

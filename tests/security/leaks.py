@@ -6,18 +6,26 @@ import base64
 import logging
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from urllib.parse import quote, quote_plus
 
 import pytest
 
 from aioproduce.errors import TokenError
 
+_TESTS = Path(__file__).parents[1]
+
 
 def told(error: BaseException) -> str:
-    """All that is printed of an error by anyone: with its causes, its attributes, and each frame's locals."""
-    whole = traceback.TracebackException.from_exception(error, capture_locals=True)
-    texts = ["".join(whole.format(chain=True)), str(error), repr(error), repr(error.args), repr(vars(error))]
+    """All that is printed of an error by anyone: with its causes, its attributes, and each frame's locals.
+
+    The test's own frames, which come first, are left out: they know the secrets.
+    """
     trace = error.__traceback__
+    while trace is not None and Path(trace.tb_frame.f_code.co_filename).is_relative_to(_TESTS):
+        trace = trace.tb_next
+    whole = traceback.TracebackException(type(error), error, trace, capture_locals=True)
+    texts = ["".join(whole.format(chain=True)), str(error), repr(error), repr(error.args), repr(vars(error))]
     while trace is not None:
         # Not only the repr, which may hide what the attributes have.
         texts += [repr(getattr(value, "__dict__", None)) for value in trace.tb_frame.f_locals.values()]

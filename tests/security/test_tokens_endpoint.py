@@ -366,7 +366,7 @@ class TestMisbehaviour:
         message = check_error(failure(source), SECRETS, URL)
 
         assert "did not answer within" in message
-        assert time.monotonic() - started < 2.5
+        assert time.monotonic() - started < 4.5  # the endpoint goes on for 5 s
 
     def test_what_an_endpoint_repeats_of_an_assertion_is_hidden(
         self, token_server: TokenServer, ca_file: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -28,10 +28,9 @@ with MissingExtraError.unless_installed(
     "SASL OAUTHBEARER with a token endpoint", extra="oauth", name="httpx2"
 ):
     import httpx2
-with MissingExtraError.unless_installed(
-    "SASL OAUTHBEARER with a token endpoint", extra="oauth", name="httpcore2"
-):
-    import httpcore2
+
+# That brings this, in the version that it needs.
+import httpcore2
 
 if TYPE_CHECKING:
     import ssl

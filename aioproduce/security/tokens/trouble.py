@@ -43,7 +43,7 @@ def given(outcome: _T | Trouble) -> _T:
         TokenError: It is.
     """
     if isinstance(outcome, Trouble):
-        raise TokenError(f"{outcome.message} ({outcome.setting})", setting=outcome.setting)
+        raise TokenError(f"{_on_one_line(outcome.message)} ({outcome.setting})", setting=outcome.setting)
     return outcome
 
 
@@ -61,5 +61,10 @@ def printable(foreign: object, secrets: Iterable[Secret] = ()) -> str:
             text = text.replace(secret.reveal(), "<hidden>")
             text = text.replace(quote(secret.reveal(), safe=""), "<hidden>")
             text = text.replace(quote_plus(secret.reveal()), "<hidden>")
-    text = "".join(letter if letter.isprintable() else " " for letter in text[: 2 * _LENGTH]).strip()
+    text = _on_one_line(text[: 2 * _LENGTH]).strip()
     return text if len(text) <= _LENGTH else text[:_LENGTH] + "..."
+
+
+def _on_one_line(text: str) -> str:
+    """Without what would move a terminal's cursor, or begin another line of a log."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)
