@@ -328,7 +328,11 @@ def _encoded(part: object) -> str:
         f"{_encoded({'alg': 'RS256'})}.{_encoded({'sub': 'alice', 'exp': 9e12})}.c2ln",
         f"{_encoded({'alg': 'none'})}.{_encoded({'exp': 9e12})}.",
         f"{_encoded([])}.{_encoded([])}.",
+        f"{_encoded({'alg': 'none'})}.{_encoded({'sub': 'alice', 'exp': float('nan')})}.",
+        f"{_encoded({'alg': 'none'})}.{_encoded({'sub': 'alice', 'exp': 10**400})}.",
+        base64.urlsafe_b64encode(b"[" * 30_000).decode() + "..",
     ],
+    ids=range(10),
 )
 def test_a_token_that_is_no_good_is_refused_in_two_steps(said: str) -> None:
     peer = Peer(secured())
