@@ -32,6 +32,7 @@ ASKED_BY_IMPORT = [
     ("opentelemetry", "opentelemetry", "import aioproduce.reporters.opentelemetry"),
     ("aiokafka", "aiokafka", "import aioproduce.compat.aiokafka"),
     ("confluent", "confluent_kafka", "import aioproduce.compat.confluent"),
+    ("tls", "cryptography", "from aioproduce.testing import FakeCluster; FakeCluster(security='SSL')"),
     ("fastapi", "fastapi", "import aioproduce.integrations.fastapi"),
     ("aiohttp", "aiohttp", "import aioproduce.integrations.aiohttp"),
     ("fastapi", "starlette", "import aioproduce.integrations.starlette"),

@@ -32,6 +32,8 @@ SCRAM_HASHES: Final[Mapping[str, str]] = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-
 
 _NONCE_BYTES: Final = 18
 _SALT_BYTES: Final = 16
+_LATEST: Final = 2.0**40
+"""In seconds since the epoch: what ends later has no lifetime that fits the protocol's milliseconds."""
 _INVALID_TOKEN: Final = b'{"status":"invalid_token"}'
 
 
@@ -234,9 +236,14 @@ class BearerConversation:
                 raise ValueError("not a bearer token")
             claims = self._verify(token)
             principal, expires_at = str(claims["sub"]), float(claims["exp"])
-            if expires_at <= self._wall_time() or first["authorization"] not in (None, "", principal):
+            # A NaN is neither.
+            if not self._wall_time() < expires_at < _LATEST or first["authorization"] not in (
+                None,
+                "",
+                principal,
+            ):
                 raise ValueError("expired, or somebody else's")
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             self._has_failed = True
             return _INVALID_TOKEN
         self.principal, self.expires_at = principal, expires_at

@@ -19,7 +19,7 @@ from __future__ import annotations
 import hashlib
 import zlib
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NoReturn, final
+from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.errors import TlsError
 
@@ -97,7 +97,7 @@ class StandInChannel:
             TlsError: They are not what the other end has sent, or it has broken the handshake off.
         """
         if self._has_failed:
-            self._fail("used after a failure")
+            raise self._failed("used after a failure")
         self._incoming += data
         plaintext = bytearray()
         while not self.is_ended and (record := self._take_record()) is not None:
@@ -113,7 +113,7 @@ class StandInChannel:
             TlsError: The handshake is not done.
         """
         if not self.is_established:
-            self._fail("no handshake")
+            raise self._failed("no handshake")
         whole = b"".join(bytes(buffer) for buffer in buffers)
         for at in range(0, len(whole), _MAX_BODY):
             self._put(_Kind.DATA, whole[at : at + _MAX_BODY])
@@ -139,7 +139,7 @@ class StandInChannel:
         kind, size = self._incoming[0], int.from_bytes(self._incoming[1:_HEAD])
         # Before the length is believed: plaintext at an encrypted port announces anything.
         if kind not in _KINDS or size > _MAX_BODY:
-            self._fail("wrong version number")
+            raise self._failed("wrong version number")
         if len(self._incoming) < _HEAD + size + _CHECKSUM:
             return None
         body = bytes(self._incoming[_HEAD : _HEAD + size])
@@ -147,14 +147,14 @@ class StandInChannel:
         del self._incoming[: _HEAD + size + _CHECKSUM]
         return kind, body, checksum
 
-    def _take(self, kind: int, body: bytes, checksum: bytes) -> bytes:  # noqa: RET503 - _fail() raises
+    def _take(self, kind: int, body: bytes, checksum: bytes) -> bytes:
         number, self._received = self._received, self._received + 1
         if kind == _Kind.ALERT:
             self._has_failed = True
             raise TlsError(f"the peer broke off: {body.decode(errors='replace')}", reason="alert")
         plaintext = _xor(body, self._stream(not self._is_client, number, len(body)))
         if checksum != self._checksum(not self._is_client, number, kind, plaintext):
-            self._fail("bad record mac")
+            raise self._failed("bad record mac")
         match kind:
             case _Kind.HELLO if not self._secret and len(plaintext) == _NONCE:
                 self._meet(plaintext)
@@ -164,12 +164,11 @@ class StandInChannel:
             case _Kind.END if self._secret:
                 self.is_ended = True
                 return b""
-            case _:
-                self._fail("unexpected message")
+        raise self._failed("unexpected message")
 
     def _meet(self, nonce: bytes) -> None:
         if self._refusal:
-            self._fail(self._refusal)
+            raise self._failed(self._refusal)
         if not self._is_client:
             self._put(_Kind.HELLO, self._nonce)
         nonces = self._nonce + nonce if self._is_client else nonce + self._nonce
@@ -191,13 +190,13 @@ class StandInChannel:
         about = self._secret + bytes((is_from_client, kind)) + number.to_bytes(8) + body
         return zlib.crc32(about).to_bytes(_CHECKSUM)
 
-    def _fail(self, reason: str) -> NoReturn:
+    def _failed(self, reason: str) -> TlsError:
         if not self._has_failed:
             body = reason.encode()
             self._out += bytes((_Kind.ALERT,)) + len(body).to_bytes(3) + body + bytes(_CHECKSUM)
         self._has_failed = True
         self._incoming.clear()
-        raise TlsError(f"simulated TLS failed: {reason}", reason=reason)
+        return TlsError(f"simulated TLS failed: {reason}", reason=reason)
 
 
 @final
