@@ -9,10 +9,11 @@ Used by the fixtures of `tests/integration`, and by a test that needs nodes of i
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, Message, TopicPartition
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
 from tests.kafka_cluster import BROKER_JVM_FLAGS, KafkaCluster
@@ -113,27 +114,28 @@ class SecuredKafka(KafkaCluster):
         found: list[ConsumedRecord] = []
         try:
             consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in ends])
-            while len(found) < sum(ends.values()):
-                batch = consumer.consume(10_000, 0.2 if found else _PATIENCE) or consumer.consume(1, _PATIENCE)
-                assert batch, f"{len(found)} of {sum(ends.values())} records of {topic} came"
-                for message in batch:
+            wanted, deadline = sum(ends.values()), time.monotonic() + _PATIENCE
+            while len(found) < wanted:
+                # It waits for as many as it is told, or for the whole time.
+                for message in consumer.consume(min(10_000, wanted - len(found)), 0.5):
                     if message.error() is not None:
                         raise RuntimeError(str(message.error()))
                     found.append(_record(message))
+                if time.monotonic() > deadline:
+                    raise RuntimeError(f"{len(found)} of {wanted} records of {topic} came in {_PATIENCE:g} s")
         finally:
             consumer.close()
         return sorted(found, key=lambda record: (record.partition, record.offset))
 
 
-def _record(message: object) -> ConsumedRecord:
-    m = message
-    kind, timestamp = m.timestamp()  # type: ignore[attr-defined]
+def _record(message: Message) -> ConsumedRecord:
+    kind, timestamp = message.timestamp()
     return ConsumedRecord(
-        partition=m.partition(),  # type: ignore[attr-defined]
-        offset=m.offset(),  # type: ignore[attr-defined]
+        partition=message.partition(),
+        offset=message.offset(),
         timestamp=timestamp,
-        timestamp_type="CreateTime" if kind == 1 else "LogAppendTime",
+        timestamp_type="CreateTime" if kind == TIMESTAMP_CREATE_TIME else "LogAppendTime",
         headers=(),
-        key=m.key(),  # type: ignore[attr-defined]
-        value=m.value(),  # type: ignore[attr-defined]
+        key=message.key(),
+        value=message.value(),
     )
