@@ -20,9 +20,7 @@ from tests.secured.cells import CELLS, Cell
 TARGET: Final = Path(__file__).parents[2] / "docs" / "security-matrix.md"
 
 COLUMNS: Final = {
-    **{
-        client: ("test_records_arrive", f"-{client}") for client in ("asyncio", "uvloop", "trio", "blocking")
-    },
+    **{client: ("test_records_arrive", f"-{client}") for client in ("asyncio", "uvloop", "trio", "blocking")},
     "librdkafka": ("test_librdkafka_writes", ""),
     "Java": ("test_java_writes", ""),
 }
@@ -31,11 +29,12 @@ COLUMNS: Final = {
 _HEAD: Final = """\
 # The matrix of security
 
-Every transport with every mechanism, against a real Apache Kafka on loopback. The first four columns are aioproduce's
-producer on its loops (`blocking` is `BlockingProducer`): 200 records with keys, half of them on connections that were
-opened anew, read back by librdkafka over plaintext. The other two show that the brokers are as strict as they should be.
-`OAUTHBEARER` is an unsecured token, `OIDC` one that a token endpoint signed and the brokers verify by its JWKS, `MSK`
-AWS's login with a stand-in for its signer. Made by `python -m tests.integration.security_table`; do not edit.
+Every transport with every mechanism, against a real Apache Kafka on loopback. The first four columns are
+aioproduce's producer on its loops (`blocking` is `BlockingProducer`): 200 records with keys, half of them on
+connections that were opened anew, read back by librdkafka over plaintext. The other two columns are clients that
+are not ours, on the same listeners. `OAUTHBEARER` is an unsecured token, `OIDC` one that a token endpoint signed
+and the brokers verify by its JWKS, `MSK` AWS's login with a stand-in for its signer. Made by
+`python -m tests.integration.security_table`; do not edit.
 
 """
 

@@ -2,8 +2,8 @@
 
 If one of these fails, no other security test says anything about our producer.
 
-1. Each listener takes what it is to take: librdkafka and, where its wheels lack the mechanism, Java's console producer
-   write records, which are read back by the plaintext listener.
+1. Each listener takes what it is to take: librdkafka and, where its wheels lack the mechanism, Java's console
+   producer write records, which are read back by the plaintext listener.
 2. Each listener refuses what it is to refuse, by librdkafka's account.
 """
 
@@ -145,10 +145,10 @@ REFUSALS: dict[str, tuple[Cell, str, dict[str, Any], str]] = {
     "disabled mechanism": (Cell("plaintext", "PLAIN"), "JWKS", {}, "mechanism"),
     "unsigned token": (Cell("plaintext", "OAUTHBEARER"), "JWKS", {}, "invalid_token"),
     "no client certificate": (Cell("tls1.2", NONE), "MUTUAL", {}, "alert number"),
-    "plaintext to TLS": (Cell("plaintext", NONE), "TLS13", {}, "Disconnected"),
+    "plaintext to TLS": (Cell("plaintext", NONE), "TLS13", {}, "brokers are down"),
     "TLS to plaintext": (Cell("tls1.3", NONE), "CLIENTS", {}, "SSL handshake failed"),
-    "no login": (Cell("plaintext", NONE), "SASL", {}, "Disconnected"),
-    "a login where there is none": (Cell("tls1.3", "PLAIN"), "TLS13", {}, "ILLEGAL_SASL_STATE"),
+    "no login": (Cell("plaintext", NONE), "SASL", {}, "brokers are down"),
+    "a login where there is none": (Cell("tls1.3", "PLAIN"), "TLS13", {}, "not valid in current SASL state"),
     **{leaf: (Cell("tls1.3", NONE), leaf.upper(), {}, "certificate verify failed") for leaf in UNSOUND},
 }
 

@@ -1,4 +1,4 @@
-"""The cells of the matrix: a transport and a mechanism, the listener of each, and the keys that a client needs for it.
+"""The cells of the matrix: a transport and a mechanism, its listener, and the keys that a client needs for it.
 
 The keys are Kafka's own (Java's), as a `.properties` file would have them; `for_librdkafka` says the same in
 librdkafka's words, written down here by hand and not by our own translation.
@@ -19,15 +19,20 @@ if TYPE_CHECKING:
 
     from tests.secured.kafka import SecuredKafka
 
-TRANSPORTS: Final[Mapping[str, str]] = {"plaintext": "", "tls1.2": "TLS12", "tls1.3": "TLS13", "mutual": "MUTUAL"}
+TRANSPORTS: Final[Mapping[str, str]] = {
+    "plaintext": "",
+    "tls1.2": "TLS12",
+    "tls1.3": "TLS13",
+    "mutual": "MUTUAL",
+}
 """Names of the matrix, and how the names of their listeners begin."""
 
 NONE: Final = "none"
 OIDC: Final = "OIDC"
 MSK: Final = "MSK"
 MECHANISMS: Final = (NONE, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", OIDC, "GSSAPI", MSK)
-"""`OAUTHBEARER` is the unsecured token, `OIDC` the signed one that a token endpoint gives, and `MSK` Amazon's login,
-whose tokens only Amazon's brokers understand: its signer is a stand-in, which signs a token of the OIDC server."""
+"""`OAUTHBEARER` is the unsecured token, and `OIDC` the signed one that a token endpoint gives. `MSK` is AWS's
+login, whose tokens only AWS's brokers understand: its signer is a stand-in, which gives a token of the OIDC server."""
 
 _LOGIN: Final = "org.apache.kafka.common.security"
 

@@ -69,8 +69,8 @@ class Certificates:
         ca: PEM: what clients and brokers trust.
         ca_pkcs12: The same as a store that Java takes.
         crl: PEM: the lists of the root and of the intermediate, which has the leaf `revoked` on it.
-        leaves: By name: `broker`, `client`; and for either side `expired`, `early` (not yet valid), `stranger` (another
-            host's), `alone` (signed by itself), `forgotten` (of a CA that nobody trusts) and `revoked`.
+        leaves: By name: `broker`, `client`; and for either side `expired`, `early` (not yet valid), `stranger`
+            (another host's), `alone` (signed by itself), `forgotten` (of a CA that nobody trusts) and `revoked`.
     """
 
     def __init__(self, folder: Path) -> None:

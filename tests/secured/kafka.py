@@ -84,9 +84,7 @@ class SecuredKafka(KafkaCluster):
             self._beside.enter_context(self.kdc)
         super().__enter__()
         try:
-            for user, password in PASSWORDS.items():
-                if user != "alice":
-                    self.set_scram_password(user, password)
+            self.mend_passwords()
         except BaseException:
             self.close()
             raise
@@ -96,6 +94,12 @@ class SecuredKafka(KafkaCluster):
         """As its base, with what stands beside it."""
         super().close()
         self._beside.close()
+
+    def mend_passwords(self) -> None:
+        """Give every user but `alice` the password that it is to have."""
+        for user, password in PASSWORDS.items():
+            if user != "alice":
+                self.set_scram_password(user, password)
 
     def set_scram_password(self, user: str, password: str) -> None:
         """Give a user a password for both kinds of SCRAM."""
@@ -130,9 +134,12 @@ class SecuredKafka(KafkaCluster):
 
 def _record(message: Message) -> ConsumedRecord:
     kind, timestamp = message.timestamp()
+    partition, offset = message.partition(), message.offset()
+    assert partition is not None
+    assert offset is not None
     return ConsumedRecord(
-        partition=message.partition(),
-        offset=message.offset(),
+        partition=partition,
+        offset=offset,
         timestamp=timestamp,
         timestamp_type="CreateTime" if kind == TIMESTAMP_CREATE_TIME else "LogAppendTime",
         headers=(),

@@ -1,7 +1,7 @@
 """A Kerberos of the tests: MIT's krb5kdc with a realm in a folder, on a port of its own.
 
-Debian's packages `krb5-kdc`, `krb5-admin-server` and `krb5-user`; nothing of the machine's own configuration is read
-or changed. Used by `tests.secured.kafka`.
+Debian's packages `krb5-kdc` and `krb5-admin-server`. Nothing of the machine's own configuration is read or changed.
+Used by `tests.secured.kafka`.
 """
 
 from __future__ import annotations
@@ -68,7 +68,11 @@ def find(program: str) -> str | None:
 def why_not() -> str | None:
     """Why there can be no KDC on this machine; `None` if there can."""
     missing = [program for program in PROGRAMS if find(program) is None]
-    return f"{NO_KDC}{', '.join(missing)} missing (apt-get install krb5-kdc krb5-admin-server)" if missing else None
+    return (
+        f"{NO_KDC}{', '.join(missing)} missing (apt-get install krb5-kdc krb5-admin-server)"
+        if missing
+        else None
+    )
 
 
 class Kdc:
@@ -134,7 +138,12 @@ class Kdc:
     def _run(self, program: str, *args: str, environment: dict[str, str]) -> None:
         command = [str(find(program)), *args]
         subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, check=True, capture_output=True, timeout=_TIMEOUT
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            check=True,
+            capture_output=True,
+            timeout=_TIMEOUT,
         )
 
     def _wait_until_it_answers(self) -> None:

@@ -1,8 +1,8 @@
-"""The listeners of the secured Kafka: which transport, which mechanisms, and what the broker's properties say of each.
+"""The listeners of the secured Kafka: which transport, which mechanisms, and the broker's properties for each.
 
 1. One TLS version a listener: what gets through has spoken it, whatever the client's own settings say.
-2. `..._SASL` takes every mechanism but tokens that are signed, which are for `..._JWKS` alone: a listener has one way
-   to look at the tokens of OAUTHBEARER.
+2. `..._SASL` takes every mechanism but tokens that are signed, which are for `..._JWKS` alone: a listener has one
+   way to look at the tokens of OAUTHBEARER.
 3. `REAUTH` and `REAUTH_JWKS` end a session after `REAUTH_SECONDS`.
 4. The listeners in `UNSOUND` show a certificate that no client may accept.
 """
