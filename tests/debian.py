@@ -1,7 +1,7 @@
 """Debian packages that the tests need, installed where that is wanted: in CI alone.
 
 Only CI gets a package (`AIOPRODUCE_REQUIRE_KAFKA=1`, set by `.ci/run`), and only as root where there is `apt-get`:
-no other machine is changed by running tests. Called before pytest starts, so that no test's time-out runs meanwhile.
+no other machine is changed by running tests. Called before pytest starts: no test's time-out runs meanwhile.
 """
 
 from __future__ import annotations

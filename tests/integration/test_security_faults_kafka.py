@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproduce import Producer
-from tests.gate.marks import others_extended
 from tests.integration.test_security_matrix_kafka import prepare
 from tests.integration.traffic import Traffic, Verdict
 from tests.secured.cells import NONE, OIDC, Cell, transport_keys
@@ -56,18 +55,13 @@ KINDS = [
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", OIDC, "GSSAPI")
     for is_idempotent in (True, False)
 ]
+IN_GATE = ("SCRAM-SHA-256", False)
+EXTENDED = pytest.mark.extended("one mechanism without idempotence stays in the gate")
 
 
 @pytest.mark.parametrize(
     ("mechanism", "is_idempotent"),
-    [
-        each if isinstance(each, tuple) else pytest.param(*each.values[0], marks=each.marks)
-        for each in others_extended(
-            KINDS,
-            keep=[("SCRAM-SHA-256", False)],
-            reason="one mechanism without idempotence stays in the gate",
-        )
-    ],
+    [pytest.param(*each, marks=() if each == IN_GATE else EXTENDED) for each in KINDS],
 )
 async def test_a_session_is_renewed_in_full_traffic(
     secured1: SecuredKafka,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.gate.marks import others_extended
 from tests.integration.securely import CLIENTS, PAIRS, RECORDS, send
 from tests.secured import kdc
 from tests.secured.cells import CELLS, MSK, NONE, OIDC, Cell
@@ -39,6 +38,7 @@ IN_GATE = [
     (Cell("tls1.2", MSK), "uvloop"),
 ]
 """Each transport, mechanism and loop at least once."""
+EXTENDED = pytest.mark.extended("each transport, mechanism and loop stays in the gate once")
 
 
 def prepare(cell: Cell, cluster: SecuredKafka, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
@@ -68,12 +68,8 @@ def prepare(cell: Cell, cluster: SecuredKafka, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("cell", "client"),
     [
-        each if isinstance(each, tuple) else pytest.param(*each.values[0], marks=each.marks)
-        for each in others_extended(
-            list(itertools.product(CELLS, CLIENTS)),
-            keep=IN_GATE,
-            reason="each transport, mechanism and loop stays in the gate once",
-        )
+        pytest.param(*each, marks=() if each in IN_GATE else EXTENDED)
+        for each in itertools.product(CELLS, CLIENTS)
     ],
     ids=str,
 )

@@ -32,7 +32,8 @@ OIDC: Final = "OIDC"
 MSK: Final = "MSK"
 MECHANISMS: Final = (NONE, "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", OIDC, "GSSAPI", MSK)
 """`OAUTHBEARER` is the unsecured token, and `OIDC` the signed one that a token endpoint gives. `MSK` is AWS's
-login, whose tokens only AWS's brokers understand: its signer is a stand-in, which gives a token of the OIDC server."""
+login, whose tokens only AWS's brokers understand: its signer is a stand-in, which gives a token of
+the OIDC server."""
 
 _LOGIN: Final = "org.apache.kafka.common.security"
 
