@@ -54,14 +54,16 @@ def prepare(cell: Cell, cluster: SecuredKafka, monkeypatch: pytest.MonkeyPatch) 
         for name, value in cluster.kdc.environment.items():
             monkeypatch.setenv(name, value)
     if cell.mechanism == MSK:
-        signer = pytest.importorskip("aws_msk_iam_sasl_signer", reason="AWS's signer is not installed")
+        signer = pytest.importorskip(
+            "aws_msk_iam_sasl_signer.MSKAuthTokenProvider", reason="AWS's signer is not installed"
+        )
 
         def sign(region: str, *_: object, **__: object) -> tuple[str, int]:
             assert region == "eu-west-1"
             return cluster.tokens.token(), int((time.time() + 900) * 1000)
 
         monkeypatch.setenv("AWS_REGION", "eu-west-1")
-        monkeypatch.setattr(signer.MSKAuthTokenProvider, "generate_auth_token", sign)
+        monkeypatch.setattr(signer, "generate_auth_token", sign)
     return keys
 
 
