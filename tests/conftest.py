@@ -24,6 +24,7 @@ import pytest
 
 from tests.dashboard.browser import NO_CHROMIUM
 from tests.interpreted_finder import InterpretedNative
+from tests.secured.kdc import NO_KDC
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -34,7 +35,7 @@ pytest_plugins = ["pytester", "tests.gate.plugin"]
 IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
 REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"
 
-KAFKA_FIXTURES = frozenset({"kafka1", "kafka3", "kafka_tools"})
+KAFKA_FIXTURES = frozenset({"kafka1", "kafka3", "secured1", "secured3", "kafka_tools"})
 SPARK_FIXTURES = frozenset({"spark", "connector"})
 BROWSER_FIXTURES = frozenset({"chromium", "visit"})
 FIRST = ("spark", "kafka")
@@ -119,7 +120,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     is_expected_failure = hasattr(report, "wasxfail")
     reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
     is_about_java = item.get_closest_marker("kafka") or item.get_closest_marker("spark")
-    is_about_kafka = is_about_java and NO_CHROMIUM not in reason
+    is_about_kafka = is_about_java and NO_CHROMIUM not in reason and NO_KDC not in reason
     if REQUIRES_KAFKA and report.skipped and not is_expected_failure and is_about_kafka:
         kind = "real-Kafka" if item.get_closest_marker("kafka") else "Spark"
         report.outcome = "failed"

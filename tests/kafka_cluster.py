@@ -81,6 +81,9 @@ class KafkaCluster:
         jvm_flags: The brokers'; the default starts fast and is small, not fast in the long run.
         has_proxies: Give each node a listener that tells its clients to use ``proxy_port``, where the test listens.
         has_spare_data: Give each node a second log directory, for ``break_spare_data``.
+        listeners: Further listeners of each node, by name, with their protocol: ``{"TLS": "SSL"}``; what else they
+            need is in ``properties``.
+        format_options: Further arguments of ``kafka-storage format``, for example ``("--add-scram", ...)``.
     """
 
     def __init__(
@@ -94,17 +97,22 @@ class KafkaCluster:
         jvm_flags: Sequence[str] = BROKER_JVM_FLAGS,
         has_proxies: bool = False,
         has_spare_data: bool = False,
+        listeners: Mapping[str, str] | None = None,
+        format_options: Sequence[str] = (),
     ) -> None:
         self.tools = tools
         self._jvm_flags = tuple(jvm_flags)
         self._directory = directory
         self._features = dict(features or {})
+        self._format_options = tuple(format_options)
         self._replication = min(brokers, 3)
         # The kernel's "kill me with my parent" means the thread that started the process: this one stays.
         self._spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kafka-spawner")
         self._admin: AdminClient | None = None
         self._properties = dict(properties or {})
-        self.nodes = self._plan(brokers, has_proxies=has_proxies, has_spare_data=has_spare_data)
+        self.nodes = self._plan(
+            brokers, dict(listeners or {}), has_proxies=has_proxies, has_spare_data=has_spare_data
+        )
         for node in self.nodes.values():
             self._write_config(node, self._properties)
 
@@ -112,6 +120,10 @@ class KafkaCluster:
     def bootstrap_servers(self) -> str:
         """Every node's address, running or not, as ``bootstrap.servers`` wants them."""
         return ",".join(node.address for node in self.nodes.values())
+
+    def listener(self, name: str) -> str:
+        """Every node's address at one of the further listeners, as ``bootstrap.servers`` wants them."""
+        return ",".join(f"localhost:{node.listeners[name][1]}" for node in self.nodes.values())
 
     @property
     def admin(self) -> AdminClient:
@@ -388,8 +400,11 @@ class KafkaCluster:
 
     # Inside
 
-    def _plan(self, count: int, *, has_proxies: bool, has_spare_data: bool) -> dict[int, Node]:
-        ports = free_ports(4 * count)
+    def _plan(
+        self, count: int, listeners: dict[str, str], *, has_proxies: bool, has_spare_data: bool
+    ) -> dict[int, Node]:
+        ports = free_ports((4 + len(listeners)) * count)
+        further = iter(ports[4 * count :])
         nodes = {}
         for node_id in range(1, count + 1):
             folder = self._directory / f"node-{node_id}"
@@ -404,6 +419,7 @@ class KafkaCluster:
                 spare_data=folder / "spare" if has_spare_data else None,
                 proxied_port=ports[2 * count + 2 * node_id - 2] if has_proxies else 0,
                 proxy_port=ports[2 * count + 2 * node_id - 1] if has_proxies else 0,
+                listeners={name: (protocol, next(further)) for name, protocol in listeners.items()},
             )
         return nodes
 
@@ -419,7 +435,7 @@ class KafkaCluster:
         def format_node(node: Node) -> None:
             # "--cluster-id=ID" as one word: an id may begin with a dash.
             where = (f"--cluster-id={cluster_id}", "--config", str(node.config))
-            self.tools.run("kafka.tools.StorageTool", "format", *where, *features)
+            self.tools.run("kafka.tools.StorageTool", "format", *where, *features, *self._format_options)
 
         with ThreadPoolExecutor() as formatters:
             list(formatters.map(format_node, self.nodes.values()))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Node:
         spare_data: A second log directory, whose loss the broker survives; the metadata is in the first.
         proxied_port: Where it listens for a proxy's connections.
         proxy_port: Where it tells the clients that come through the proxy to connect to.
+        listeners: Further listeners by name, with the protocol and the port of each.
     """
 
     node_id: int
@@ -38,6 +39,7 @@ class Node:
     spare_data: Path | None = None
     proxied_port: int = 0
     proxy_port: int = 0
+    listeners: dict[str, tuple[str, int]] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
     is_stalled: bool = False
 
@@ -60,13 +62,19 @@ class Node:
         factor = str(replication)
         proxied = f",PROXIED://127.0.0.1:{self.proxied_port}" if self.proxied_port else ""
         advertised = f",PROXIED://127.0.0.1:{self.proxy_port}" if self.proxy_port else ""
+        further = "".join(f",{name}://127.0.0.1:{port}" for name, (_, port) in self.listeners.items())
+        # By its name, which is in certificates and in the principals of Kerberos.
+        named = "".join(f",{name}://localhost:{port}" for name, (_, port) in self.listeners.items())
+        protocols = "".join(f",{name}:{protocol}" for name, (protocol, _) in self.listeners.items())
         return {
             "process.roles": "broker,controller",
             "node.id": str(self.node_id),
             "controller.quorum.voters": voters,
-            "listeners": f"CLIENTS://{self.address},CONTROLLER://127.0.0.1:{self.controller_port}{proxied}",
-            "advertised.listeners": f"CLIENTS://{self.address}{advertised}",
-            "listener.security.protocol.map": "CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT",
+            "listeners": f"CLIENTS://{self.address},CONTROLLER://127.0.0.1:{self.controller_port}{proxied}{further}",
+            "advertised.listeners": f"CLIENTS://{self.address}{advertised}{named}",
+            "listener.security.protocol.map": (
+                f"CLIENTS:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:PLAINTEXT{protocols}"
+            ),
             "inter.broker.listener.name": "CLIENTS",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self.data) if self.spare_data is None else f"{self.data},{self.spare_data}",

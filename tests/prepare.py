@@ -1,4 +1,4 @@
-"""Fetch and make what the tests need beyond Python packages: Kafka's and Spark's jars, class archives, a Chromium.
+"""Fetch and make what the tests need beyond Python packages: jars, class archives, a Chromium, a Kerberos.
 
 `make test` runs this before pytest. The steps wait for downloads and for JVMs, so independent ones run at the same
 time. A step that fails ends the run with its output. Where Java, Maven or a Chromium is missing, the step says so
@@ -14,7 +14,7 @@ from typing import Final
 
 LINES: Final = (
     ("tests.kafka_install", "tests.kafka_archive", "tests.spark.jvm_archive"),
-    ("tests.browser_install",),
+    ("tests.browser_install", "tests.kerberos_install"),
 )
 """Steps one after the other; the lines beside each other."""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Error, async_playwright
 
-from tests import browser_install
+from tests import browser_install, debian
 from tests.dashboard.browser import find_chromium, launch
 
 
@@ -68,7 +68,7 @@ def test_what_hinders_it_is_said(as_in_ci: Path, monkeypatch: pytest.MonkeyPatch
     stand_in(as_in_ci / "apt-get", 'echo "Could not get lock" >&2; exit 100')
     assert "apt-get update --quiet failed: Could not get lock" in browser_install.install()
     stand_in(as_in_ci / "apt-get", "exec /bin/sleep 60")
-    monkeypatch.setattr(browser_install, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(debian, "TIMEOUT", 0.05)
     assert "did not end within 0.05 s" in browser_install.install()
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     assert "takes root and apt-get" in browser_install.install()

@@ -15,7 +15,7 @@ import gc
 import logging
 import re
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
@@ -23,6 +23,8 @@ from tests.kafka_cluster import KafkaCluster
 from tests.kafka_install import KafkaUnavailableError, find_or_install
 from tests.kafka_tools import KafkaTools
 from tests.mock_cluster import LAST_SOUND_METADATA, Api, MockCluster
+from tests.secured.kafka import SecuredKafka
+from tests.secured.listeners import LISTENERS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Generator, Iterator
@@ -68,6 +70,37 @@ def kafka3(_kafka3_session: KafkaCluster, request: pytest.FixtureRequest) -> Ite
     yield from _lend(_kafka3_session, request.node)
 
 
+@pytest.fixture(scope="session")
+def _secured1_session(
+    kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredKafka]:
+    with SecuredKafka(kafka_tools, tmp_path_factory.mktemp("secured1")) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def _secured3_session(
+    kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SecuredKafka]:
+    listeners = {"TLS13_SASL": LISTENERS["TLS13_SASL"]}
+    with SecuredKafka(
+        kafka_tools, tmp_path_factory.mktemp("secured3"), brokers=3, listeners=listeners
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def secured1(_secured1_session: SecuredKafka, request: pytest.FixtureRequest) -> Iterator[SecuredKafka]:
+    """A real broker with every listener of `tests.secured.listeners`."""
+    yield from _lend(_secured1_session, request.node)
+
+
+@pytest.fixture
+def secured3(_secured3_session: SecuredKafka, request: pytest.FixtureRequest) -> Iterator[SecuredKafka]:
+    """Three real brokers with the listener `TLS13_SASL`, default replication 3."""
+    yield from _lend(_secured3_session, request.node)
+
+
 @pytest.fixture
 def mock_cluster() -> Iterator[MockCluster]:
     """librdkafka's mock cluster of three brokers, for one test.
@@ -102,7 +135,10 @@ def topic_name(request: pytest.FixtureRequest) -> str:
 _LOGS_SINCE = pytest.StashKey[dict[KafkaCluster, dict[int, int]]]()
 
 
-def _lend(cluster: KafkaCluster, item: pytest.Item) -> Iterator[KafkaCluster]:
+Cluster = TypeVar("Cluster", bound=KafkaCluster)
+
+
+def _lend(cluster: Cluster, item: pytest.Item) -> Iterator[Cluster]:
     """Give a session's cluster to one test, and mend it afterwards."""
     starts = {node.node_id: node.log.stat().st_size for node in cluster.nodes.values()}
     item.stash.setdefault(_LOGS_SINCE, {})[cluster] = starts

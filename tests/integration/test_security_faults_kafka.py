@@ -1,0 +1,165 @@
+"""Our producer over TLS and with a login, while sessions end, brokers go and certificates change under it.
+
+1. Idempotent: every record was acknowledged and is in the log once, at its offset, in the order of sending.
+2. Re-authentication alone loses, repeats and disorders nothing, without idempotence as well: no connection is lost.
+3. The log is read back by librdkafka, over plaintext.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproduce import Producer
+from tests.integration.test_security_matrix_kafka import prepare
+from tests.integration.traffic import Traffic, Verdict
+from tests.secured.cells import NONE, OIDC, Cell, transport_keys
+from tests.secured.listeners import REAUTH_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.secured.kafka import SecuredKafka
+
+pytest.importorskip("aioproduce.security.making", reason="the producer has no security yet")
+
+pytestmark = pytest.mark.usefixtures("nothing_unhandled")
+
+SETTINGS: dict[str, Any] = {
+    "delivery.timeout.ms": "120000",
+    "max.block.ms": "120000",
+    "request.timeout.ms": "10000",
+    "reconnect.backoff.max.ms": "500",
+    "retry.backoff.max.ms": "500",
+}
+
+# Each session ends twice at least: it is renewed at 85 to 95 % of its time.
+SESSIONS = 2
+RATE = 20_000
+MILLION = 1_000_000
+
+
+async def assert_sound(cluster: SecuredKafka, traffic: Traffic, topic: str) -> None:
+    """Every record was acknowledged, and is where it is said to be, once and in order."""
+    assert traffic.errors() == []
+    assert len(traffic.acked) == traffic.sent
+    assert traffic.judge(await asyncio.to_thread(cluster.read_back, topic)) == Verdict()
+
+
+KINDS = [
+    (mechanism, is_idempotent)
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", OIDC, "GSSAPI")
+    for is_idempotent in (True, False)
+]
+IN_GATE = ("SCRAM-SHA-256", False)
+EXTENDED = pytest.mark.extended("one mechanism without idempotence stays in the gate")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "is_idempotent"),
+    [pytest.param(*each, marks=() if each == IN_GATE else EXTENDED) for each in KINDS],
+)
+async def test_a_session_is_renewed_in_full_traffic(
+    secured1: SecuredKafka,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    mechanism: str,
+    is_idempotent: bool,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Every two seconds, with 20,000 records a second on their way, and on the connections that there are."""
+    is_in_gate = request.node.get_closest_marker("extended") is None
+    listener = secured1.listener("REAUTH_JWKS" if mechanism == OIDC else "REAUTH")
+    keys = prepare(Cell("tls1.3", mechanism), secured1, monkeypatch) | {"bootstrap.servers": listener}
+    await asyncio.to_thread(secured1.create_topic, topic_name, partitions=6)
+    # Without retries: a record in flight on a lost connection would be an error, and not only perhaps doubled.
+    plain = {"enable.idempotence": "false", "retries": "0"}
+    begun = time.monotonic()
+    async with Producer(keys | SETTINGS | ({} if is_idempotent else plain)) as producer:
+        traffic = Traffic(producer, topic_name)
+        duration = SESSIONS * REAUTH_SECONDS + 0.5
+        # At a tenth of the rate in the gate: reading back is what costs.
+        rate = RATE // 10 if is_in_gate else RATE
+        while (passed := time.monotonic() - begun) < duration:
+            await traffic.send(max(0, int(passed * rate) - traffic.sent))
+            await asyncio.sleep(0.005)
+        await traffic.settle()
+        # One for bootstrap and one for the broker: none was opened anew.
+        assert producer.metrics().value("connection-creation-total") <= 2
+    await assert_sound(secured1, traffic, topic_name)
+
+
+@pytest.mark.extended("re-authentication stays in the gate, and a killed leader without TLS")
+@pytest.mark.parametrize("hard", [False, True], ids=["bounced", "killed"])
+@pytest.mark.parametrize("count", [50_000, MILLION])
+async def test_brokers_go_and_come_back(
+    secured3: SecuredKafka, topic_name: str, count: int, hard: bool
+) -> None:
+    """Over SASL_SSL, each of the three in turn, while records are sent as fast as they are taken."""
+    await asyncio.to_thread(secured3.create_topic, topic_name, partitions=6)
+    keys = Cell("tls1.3", "SCRAM-SHA-512").keys(secured3)
+    async with Producer(keys | SETTINGS) as producer:
+        traffic = Traffic(producer, topic_name, keys=5000)
+        await traffic.send(1_000)
+        bounces = asyncio.create_task(bounce_each(secured3, topic_name, hard=hard))
+        try:
+            while traffic.sent < count or not bounces.done():
+                # Spread over the bounces: all of it would be sent before the first one is over.
+                await traffic.send(min(2_000, max(100, count - traffic.sent)))
+                await asyncio.sleep(0.02)
+        finally:
+            await bounces
+        await traffic.settle()
+    await assert_sound(secured3, traffic, topic_name)
+
+
+async def bounce_each(cluster: SecuredKafka, topic: str, *, hard: bool) -> None:
+    """Stop each node, start it again, and wait until it has caught up."""
+    for node_id in cluster.nodes:
+        await asyncio.to_thread(cluster.bounce, node_id, hard=hard)
+        await asyncio.to_thread(cluster.wait_until_in_sync, topic)
+
+
+@pytest.mark.extended("a wrong certificate stays in the gate")
+async def test_a_certificate_is_replaced_on_disk(
+    secured1: SecuredKafka, topic_name: str, tmp_path: Path
+) -> None:
+    """One that has expired is refused; the new one in its file serves the next attempt, without a restart."""
+    await asyncio.to_thread(secured1.create_topic, topic_name)
+    file = tmp_path / "client.pem"
+    shutil.copy(secured1.certificates.leaves["expired"].pem, file)
+    keys = transport_keys(secured1, "tls1.3") | {
+        "bootstrap.servers": Cell("mutual", NONE).bootstrap_servers(secured1),
+        "security.protocol": "SSL",
+        "ssl.keystore.location": str(file),
+        "ssl.keystore.type": "PEM",
+    }
+    async with Producer(keys | SETTINGS) as producer:
+        sending = asyncio.create_task(producer.send_and_wait(topic_name, b"value", b"key"))
+        await asyncio.wait([sending], timeout=1.5)
+        assert not sending.done()
+        shutil.copy(secured1.certificates.leaves["client"].pem, tmp_path / "next")
+        (tmp_path / "next").rename(file)
+        await asyncio.wait_for(sending, 60.0)
+    assert [record.value for record in await asyncio.to_thread(secured1.read_back, topic_name)] == [b"value"]
+
+
+@pytest.mark.extended("a wrong password stays in the gate")
+async def test_a_password_is_set_right_at_the_broker(secured1: SecuredKafka, topic_name: str) -> None:
+    """What was accepted meanwhile is sent then: a login that failed fails no record."""
+    await asyncio.to_thread(secured1.create_topic, topic_name)
+    await asyncio.to_thread(secured1.set_scram_password, "long", "something else")
+    try:
+        async with Producer(Cell("tls1.3", "SCRAM-SHA-512").keys(secured1, "long") | SETTINGS) as producer:
+            sending = asyncio.create_task(producer.send_and_wait(topic_name, b"value", b"key"))
+            await asyncio.wait([sending], timeout=1.5)
+            assert not sending.done()
+            await asyncio.to_thread(secured1.mend_passwords)
+            await asyncio.wait_for(sending, 60.0)
+    finally:
+        await asyncio.to_thread(secured1.mend_passwords)
+    assert [record.value for record in await asyncio.to_thread(secured1.read_back, topic_name)] == [b"value"]
