@@ -47,8 +47,8 @@ from aioproduce.cli.perf_options import (
     WarmupRecords,
 )
 from aioproduce.cli.perf_payloads import DrawnPayloads, Numbers, Payloads, RandomLetters, read_payloads
-from aioproduce.cli.settings import ENVIRONMENT, require_servers
-from aioproduce.config import ProducerConfig, load_properties
+from aioproduce.cli.settings import PREFIX, require_servers
+from aioproduce.config import ProducerConfig, load_environment, load_properties
 from aioproduce.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -270,9 +270,7 @@ def _config(given: Given) -> ProducerConfig:
         raise ConfigError("--command-property and --producer-props are the same: give one of them")
     if given.producer_config is not None and given.command_config is not None:
         raise ConfigError("--command-config and --producer.config are the same: give one of them")
-    settings: dict[str, object] = {"client.id": _CLIENT_ID}
-    if ENVIRONMENT in os.environ:
-        settings["bootstrap.servers"] = os.environ[ENVIRONMENT]
+    settings: dict[str, object] = {"client.id": _CLIENT_ID, **load_environment(PREFIX)}
     file = given.command_config if given.command_config is not None else given.producer_config
     if file is not None:
         settings.update(load_properties(file))

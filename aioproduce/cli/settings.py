@@ -1,7 +1,8 @@
 """From options, environment and a properties file to a `ProducerConfig`.
 
-Called by the commands. What is more specific wins: `-X`, then an option of its own (`--acks`), then the file of
-`--config`. `--bootstrap-server`, from the command line or the environment, goes before the file too.
+Called by the commands. What is more specific wins: `-X`, then an option of its own (`--acks`,
+`--bootstrap-server`), then the environment (`AIOPRODUCE_SECURITY_PROTOCOL`, or `AIOPRODUCE_SASL_PASSWORD_FILE` for
+what is in a file), then the file of `--config`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Final
 
-from aioproduce.config import ProducerConfig, load_properties
+from aioproduce.config import ProducerConfig, load_environment, load_properties
 from aioproduce.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-ENVIRONMENT: Final = "AIOPRODUCE_BOOTSTRAP_SERVERS"
+PREFIX: Final = "AIOPRODUCE_"
+ENVIRONMENT: Final = f"{PREFIX}BOOTSTRAP_SERVERS"
 
 
 def build_config(
@@ -43,6 +45,7 @@ def build_config(
     settings: dict[str, object] = {"client.id": client_id}
     if file is not None:
         settings.update(load_properties(file))
+    settings.update(load_environment(PREFIX))
     if bootstrap is not None:
         settings["bootstrap.servers"] = bootstrap
     settings.update({key: value for key, value in options.items() if value is not None})

@@ -69,8 +69,8 @@ class AIOKafkaProducer(PositionalCalls):
         max_request_size: Bytes of a request, and so of a record.
         linger_ms: How long a batch that is not full waits for more, ms.
         retry_backoff_ms: Before the first retry, ms; it doubles with each, up to 1 s.
-        security_protocol: `PLAINTEXT`; the others raise MissingFeatureError.
-        ssl_context: Of `SSL` and `SASL_SSL`.
+        security_protocol: `PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`.
+        ssl_context: Required by `SSL` and `SASL_SSL`.
         connections_max_idle_ms: A connection unused for so long is closed, ms; None: never.
         enable_idempotence: No duplicates and no reordering by retries.
         transactional_id: Raises MissingFeatureError.
@@ -80,11 +80,11 @@ class AIOKafkaProducer(PositionalCalls):
         sasl_plain_username: The user.
         sasl_kerberos_service_name: The service.
         sasl_kerberos_domain_name: The domain.
-        sasl_oauth_token_provider: Gives tokens.
+        sasl_oauth_token_provider: An `AbstractTokenProvider`.
 
     Raises:
         ValueError: a value that aiokafka refuses, or (ConfigError) ours.
-        MissingFeatureError: it asks for transactions, TLS or SASL.
+        MissingFeatureError: it asks for transactions.
         RuntimeError: outside of a running event loop.
 
     Example:

@@ -37,12 +37,12 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
 
     Raises:
         ValueError: what aiokafka refuses; and what is out of the range of ours (ConfigError).
-        MissingFeatureError: transactions, TLS or SASL are asked for.
+        MissingFeatureError: transactions are asked for.
     """
     acks, is_idempotent = _acks(given)
     if given["compression_type"] not in _COMPRESSIONS:
         raise ValueError("Invalid compression type!")
-    _check_security(given)
+    security = _security(given)
     if given["transactional_id"] is not None:
         raise MissingFeatureError(
             "transactional_id asks for transactions, which aioproduce does not have yet: leave it out "
@@ -77,6 +77,7 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
         "retry.backoff.max.ms": max(ceil(given["retry_backoff_ms"]), 1_000),
         "connections.max.idle.ms": -1 if idle is None else ceil(idle),
         "buffer.memory": max(_BUFFER, 2 * batch_size, 2 * given["max_request_size"]),
+        **security,
     }
     if not is_idempotent:
         # Order as aiokafka keeps it: a batch is not sent before the one ahead of it is done with.
@@ -98,7 +99,8 @@ def _acks(given: Mapping[str, Any]) -> tuple[object, bool]:
     return ("1" if acks is MISSING else str(acks) if acks == "all" else str(int(acks))), False
 
 
-def _check_security(given: Mapping[str, Any]) -> None:
+def _security(given: Mapping[str, Any]) -> dict[str, object]:
+    """Of the arguments that the protocol does not want, none is looked at, as in aiokafka."""
     protocol = given["security_protocol"]
     if protocol not in _PROTOCOLS:
         raise ValueError("`security_protocol` should be SSL or PLAINTEXT")
@@ -115,14 +117,26 @@ def _check_security(given: Mapping[str, Any]) -> None:
             given["sasl_plain_username"] is None or given["sasl_plain_password"] is None
         ):
             raise ValueError("sasl_plain_username and sasl_plain_password required for PLAIN sasl")
-    if protocol != "PLAINTEXT":
-        feature = "TLS" if protocol == "SSL" else f"SASL ({given['sasl_mechanism']})"
-        raise MissingFeatureError(
-            f"security_protocol={protocol!r} asks for {feature}, which aioproduce does not have yet: it speaks "
-            "PLAINTEXT only. Use a listener of that kind, or stay with aiokafka for this producer",
-            feature=feature,
-            argument="security_protocol",
-        )
+    settings: dict[str, object] = {"security.protocol": protocol}
+    if protocol.endswith("SSL"):
+        settings["ssl.context"] = given["ssl_context"]
+    if protocol.startswith("SASL"):
+        settings |= _sasl(given)
+    return settings
+
+
+def _sasl(given: Mapping[str, Any]) -> dict[str, object]:
+    mechanism = given["sasl_mechanism"]
+    settings: dict[str, object] = {"sasl.mechanism": mechanism}
+    if mechanism == "GSSAPI":
+        settings["sasl.kerberos.service.name"] = given["sasl_kerberos_service_name"]
+        settings["sasl.kerberos.domain.name"] = given["sasl_kerberos_domain_name"]
+    elif mechanism == "OAUTHBEARER":
+        settings["sasl.oauthbearer.token.provider"] = given["sasl_oauth_token_provider"]
+    else:
+        settings["sasl.username"] = given["sasl_plain_username"]
+        settings["sasl.password"] = given["sasl_plain_password"]
+    return settings
 
 
 def _servers(servers: str | Sequence[str]) -> list[str]:

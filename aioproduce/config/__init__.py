@@ -11,15 +11,18 @@ Called by `Producer`, the CLI and the docs. Nothing above this package knows `*_
 | `secret` | `Secret`, a text that nobody sees |
 | `producer_config` | `ProducerConfig`, and the rules between keys |
 | `properties` | Java's `.properties` files |
+| `environment` | environment variables |
 | `markdown` | a table as a page: `docs/configuration.md` |
 """
 
 from __future__ import annotations
 
 from aioproduce.config.config_def import Key
+from aioproduce.config.environment import load_environment
 from aioproduce.config.markdown import markdown_page
 from aioproduce.config.producer_config import ProducerConfig, Serializer, dotted_keys
 from aioproduce.config.properties import load_properties
+from aioproduce.config.secret import Secret
 from aioproduce.config.table import KEYS, SECTIONS
 
 __all__ = [
@@ -27,8 +30,10 @@ __all__ = [
     "SECTIONS",
     "Key",
     "ProducerConfig",
+    "Secret",
     "Serializer",
     "dotted_keys",
+    "load_environment",
     "load_properties",
     "markdown_page",
 ]

@@ -17,15 +17,22 @@ _HEAD: Final = """\
 Every producer key of Kafka 4.3 and what becomes of it here. This page is printed by the table that the code
 itself goes by: `python -m aioproduce.config > docs/configuration.md`.
 
-The same keys in three spellings: as keyword arguments with underscores for dots (`linger_ms=5`), in a mapping
-under their own names (`{"linger.ms": 5}`), and in a Java `.properties` file (`linger.ms=5`). Values are
-typed, or strings as in a properties file. Defaults are those of Kafka's Java client 4.3. An unknown key, a
-value out of range and settings that contradict each other raise `ConfigError`, which names the key and, where
-one is near, the key that was probably meant.
+The same keys in four spellings: as keyword arguments with underscores for dots (`linger_ms=5`), in a mapping
+under their own names (`{"linger.ms": 5}`), in a Java `.properties` file (`linger.ms=5`), and in environment
+variables (`KAFKA_LINGER_MS=5`, read by `ProducerConfig.from_environment()`). Values are typed, or strings as in a
+properties file. Defaults are those of Kafka's Java client 4.3. An unknown key, a value out of range and settings
+that contradict each other raise `ConfigError`, which names the key and, where one is near, the key that was
+probably meant.
 
 A refused key is one that this version has no use for. It takes the values that change nothing, so that files
 from real life load, and raises `ConfigError` with the reason for any other. The values of passwords, tokens
 and the like are never shown.
+
+Of environment variables, `KAFKA_SASL_PASSWORD_FILE` names a file that holds what `KAFKA_SASL_PASSWORD` would, as
+secrets come into containers; a newline at its end is not part of it. Variables that begin with `KAFKA_` and are no
+keys are left alone, as container images and Kubernetes have such of their own; one that is nearly a key raises
+`ConfigError`. The prefix can be another. The command line reads `AIOPRODUCE_LINGER_MS` and so on: its options go
+before them, and they go before the file of `--config`.
 """
 _TAKEN: Final = "| key | type | default | values | what it does |\n|---|---|---|---|---|"
 _REFUSED: Final = "| refused key | Kafka's default | taken here | why, and what instead |\n|---|---|---|---|"

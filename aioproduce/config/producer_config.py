@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, final
 
+from aioproduce.config.environment import ENVIRONMENT_PREFIX, load_environment
 from aioproduce.config.kinds import INT_MAX
 from aioproduce.config.security_table import unheeded
 from aioproduce.config.table import KEYS
@@ -43,9 +45,9 @@ _HELD: Final = {key.attribute: name for name, key in KEYS.items() if key.attribu
 class ProducerConfig:
     """The settings of a producer.
 
-    Made by `from_mapping` (Kafka's dotted keys) or `from_keywords` (`linger_ms=5`), which check them; the
-    constructor itself and `dataclasses.replace` do not. What each key means is in `docs/configuration.md`,
-    which `python -m aioproduce.config` prints.
+    Made by `from_mapping` (Kafka's dotted keys), `from_keywords` (`linger_ms=5`) or `from_environment`
+    (`KAFKA_LINGER_MS=5`), which check them; the constructor itself and `dataclasses.replace` do not. What each key
+    means is in `docs/configuration.md`, which `python -m aioproduce.config` prints.
 
     Durations are seconds: `linger.ms=5` is `config.linger == 0.005`.
 
@@ -196,6 +198,36 @@ class ProducerConfig:
             ConfigError: As `from_mapping`; a suggestion is spelled as a keyword.
         """
         return cls.from_mapping(dotted_keys(settings))
+
+    @classmethod
+    def from_environment(
+        cls,
+        prefix: str = ENVIRONMENT_PREFIX,
+        environ: Mapping[str, str] = os.environ,
+        **settings: object,
+    ) -> Self:
+        """The settings in environment variables: `KAFKA_LINGER_MS=5` for `linger.ms=5`.
+
+        A variable `KAFKA_SASL_PASSWORD_FILE` names a file that holds the value of `KAFKA_SASL_PASSWORD`. Variables
+        that begin so and are no keys are left alone, unless they are nearly one.
+
+        Args:
+            prefix: What the names of the variables begin with.
+            environ: The variables.
+            **settings: More, as keyword arguments, which go before the variables.
+
+        Returns:
+            The configuration, checked.
+
+        Raises:
+            ConfigError: As `from_mapping`; or a variable is nearly a key, or its file cannot be read.
+
+        Example:
+            >>> environ = {"KAFKA_BOOTSTRAP_SERVERS": "broker:9092", "KAFKA_SECURITY_PROTOCOL": "SSL"}
+            >>> ProducerConfig.from_environment(environ=environ).security_protocol
+            'SSL'
+        """
+        return cls.from_mapping({**load_environment(prefix, environ), **dotted_keys(settings)})
 
     def __repr__(self) -> str:
         shown = {held: KEYS[name].shown(getattr(self, held), held) for held, name in _HELD.items()}

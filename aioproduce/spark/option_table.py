@@ -107,6 +107,10 @@ _REFUSED_KAFKA: Final = {
     "value.serializer": "the column value is sent as its bytes; cast it in the query",
     "interceptors": "an option is text, and these are Python objects; transform the rows in the query",
     "on.delivery.error": "an option is text, and this is a function; see the option on.error",
+    "ssl.context": "an option is text, and this is a Python object; see kafka.ssl.truststore.location and so on",
+    "sasl.credentials.provider": "an option is text, and this is a function; see kafka.sasl.jaas.config",
+    "sasl.oauthbearer.token.provider":
+        "an option is text, and this is a function; see kafka.sasl.oauthbearer.token.endpoint.url",
 }
 
 _NO_PATH: Final = (

@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from aioproduce.config import ProducerConfig, Secret
 from aioproduce.spark.columns import SinkColumns
 from aioproduce.spark.errors import ColumnError, OptionError
 from aioproduce.spark.option_table import markdown_table
@@ -130,9 +131,11 @@ REFUSED = [
     ({"kafka.key.serializer": "x"}, "is refused: the column key is sent as its bytes", None),
     ({"kafka.config.providers.file.class": "x"}, "read the secret in Python", None),
     ({"kafka.transactional.id": "x"}, "transactions come with a later version", None),
-    ({"kafka.sasl.mechanism": "PLAIN"}, "TLS and SASL come with the security release", None),
-    ({"kafka.security.protocol": "SASL_SSL"}, "it comes with the security release", None),
-    ({"kafka.ssl.truststore.location": "/x"}, "TLS and SASL come with the security release", None),
+    ({"kafka.sasl.mechanism": "EXTERNAL"}, "kafka.sasl.mechanism='EXTERNAL' is not allowed", None),
+    ({"kafka.security.protocol": "SASL_SSL"}, "security.protocol=SASL_SSL needs sasl.mechanism", None),
+    ({"kafka.ssl.context": "x"}, "this is a Python object; see kafka.ssl.truststore.location", None),
+    ({"kafka.sasl.credentials.provider": "x"}, "this is a function; see kafka.sasl.jaas.config", None),
+    ({"kafka.sasl.oauthbearer.token.provider": "x"}, "see kafka.sasl.oauthbearer.token.endpoint.url", None),
 ]
 
 
@@ -159,13 +162,47 @@ def test_no_cluster() -> None:
     assert caught.value.option == "kafka.bootstrap.servers"
 
 
+LOGIN = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "SCRAM-SHA-512",
+    "kafka.sasl.jaas.config": "hush-hush",
+    "kafka.ssl.truststore.location": "/ca.pem",
+    "kafka.ssl.truststore.password": "hush-store",
+    "kafka.ssl.keystore.location": "/key.p12",
+    "kafka.ssl.keystore.password": "hush-key",
+}
+
+
+def test_security_goes_through_to_the_producer_and_no_secret_is_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = pickle.loads(pickle.dumps(SinkOptions.parse({**SERVERS, **LOGIN})))  # as it goes to the tasks
+
+    assert {f"kafka.{name}": value for name, value in made.kafka}.items() >= LOGIN.items()
+    config = ProducerConfig.from_mapping(dict(made.kafka))
+    assert (config.security_protocol, config.sasl_mechanism) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert config.sasl_jaas_config == Secret("hush-hush")
+    assert "hush" not in f"{made} {made!r} {config!r} {caplog.text}"
+    assert "kafka.sasl.jaas.config=<hidden>" in repr(made)
+    assert "kafka.sasl.mechanism='SCRAM-SHA-512'" in repr(made)
+
+
+def test_a_secret_at_odds_is_in_no_message() -> None:
+    for more in (
+        {"kafka.sasl.username": "me", "kafka.sasl.password": "hush"},
+        {"kafka.ssl.keystore.key": "hush"},
+    ):
+        with pytest.raises(OptionError, match="both set") as caught:
+            SinkOptions.parse({**SERVERS, **LOGIN, **more})
+        _check_hidden(caught.value)
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        "kafka.sasl.jaas.config",
         "kafka.sasl.jaas.cfg",
-        "kafka.ssl.key.password",
         "kafka.ssl.keystore.password",
+        "kafka.sasl.password",
         "sasl.jaas.config",
         "password",
         "kafka.password",
