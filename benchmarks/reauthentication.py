@@ -1,7 +1,7 @@
 """Records on their way while sessions end every two seconds: `python -m benchmarks.reauthentication`.
 
-A producer sends to a FakeCluster in another process that wants it to log in again every two seconds, in turn with one
-that never does: 20,000 records a second on a fixed schedule, and as fast as it goes; each mechanism, over TLS, with
+A producer sends to a FakeCluster in another process that wants it to log in again every two seconds, in turn with
+one that never does: 20,000 records a second on a fixed schedule, and as fast as it goes; each mechanism, over TLS, with
 and without idempotence.
 
 1. Every record's value is its number. The brokers' logs are audited: each number is there once, and each
