@@ -82,7 +82,8 @@ async def serve(
 
     Without a token whoever reaches the port sees the metrics, with the names of topics and hosts. That is why it
     listens on the loopback address unless told otherwise, and elsewhere only with a token. On the loopback
-    it answers to addresses and to `localhost` only; a proxy that passes its own name on wants that in `allowed_hosts`.
+    it answers to addresses and to `localhost` only; a proxy that passes its own name on wants that in
+    `allowed_hosts`.
 
     Args:
         producers: A producer, or several.
