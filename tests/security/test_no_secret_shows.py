@@ -1,9 +1,9 @@
 """No secret shows, whatever goes well or wrong: one net over everything that a user, a log or a chart may see.
 
 Each case makes a producer with secrets of one kind against a `FakeCluster` and lets it succeed or fail. The
-`Witness` collects the log of every logger at DEBUG, the errors with their causes and their frames' locals, and what producer,
-configuration, metrics, dashboard and telemetry say; then it looks for each secret in each form. That it would find
-one is tested as well: secrets are planted in each of those places.
+`Witness` collects the log of every logger at DEBUG, the errors with their causes and their frames' locals, and what
+producer, configuration, metrics, dashboard and telemetry say; then it looks for each secret in each form. That it
+would find one is tested as well: secrets are planted in each of those places.
 """
 
 from __future__ import annotations
