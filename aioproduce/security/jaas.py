@@ -287,9 +287,7 @@ class Options:
     def with_prefix(self, prefix: str) -> dict[str, Secret]:
         """All whose names begin so, by what follows."""
         self._asked.append(f"{prefix}*")
-        names = [
-            name for name in self._left if name.reveal().startswith(prefix) and name.reveal() != prefix
-        ]
+        names = [name for name in self._left if name.reveal().startswith(prefix) and name.reveal() != prefix]
         return {name.reveal().removeprefix(prefix): self._left.pop(name) for name in names}
 
     def left(self) -> Mapping[Secret, Secret]:
