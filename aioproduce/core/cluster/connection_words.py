@@ -144,10 +144,13 @@ def security_error_of_loss(connection: BrokerConnection, error: BaseException | 
     return None
 
 
-def security_error_of_timeout(connection: BrokerConnection, reason: str) -> ProducerError | None:
-    """The error of a login that took too long; `None` where none is under way."""
+def security_error_of_timeout(
+    connection: BrokerConnection, reason: str, cause: LossCause
+) -> ProducerError | None:
+    """The error of a login that took too long; `None` where something else did, or none is under way."""
     login = connection.authentication
-    return None if login is None else login.timed_out(reason)
+    is_of_login = cause is LossCause.SECURITY or connection.state is ConnectionState.REAUTHENTICATING
+    return login.timed_out(reason) if login is not None and is_of_login else None
 
 
 def foreign_protocol(connection: BrokerConnection, data: bytes, error: ProtocolError) -> ProducerError:
