@@ -63,8 +63,8 @@ class TopicMetadata:
         error_code: The topic's own error code, 0 for none.
         is_internal: Whether it is one of Kafka's own topics.
         partitions: In the order of the response, which need not be that of their numbers.
-        authorized_operations: What this client may do with it, a bit for each code of Kafka's AclOperation (KIP-430);
-            `None` where that was not asked, or is not told.
+        authorized_operations: What this client may do with it, a bit for each code of Kafka's AclOperation
+            (KIP-430); `None` where that was not asked, or is not told.
     """
 
     name: str | None

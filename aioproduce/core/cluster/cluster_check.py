@@ -7,8 +7,8 @@ What became of it is read from its connection.
 Invariants:
 
 1. An address is tried once, and at most `_AT_ONCE` of them at a time.
-2. Every attempt ends, by its answer or by the end of its connection: time-outs are the connection's own, and `abort()`
-   is the caller's.
+2. Every attempt ends, by its answer or by the end of its connection: time-outs are the connection's own, and
+   `abort()` is the caller's.
 3. Nothing is changed in the cluster: no topic is created, no record written, no producer id taken.
 """
 
@@ -178,11 +178,11 @@ class ClusterCheck:
         for connection_id in list(self._by_connection):
             self._note(connection_id, now)
 
-    def compressed(self, batch: Any, records: bytes, now: float) -> None:
+    def compressed(self, batch: Any, records: bytes, now: float) -> None:  # noqa: ARG002
         """Not called: no `Compress` was emitted."""
         raise RuntimeError("a check of the cluster has no records")
 
-    def compression_failed(self, batch: Any, error: BaseException, now: float) -> None:
+    def compression_failed(self, batch: Any, error: BaseException, now: float) -> None:  # noqa: ARG002
         """Not called: no `Compress` was emitted."""
         raise RuntimeError("a check of the cluster has no records") from error
 

@@ -46,8 +46,8 @@ BROKER_VERSIONS: Final[dict[int, tuple[int, int]]] = {
 
 _MAY_DESCRIBE: Final = 1 << 8
 _MAY_ALL: Final = 3576
-"""What Metadata tells that a client may do with a topic, a bit for each code of Kafka's AclOperation (KIP-430): Describe
-alone; and all that Kafka 4.3 tells where it has no authorizer."""
+"""What Metadata tells that a client may do with a topic, a bit for each code of Kafka's AclOperation (KIP-430):
+Describe alone; and all that Kafka 4.3 tells where it has no authorizer."""
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _MAX_EPOCH: Final = 2**15 - 1
@@ -136,12 +136,13 @@ class MetadataHandler:
             return _no_topic(name, topic_id, ErrorCode.unknown_topic_or_partition)
         if view is not None:
             return _no_topic(name, topic_id, ErrorCode.leader_not_available)
-        described = describe_topic(self._state, topic)
-        if exchange.body.get("include_topic_authorized_operations"):
-            described["topic_authorized_operations"] = (
-                _MAY_DESCRIBE if self._state.is_denied(name) else _MAY_ALL
-            )
-        return described
+        return describe_topic(self._state, topic) | self._operations(exchange, name)
+
+    def _operations(self, exchange: Exchange, name: str) -> Body:
+        """What the client may do with a topic, where it asks."""
+        if not exchange.body.get("include_topic_authorized_operations"):
+            return {}
+        return {"topic_authorized_operations": _MAY_DESCRIBE if self._state.is_denied(name) else _MAY_ALL}
 
     def _name(self, topic_id: UUID | None, view: View | None) -> str | None:
         if view is not None and topic_id is not None:
