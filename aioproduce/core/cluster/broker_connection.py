@@ -87,13 +87,13 @@ class BrokerConnection:
         settings: What is equal for all connections.
         setup_timeout: Seconds that the step of the set-up may take that is under way, or was the last.
         authentication: Its login; `None` where there is none.
+        channel: What encrypts it; `None` where nothing does, and before the transport is there.
         cause: Why it ended, once CLOSING or CLOSED.
         reason: The same in words.
         error: The error that ended it, where one did.
     """
 
     __slots__ = (
-        "_channel",
         "_correlation_id",
         "_deadlines",
         "_effects",
@@ -107,6 +107,7 @@ class BrokerConnection:
         "api_versions",
         "authentication",
         "cause",
+        "channel",
         "connected_at",
         "connection_id",
         "error",
@@ -134,7 +135,7 @@ class BrokerConnection:
     ) -> None:
         self._traffic = traffic
         self._open_channel = open_channel
-        self._channel: Channel | None = None
+        self.channel: Channel | None = None
         self.authentication: Authentication | None = None
         self.has_answered = False
         self.connection_id = connection_id
@@ -230,8 +231,8 @@ class BrokerConnection:
         self._move("connected for TLS")
         try:
             # Not before: the key files are read anew with each attempt.
-            self._channel = self._open_channel(self.address.host)
-            self._channel.start()
+            self.channel = self._open_channel(self.address.host)
+            self.channel.start()
         except TlsError as error:
             self.fail(error)
             return
@@ -287,8 +288,8 @@ class BrokerConnection:
         self.last_used_at = now
         answers = 0
         try:
-            if self._channel is not None:
-                data = self._decrypt(self._channel, data, now)
+            if self.channel is not None:
+                data = self._decrypt(self.channel, data, now)
             for frame in self._frames.feed(data):
                 done = self._handle_frame(frame, now)
                 answers += 1
@@ -298,7 +299,7 @@ class BrokerConnection:
                     return completed  # its login failed
             if self._frames.error is not None:  # behind the frames that it gave
                 raise self._frames.error
-            if self._channel is not None and self._channel.is_ended:
+            if self.channel is not None and self.channel.is_ended:
                 self.close(*describe_end(self))
         except ProtocolError as error:
             fault = foreign_protocol(self, data, error)
@@ -323,7 +324,7 @@ class BrokerConnection:
             return []
         self.is_writable = True
         self.last_used_at = now
-        if self._channel is not None:
+        if self.channel is not None:
             self._write_channel()
         if self._own_request is not None:
             self._ask_now(now)
@@ -457,7 +458,7 @@ class BrokerConnection:
 
     def _write_channel(self) -> None:
         """What the channel says by itself: its handshake, the change of a key."""
-        if self.is_writable and self._channel is not None and (data := self._channel.outgoing()):
+        if self.is_writable and self.channel is not None and (data := self.channel.outgoing()):
             self.is_writable = False
             self._effects.append(Send(self.connection_id, [data]))
 
@@ -484,7 +485,7 @@ class BrokerConnection:
             self.unacknowledged = request
         self._deadlines.schedule(self.connection_id, deadline)
         self._traffic.sent(sum(map(len, buffers)), now)
-        channel = self._channel
+        channel = self.channel
         if channel is not None:
             try:
                 channel.send(buffers)
