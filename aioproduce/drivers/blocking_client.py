@@ -326,7 +326,7 @@ def _too_late(connection: BrokerConnection) -> Exception:
     login = connection.authentication
     if login is not None and login.is_under_way:
         words += f": {login.describe()}"
-    return security_error_of_timeout(connection, words) or TimeoutError(words)
+    return security_error_of_timeout(connection, words, LossCause.SECURITY) or TimeoutError(words)
 
 
 def _error_of(connection: BrokerConnection) -> BaseException:

@@ -136,7 +136,7 @@ class MetadataHandler:
             return _no_topic(name, topic_id, ErrorCode.unknown_topic_or_partition)
         if view is not None:
             return _no_topic(name, topic_id, ErrorCode.leader_not_available)
-        return describe_topic(self._state, topic) | self._operations(exchange, name)
+        return {**describe_topic(self._state, topic), **self._operations(exchange, name)}
 
     def _operations(self, exchange: Exchange, name: str) -> Body:
         """What the client may do with a topic, where it asks."""
