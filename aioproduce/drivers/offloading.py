@@ -41,7 +41,12 @@ def run_in_thread(
     if executor is not None:
         executor.submit(job)
     else:
-        Thread(target=job, name=f"aioproduce {work.what}", daemon=True).start()
+        try:
+            Thread(target=job, name=f"aioproduce {work.what}", daemon=True).start()
+        except (
+            RuntimeError
+        ) as error:  # the system gives no more threads: that login fails, and the producer goes on
+            call_in_loop(partial(ended, without_frames(error)))
 
 
 def _run(

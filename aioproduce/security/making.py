@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aioproduce.errors import ConfigError
 from aioproduce.security import gssapi, oauthbearer, plain, scram
+from aioproduce.security.credentials import UserPassword
 from aioproduce.security.jaas import (
     IamLogin,
     KerberosLogin,
@@ -26,7 +27,6 @@ from aioproduce.security.jaas import (
     OAuthBearerLogin,
     PlainLogin,
     ScramLogin,
-    entry,
     parse,
 )
 from aioproduce.security.key_files import KeyStore, TrustStore
@@ -151,9 +151,9 @@ def _user_password(config: ProducerConfig, login: Login | None) -> CredentialSou
     if config.sasl_credentials_provider is not None:
         return UserPasswordProvider(config.sasl_credentials_provider)
     if isinstance(login, PlainLogin | ScramLogin):
-        user = plain.UserPassword(login.username, login.password)
+        user = UserPassword(login.username, login.password)
     elif config.sasl_username and config.sasl_password is not None:
-        user = plain.UserPassword(config.sasl_username, config.sasl_password)
+        user = UserPassword(config.sasl_username, config.sasl_password)
     else:
         raise ConfigError(
             f"sasl.mechanism={config.sasl_mechanism} needs a name and a password: set sasl.username and "
@@ -208,7 +208,7 @@ def _token_source(
     if options.unsecured is not None:
         from aioproduce.security.tokens.unsecured import UnsecuredSource
 
-        return UnsecuredSource(_unsecured_options(config), now=wall)
+        return UnsecuredSource(options.unsecured, extensions=extensions, now=wall)
     if url is None:
         raise ConfigError(
             "sasl.mechanism=OAUTHBEARER needs tokens: set sasl.oauthbearer.token.endpoint.url, or "
@@ -230,13 +230,6 @@ def _token_source(
         read_timeout=config.sasl_login_read_timeout or 10.0,
     )
     return EndpointSource(endpoint, _grant(config, options, wall), extensions=extensions, now=wall)
-
-
-def _unsecured_options(config: ProducerConfig) -> dict[str, str]:
-    """What `sasl.jaas.config` says of a token that nobody signs."""
-    assert config.sasl_jaas_config is not None
-    _, options = entry(config.sasl_jaas_config)
-    return {name.reveal(): value.reveal() for name, value in options.left().items()}
 
 
 def _retriever(config: ProducerConfig) -> str:

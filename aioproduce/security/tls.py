@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError, TlsError
@@ -328,6 +328,12 @@ class TlsChannel:
         if not self._is_established or cipher is None:
             return ""
         return f"{self._tls.version()}, {cipher[0]}"
+
+    def peer_certificate(self) -> tuple[Any, bytes | None]:
+        """The broker's, decoded by `ssl` and encoded; nothing before the handshake is done. See `certificates`."""
+        if not self._is_established:
+            return None, None
+        return self._tls.getpeercert(), self._tls.getpeercert(binary_form=True)
 
     def _raise_if(self, fault: Fault | None) -> None:
         if fault is not None:

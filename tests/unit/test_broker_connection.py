@@ -485,9 +485,15 @@ def test_a_loss_gives_back_all_requests_in_order_but_not_our_own() -> None:
 
     negotiating = Peer().connected()
     assert negotiating.connection.pending_count == 1
-    assert negotiating.connection.lost(None) == []
-    assert "before it told its versions: closed by the peer" in negotiating.connection.reason
+    assert negotiating.connection.lost(error) == []
+    assert "before it told its versions: reset by peer" in negotiating.connection.reason
     assert negotiating.connection.cause is LossCause.DISCONNECTED
+    assert negotiating.connection.error is error
+
+    questioned = Peer().connected()
+    assert questioned.connection.lost(None) == []
+    assert "closed at the first question. Is this port a listener with TLS?" in questioned.connection.reason
+    assert questioned.connection.cause is LossCause.DISCONNECTED
 
 
 def test_a_close_by_the_peer_with_nothing_under_way_is_ordinary() -> None:

@@ -191,6 +191,21 @@ class Authentication:
             AuthenticationState.FAILED,
         )
 
+    @property
+    def mechanism(self) -> str:
+        """The SASL mechanism."""
+        return self._sasl.mechanism
+
+    @property
+    def principal(self) -> str:
+        """Who logs in; empty where that is not known, or not yet."""
+        return "" if self._credential is None else self._credential.principal
+
+    @property
+    def session_lifetime(self) -> float:
+        """Seconds that the session lasts which the last login began; 0: the broker set no end."""
+        return max(self._lifetime, 0.0)
+
     def begin(self, now: float) -> None:
         """Log in, or log in again."""
         self._move("begun")
@@ -218,6 +233,8 @@ class Authentication:
             return "the credentials have not come"
         if self.state is AuthenticationState.COMPUTING:
             return "the client's own answer was not ready"
+        if self.state is AuthenticationState.AUTHENTICATED:
+            return "there was no time to log in again: the event loop was blocked, or the machine slept"
         return f"the broker did not go on with {self._sasl.mechanism}"
 
     def timed_out(self, words: str) -> AuthenticationError | None:
@@ -333,7 +350,7 @@ class Authentication:
         if response.error_code == UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(_printable(name) for name in response.mechanisms[:20]) or "none"
             return self._error(f"the broker does not offer it; it offers {offered}", "sasl.mechanism")
-        if response.error_code == ILLEGAL_SASL_STATE:
+        if response.error_code == ILLEGAL_SASL_STATE and self.is_first:
             return self._error(
                 "this listener takes no logins: set security.protocol to PLAINTEXT or SSL, or use the port of a "
                 "listener with SASL",
@@ -348,11 +365,9 @@ class Authentication:
         return self._error(
             f"{name_of(response.error_code)}: {words}. Check {_SETTINGS.get(mechanism, _JAAS)}",
             _SETTING.get(mechanism, "sasl.jaas.config"),
-            # The same broker took this login before: a new connection may do what a session cannot.
-            is_transient=not self.is_first,
         )
 
-    def _error(self, what: str, setting: str | None, *, is_transient: bool = False) -> AuthenticationError:
+    def _error(self, what: str, setting: str | None) -> AuthenticationError:
         again = "" if self.is_first else " again"
         return AuthenticationError(
             f"cannot log in{again} to {self._line.host}:{self._line.port} with {self._sasl.mechanism}: {what}",
@@ -360,7 +375,8 @@ class Authentication:
             setting=setting,
             host=self._line.host,
             port=self._line.port,
-            is_transient=is_transient or setting is None,
+            # The same broker took this login before: a new connection may do what a session cannot.
+            is_transient=setting is None or not self.is_first,
         )
 
     def _move(self, event: _Event) -> None:

@@ -18,9 +18,9 @@ Invariants:
 6. The entry in the shared deadlines is never later than `next_deadline()`. It may be earlier: it is
    refreshed when it comes up (`handle_timer`), not with each request.
 7. What is asked for the connection's own ends (versions, a login) is one request at a time, and goes before any
-other. 8. Where there is a channel, a `Send` has its bytes and not the request's: those are free once they are
-encrypted. What
-   the channel says by itself goes when nothing else is outstanding.
+   other.
+8. Where there is a channel, a `Send` has its bytes and not the request's: those are free once they are encrypted.
+   What the channel says by itself goes when nothing else is outstanding.
 
 A response may be reported before `writable` (a driver with one task to read and one to write has no order
 between them): the peer has answered the whole request, so its bytes are gone.
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -86,13 +87,13 @@ class BrokerConnection:
         settings: What is equal for all connections.
         setup_timeout: Seconds that the step of the set-up may take that is under way, or was the last.
         authentication: Its login; `None` where there is none.
+        channel: What encrypts it; `None` where nothing does, and before the transport is there.
         cause: Why it ended, once CLOSING or CLOSED.
         reason: The same in words.
         error: The error that ended it, where one did.
     """
 
     __slots__ = (
-        "_channel",
         "_correlation_id",
         "_deadlines",
         "_effects",
@@ -106,6 +107,7 @@ class BrokerConnection:
         "api_versions",
         "authentication",
         "cause",
+        "channel",
         "connected_at",
         "connection_id",
         "error",
@@ -133,7 +135,7 @@ class BrokerConnection:
     ) -> None:
         self._traffic = traffic
         self._open_channel = open_channel
-        self._channel: Channel | None = None
+        self.channel: Channel | None = None
         self.authentication: Authentication | None = None
         self.has_answered = False
         self.connection_id = connection_id
@@ -229,8 +231,8 @@ class BrokerConnection:
         self._move("connected for TLS")
         try:
             # Not before: the key files are read anew with each attempt.
-            self._channel = self._open_channel(self.address.host)
-            self._channel.start()
+            self.channel = self._open_channel(self.address.host)
+            self.channel.start()
         except TlsError as error:
             self.fail(error)
             return
@@ -286,8 +288,8 @@ class BrokerConnection:
         self.last_used_at = now
         answers = 0
         try:
-            if self._channel is not None:
-                data = self._decrypt(self._channel, data, now)
+            if self.channel is not None:
+                data = self._decrypt(self.channel, data, now)
             for frame in self._frames.feed(data):
                 done = self._handle_frame(frame, now)
                 answers += 1
@@ -297,7 +299,7 @@ class BrokerConnection:
                     return completed  # its login failed
             if self._frames.error is not None:  # behind the frames that it gave
                 raise self._frames.error
-            if self._channel is not None and self._channel.is_ended:
+            if self.channel is not None and self.channel.is_ended:
                 self.close(*describe_end(self))
         except ProtocolError as error:
             fault = foreign_protocol(self, data, error)
@@ -322,7 +324,7 @@ class BrokerConnection:
             return []
         self.is_writable = True
         self.last_used_at = now
-        if self._channel is not None:
+        if self.channel is not None:
             self._write_channel()
         if self._own_request is not None:
             self._ask_now(now)
@@ -392,7 +394,7 @@ class BrokerConnection:
             self._deadlines.schedule(self.connection_id, deadline)
         elif deadline is not None:
             reason, cause = describe_timeout(self, now)
-            self.close(reason, cause, security_error_of_timeout(self, reason))
+            self.close(reason, cause, security_error_of_timeout(self, reason, cause))
 
     def __repr__(self) -> str:
         return (
@@ -408,9 +410,16 @@ class BrokerConnection:
             self._move("logging in again")
 
     def ask(self, request: OwnRequest, now: float) -> None:
-        """Send a request of its own, as soon as its turn comes."""
+        """Send a request of its own, as soon as its turn comes.
+
+        Raises:
+            UnsupportedVersionError: The broker and this client share no version of it.
+        """
         if self.state is ConnectionState.NEGOTIATING:
             self._await_setup(now, self.settings.request_timeout)
+        if request.version is None:  # found out here: `writable` has nobody to tell
+            assert self.api_versions is not None
+            request = replace(request, version=self.api_versions.version(request.api))
         self._own_request, self._own_answered = request, request.answered
         if self.is_writable:  # else `writable` does it
             self._ask_now(now)
@@ -445,11 +454,11 @@ class BrokerConnection:
             self._move("encrypted")
             negotiate(self, self.settings.client_id, now)  # together with the handshake's last bytes
         self._write_channel()
-        return plaintext
+        return plaintext if self.is_open else b""
 
     def _write_channel(self) -> None:
         """What the channel says by itself: its handshake, the change of a key."""
-        if self.is_writable and self._channel is not None and (data := self._channel.outgoing()):
+        if self.is_writable and self.channel is not None and (data := self.channel.outgoing()):
             self.is_writable = False
             self._effects.append(Send(self.connection_id, [data]))
 
@@ -474,10 +483,9 @@ class BrokerConnection:
             self.in_flight.append(request)
         else:
             self.unacknowledged = request
-        self.is_writable = False
         self._deadlines.schedule(self.connection_id, deadline)
         self._traffic.sent(sum(map(len, buffers)), now)
-        channel = self._channel
+        channel = self.channel
         if channel is not None:
             try:
                 channel.send(buffers)
@@ -485,18 +493,16 @@ class BrokerConnection:
                 self.fail(error)
                 return
             buffers = [channel.outgoing()]
+        self.is_writable = False
         self._effects.append(Send(self.connection_id, buffers))
 
     def _ask_now(self, now: float) -> None:
         request = self._own_request
         if not self.is_writable or request is None:
             return
-        self._own_request = None
-        version = request.version
-        if version is None:
-            assert self.api_versions is not None
-            version = self.api_versions.version(request.api)
-        self._emit(request.api, version, request.encode, None, now, self.settings.request_timeout, True)
+        assert request.version is not None, "`ask` has chosen one"
+        self._own_request, timeout = None, self.settings.request_timeout
+        self._emit(request.api, request.version, request.encode, None, now, timeout, True)
 
     def negotiated(self, versions: ApiVersions, now: float) -> None:
         """The broker has told its versions: logs in where it has to."""

@@ -27,14 +27,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, final
 
 from aioproduce.core.cluster.authentication import Authentication
 from aioproduce.core.cluster.broker_connection import BrokerConnection
 from aioproduce.core.cluster.connection_states import ConnectionSettings, LossCause
 from aioproduce.core.cluster.in_flight_request import Completed, InFlightRequest
 from aioproduce.core.cluster.login import Login
-from aioproduce.core.cluster.node import Backoffs, Node
+from aioproduce.core.cluster.node import Backoffs, Node, security_error_of
 from aioproduce.core.cluster.offloads import Offloads
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Effect
@@ -48,10 +48,6 @@ if TYPE_CHECKING:
     from aioproduce.core.bounded_log import BoundedLog
     from aioproduce.core.retry import Random
     from aioproduce.security.security import Security
-
-
-_SURE: Final = 2
-"""Failures of what may pass by itself, after which it is taken for a wrong setting."""
 
 
 @final
@@ -225,14 +221,8 @@ class BrokerConnections:
 
         What may pass by itself counts when it has happened twice, and no broker has answered.
         """
-        if any(one.has_answered for one in self._by_id.values()):
-            return None
-        failed = [node for node in self._nodes.values() if node.security_error is not None]
-        is_sure = sum(node.security_failures for node in failed) >= _SURE
-        for node in failed:
-            if is_sure or not getattr(node.security_error, "is_transient", False):
-                return node.security_error
-        return None
+        has_answered = any(one.has_answered for one in self._by_id.values())
+        return None if has_answered else security_error_of(self._nodes.values())
 
     def all_unavailable(self, addresses: Sequence[BrokerAddress], now: float) -> bool:
         """Whether none of these brokers is connected or connecting, and all are in back-off (KIP-899)."""
@@ -330,13 +320,27 @@ class BrokerConnections:
     def offloaded(self, ticket: int, outcome: object, now: float) -> None:
         """What a login had done elsewhere has ended, with a result or an exception."""
         self.offloads.ended(ticket, outcome, now)
-        self._note_ends(now)
+        self._note_changes(now)
 
-    def _note_ends(self, now: float) -> None:
-        """Logins fail at any time, not only when bytes came."""
+    def _note_changes(self, now: float) -> None:
+        """Logins succeed and fail at any time, not only when bytes came."""
         for connection in self._by_id.values():
             if not connection.is_open:
                 self._note_end(connection, now)
+            elif connection.is_ready:
+                self._note_ready(connection, now)
+
+    def _note_ready(self, connection: BrokerConnection, now: float) -> None:
+        """The node has a connection that is of use: it is as if nothing had failed. Nothing if that is known."""
+        node = self._nodes[connection.node_id]
+        if node.ready_id == connection.connection_id:
+            return
+        node.ready_id = connection.connection_id
+        self.negotiations += 1
+        if connection.is_encrypted and connection.authentication is None:
+            self._metrics.authenticated(True, False, 0.0, now)
+        node.failed_attempts, node.last_error = 0, None
+        self._fatal_errors.pop(connection.node_id, None)
 
     def connection_made(self, connection_id: int, now: float) -> None:
         """The connection is open."""
@@ -346,7 +350,7 @@ class BrokerConnections:
         self._metrics.connections_created.record(1, now)
         connection.connection_made(now)
         self._nodes[connection.node_id].failed_setups = 0
-        self._note_ends(now)  # its channel may not have come about
+        self._note_changes(now)  # its channel may not have come about
 
     def receive_data(self, connection_id: int, data: bytes, now: float) -> list[Completed]:
         """Bytes came from the broker.
@@ -358,19 +362,14 @@ class BrokerConnections:
         connection = self._by_id.get(connection_id)
         if connection is None:
             return []
-        was_ready = connection.is_ready
+        was_ready, had_answered = connection.is_ready, connection.has_answered
         completed = connection.receive_data(data, now)
         if not connection.is_open:
             self._note_end(connection, now)
             return completed
         if connection.is_ready and not was_ready:
-            self.negotiations += 1
-            if connection.is_encrypted and connection.authentication is None:
-                self._metrics.authenticated(True, False, 0.0, now)
-            node = self._nodes[connection.node_id]
-            node.failed_attempts, node.last_error = 0, None
-            self._fatal_errors.pop(connection.node_id, None)
-        if completed and self._security is not None:
+            self._note_ready(connection, now)
+        if connection.has_answered and not had_answered:
             self._nodes[connection.node_id].has_answered()
         if connection.throttled_until > now:
             self._wakeups.schedule(connection.node_id, connection.throttled_until)
@@ -434,7 +433,7 @@ class BrokerConnections:
             self._by_id[connection_id].handle_timer(now)
         if self.login is not None and self.login.timer_at <= now:
             self.login.handle_timer(now)
-        self._note_ends(now)
+        self._note_changes(now)
         awake: list[int] = []
         for node_id in self._wakeups.pop_due(now):
             again_at = self._waits_until(node_id)
@@ -533,7 +532,7 @@ class BrokerConnections:
         node.connection = None
         node.last_ended_at = now
         node.next_attempt_at = now + node.pause_after(connection.error, self._backoffs)
-        if isinstance(connection.error, TlsError):
+        if isinstance(connection.error, TlsError) and connection.is_encrypted and not connection.api_versions:
             self._metrics.authentication_failed(True, now)
         node.failed_attempts += 1
         if connection.connected_at is None:

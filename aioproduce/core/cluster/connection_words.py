@@ -73,9 +73,12 @@ def describe_end(connection: BrokerConnection) -> tuple[str, LossCause, Producer
 
 def describe_loss(connection: BrokerConnection, error: BaseException | None) -> str:
     """Why a connection is gone that we have not closed."""
-    cause = (str(error) or type(error).__name__) if error is not None else "closed by the peer"
+    is_secured = connection.state in (ConnectionState.ENCRYPTING, ConnectionState.AUTHENTICATING)
     if isinstance(error, TlsError | AuthenticationError):
-        return f"{connection.peer}: {cause}"
+        if is_secured or not error.is_transient:
+            return f"{connection.peer}: {error}"
+        error = None  # a guess: it is told where it is asked for
+    cause = (str(error) or type(error).__name__) if error is not None else "closed by the peer"
     if connection.state is ConnectionState.CONNECTING:
         return f"cannot connect to {connection.peer}: {cause}"
     if connection.state is ConnectionState.NEGOTIATING:
@@ -141,10 +144,13 @@ def security_error_of_loss(connection: BrokerConnection, error: BaseException | 
     return None
 
 
-def security_error_of_timeout(connection: BrokerConnection, reason: str) -> ProducerError | None:
-    """The error of a login that took too long; `None` where none is under way."""
+def security_error_of_timeout(
+    connection: BrokerConnection, reason: str, cause: LossCause
+) -> ProducerError | None:
+    """The error of a login that took too long; `None` where something else did, or none is under way."""
     login = connection.authentication
-    return None if login is None else login.timed_out(reason)
+    is_of_login = cause is LossCause.SECURITY or connection.state is ConnectionState.REAUTHENTICATING
+    return login.timed_out(reason) if login is not None and is_of_login else None
 
 
 def foreign_protocol(connection: BrokerConnection, data: bytes, error: ProtocolError) -> ProducerError:

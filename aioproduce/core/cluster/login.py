@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _FETCH_TIMEOUT: Final = 30.0
 """Seconds: more than a token endpoint may take, with its own bounds."""
 
+_REFRESH_PAUSE: Final = 1.0
+"""Seconds between two refreshes at least, for a credential that lasts longer."""
+
 _HANGING_MAX: Final = 4
 """Fetches that were given up and have not ended: each holds a thread, so that no more are begun beside them."""
 
@@ -170,7 +173,9 @@ class Login:
             self._fetch_deadline = inf
         else:
             self._hanging -= 1
-            if not isinstance(outcome, Credential) or self._credential is not None:
+            is_of_use = isinstance(outcome, Credential) and not self._has_expired(outcome)
+            if self._credential is not None or not is_of_use:
+                self._set_timer()  # there is room for another fetch
                 return
         if isinstance(outcome, Credential) and not self._has_expired(outcome):
             self._take(outcome, now)
@@ -233,7 +238,9 @@ class Login:
         at = begins_at + (credential.expires_at - begins_at) * share
         if wall + window.min_period + window.buffer < credential.expires_at:
             at = max(min(at, credential.expires_at - window.buffer), wall + window.min_period)
-        return now + max(at - wall, 0.0)
+        # One that comes late in its life, and again the same, is not asked for without end.
+        soonest = min(_REFRESH_PAUSE, (credential.expires_at - wall) * window.factor)
+        return now + max(at - wall, soonest)
 
     def _set_timer(self) -> None:
         fetch_at = inf

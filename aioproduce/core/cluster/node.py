@@ -12,10 +12,13 @@ from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import AuthenticationError, ProducerError, TlsError, TokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from aioproduce.core.cluster.broker_connection import BrokerConnection
     from aioproduce.wire.messages import BrokerAddress
+
+_SURE: Final = 2
+"""Failures of what may pass by itself, after which it is taken for a wrong setting."""
 
 _SECURITY_BACKOFF: Final = 1.0
 _SECURITY_BACKOFF_MAX: Final = 30.0
@@ -35,6 +38,7 @@ class Node:
         last_ended_at: When its last connection ended.
         last_error: Why, in words; `None` since it was last ready.
         next_attempt_at: Before that it is not tried again.
+        ready_id: The connection of it that was ready last; 0: none.
         security_error: What its last connection failed of, where that was a setting or a login.
         security_failures: How many have so since it last answered.
     """
@@ -48,6 +52,7 @@ class Node:
         "last_ended_at",
         "last_error",
         "next_attempt_at",
+        "ready_id",
         "security_error",
         "security_failures",
     )
@@ -61,6 +66,7 @@ class Node:
         self.last_ended_at = -inf
         self.last_error: str | None = None
         self.next_attempt_at = -inf
+        self.ready_id = 0
         self.security_error: ProducerError | None = None
         self.security_failures = 0
 
@@ -79,6 +85,19 @@ class Node:
         if isinstance(error, TokenError) or error.is_transient:
             return pause
         return max(pause, backoffs.security.backoff(self.security_failures - 1))
+
+
+def security_error_of(nodes: Iterable[Node]) -> ProducerError | None:
+    """What all of them fail of, where that is a setting or a login.
+
+    What may pass by itself counts when it has happened twice, to one of them or to two.
+    """
+    failed = [node for node in nodes if node.security_error is not None]
+    is_sure = sum(node.security_failures for node in failed) >= _SURE
+    for node in failed:
+        if is_sure or not getattr(node.security_error, "is_transient", False):
+            return node.security_error
+    return None
 
 
 @final

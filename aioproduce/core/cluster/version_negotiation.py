@@ -5,9 +5,9 @@ Made by `core.cluster.broker_connection` for each connection.
 Invariants:
 
 1. Each question asks for an older version than the one before: a broker that refuses what it offers keeps nobody
-here. 2. A broker without the APIs that a producer cannot do without is refused here, with the versions, and not at
-a first
-   request.
+   here.
+2. A broker without the APIs that a producer cannot do without is refused here, with the versions, and not at a
+   first request.
 """
 
 from __future__ import annotations
