@@ -85,8 +85,8 @@ with everything sent until then acknowledged.
 
 _CHECK_EXIT_CODES = """
 Exit codes: 0 every broker can be reached; 1 one cannot, or the topic is not there; 2 wrong usage or configuration;
-3 it fails at TLS; 4 at the login; 5 this client may not write to the topic. A bootstrap server that no metadata names
-may be down where another one answers.
+3 it fails at TLS; 4 at the login; 5 this client may not write to the topic. A bootstrap server that no metadata
+names may be down where another one answers.
 """
 
 
