@@ -1,8 +1,9 @@
 """The programs and the `.properties` files of docs/security.md, as they stand there.
 
-A program runs against a `FakeCluster` that wants just what it brings. In its text only addresses are replaced: the broker's, and
-the token endpoint's with the CA of that one. Kerberos needs a realm, which the matrix on a real Kafka has
-(`tests/integration/test_security_matrix_kafka.py`): that program is configured and made ready to log in, and no more.
+A program runs against a `FakeCluster` that wants just what it brings. In its text only addresses are replaced: the
+broker's, and the token endpoint's with the CA of that one. Kerberos needs a realm, which the matrix on a real Kafka
+has (`tests/integration/test_security_matrix_kafka.py`): that program is configured and made ready to log in, and no
+more.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def write_identity(cluster: FakeCluster) -> None:
 
 
 async def run(name: str, cluster: FakeCluster, token_server: TokenServer) -> None:
-    Path("ca.pem").write_text(cluster.ca_certificate)
+    Path("ca.pem").write_text(cluster.ca_certificate)  # noqa: ASYNC240 - a test's own small file
     program = PROGRAMS[name].removesuffix(RUN)
     trust = "" if "ca.pem" in program else ', ssl_truststore_location="ca.pem"'
     program, count = BROKERS.subn(f'"{cluster.bootstrap_servers}"{trust}', program)
