@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from aioproduce._native.stats import Windows
 from aioproduce.core.cluster.authentication import Authentication
@@ -145,11 +145,11 @@ def make_login(
     """A login whose chance is always the middle."""
     sasl = Sasl(
         mechanism="PLAIN",
-        converse=lambda *_: None,
+        converse=cast(Any, None),  # nobody converses here
         source=source,
-        refresh=refresh or RefreshWindow(),  # type: ignore[arg-type,return-value]
+        refresh=refresh or RefreshWindow(),
     )
-    return Login(sasl, offloads, wall, lambda: 0.5, log or QuietLog())
+    return Login(sasl, offloads, wall, lambda: 0.5, cast(Any, log or QuietLog()))
 
 
 class SecuredPeer:
@@ -226,7 +226,7 @@ class SecuredPeer:
     # what it says
 
     def drain(self) -> list[Effect]:
-        effects = [effect for effect in self.effects if not isinstance(effect, Connect)]
+        effects: list[Effect] = [effect for effect in self.effects if not isinstance(effect, Connect)]
         self.effects.clear()
         return effects
 

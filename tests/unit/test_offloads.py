@@ -14,7 +14,7 @@ WORK = Work(lambda: b"done")
 
 
 def test_each_end_is_told_once_to_who_asked_for_it() -> None:
-    offloads, told = Offloads(), []  # type: ignore[var-annotated]
+    offloads, told = Offloads(), []
     one = offloads.begin(WORK, lambda outcome, now: told.append(("one", outcome, now)))
     two = offloads.begin(WORK, lambda outcome, now: told.append(("two", outcome, now)))
     assert [effect.ticket for effect in offloads.effects] == [one, two]
@@ -26,7 +26,7 @@ def test_each_end_is_told_once_to_who_asked_for_it() -> None:
 
 
 def test_what_is_forgotten_is_not_done_and_its_end_changes_nothing() -> None:
-    offloads, told = Offloads(), []  # type: ignore[var-annotated]
+    offloads, told = Offloads(), []
     handed_out, waiting = (offloads.begin(WORK, lambda *end: told.append(end)) for _ in range(2))
     offloads.effects.popleft()
     offloads.forget(handed_out)
