@@ -15,7 +15,6 @@ Invariants, beyond those of `channel`:
 
 from __future__ import annotations
 
-import os
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError, TlsError
 from aioproduce.security.certificates import ExpiryLog, day_of, der_of, pem_blocks, validity
-from aioproduce.security.key_files import Identity, KeyPassword, as_file, file_state
+from aioproduce.security.key_files import Identity, KeyPassword, as_file, file_state, is_empty_folder
 from aioproduce.security.tls_faults import (
     FLOOD,
     NOT_ESTABLISHED,
@@ -483,21 +482,13 @@ def _load_system(context: ssl.SSLContext) -> None:
     if type(context) is not ssl.SSLContext:
         return  # `truststore` loads nothing
     context.load_default_certs()
-    if not context.cert_store_stats()["x509"] and _is_empty(ssl.get_default_verify_paths().capath):
+    if not context.cert_store_stats()["x509"] and is_empty_folder(ssl.get_default_verify_paths().capath):
         raise TlsError(
             "this system trusts nobody: set ssl.truststore.location to the certificate of the brokers' CA, or "
             "install the system's certificates (ca-certificates)",
             reason="empty store",
             setting="ssl.truststore.location",
         )
-
-
-def _is_empty(folder: str | None) -> bool:
-    """Whether there is nothing in a folder of certificates, which OpenSSL looks into as it needs them."""
-    try:
-        return folder is None or not os.listdir(folder)
-    except OSError:
-        return True
 
 
 def _load_trusted(context: ssl.SSLContext, trusted: str) -> str:
