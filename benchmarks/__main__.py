@@ -137,7 +137,8 @@ class Runner:
             return kafka_target()
         if self._options.broker == "fake":
             return fake_target(cores)
-        return null_target(cores, topics=plans.topic_names(spec), brokers=spec.brokers, delay=spec.delay)
+        return null_target(cores, topics=plans.topic_names(spec), brokers=spec.brokers,
+                           delay=spec.delay, is_tls=spec.is_tls)  # fmt: skip
 
     def run(self, name: str) -> None:
         """One section, and its table."""
