@@ -94,7 +94,7 @@ class TestClients:
     def test_a_client_without_tls_is_cut_off(self) -> None:
         with null_broker(certificate=certificate().broker) as broker:
             with peer_of(broker) as peer:
-                peer.tell(metadata_request())
+                peer.tell(metadata_request(12))
                 # An alert of TLS, at most.
                 assert len(peer.connection.recv(1000)) <= 7
                 assert peer.connection.recv(1000) == b""
