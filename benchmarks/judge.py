@@ -239,9 +239,23 @@ _JUDGES: dict[str, Callable[[Sequence[Result]], list[Judgement]]] = {
 }
 
 
-def judge(results: Results, import_times: Mapping[str, float]) -> dict[str, list[Judgement]]:
+def _handshakes(figures: Mapping[str, Mapping[str, float]]) -> list[Judgement]:
+    return [
+        Judgement(f"loop stall p99.9, {what}", each["stall_p99.9_ms"], 5.0, None, True, "ms")
+        for what, each in figures.items()
+        if "connections" in each
+    ]
+
+
+def judge(
+    results: Results,
+    import_times: Mapping[str, float],
+    handshakes: Mapping[str, Mapping[str, float]] | None = None,
+) -> dict[str, list[Judgement]]:
     """Every target of which the figures are there, by section."""
     judged = {name: _JUDGES[name](found) for name, found in results.items() if name in _JUDGES and found}
+    if handshakes:
+        judged["handshakes"] = _handshakes(handshakes)
     return {**judged, "start-up": _start_up(import_times)} if import_times else judged
 
 
