@@ -6,6 +6,7 @@ The clients run in verifying mode: what they send must be in sequence and whole,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import signal
@@ -95,9 +96,10 @@ class TestClients:
         with null_broker(certificate=certificate().broker) as broker:
             with peer_of(broker) as peer:
                 peer.tell(metadata_request(version=9))
-                # An alert of TLS, at most.
-                assert len(peer.connection.recv(1000)) <= 7
-                assert peer.connection.recv(1000) == b""
+                # An alert of TLS, at most; what it has not read of the request makes the end a reset.
+                with contextlib.suppress(ConnectionResetError):
+                    assert len(peer.connection.recv(1000)) <= 7
+                    assert peer.connection.recv(1000) == b""
             assert broker.stats()["connections"] == 0
 
     @pytest.mark.parametrize("settings", SETTINGS, ids=str)
