@@ -106,6 +106,10 @@ class Case:
     security: str = ""
 
     @property
+    def is_encrypted(self) -> bool:
+        return self.security.split("/")[0].endswith("SSL")
+
+    @property
     def is_idempotent(self) -> bool:
         return bool(self.settings["enable_idempotence"])
 
@@ -230,12 +234,14 @@ SECURITIES = (
     "SASL_SSL/OAUTHBEARER/",
     "SASL_SSL/OAUTHBEARER/7000",
 )
+SECURITIES_OF_A_DAY = ("SSL//", "SASL_SSL/PLAIN/900000")
+"""A day of sessions of seconds is more than a run can take."""
 
 
 def secured(case: Case, security: str | None = None) -> Case:
     """The same case over TLS or with logins, and with faults of theirs: drawn apart, all else is as it was."""
     random = Random(f"security {case.seed}")
-    drawn = random.choice(SECURITIES)
+    drawn = random.choice(SECURITIES if case.weather != "day" else SECURITIES_OF_A_DAY)
     faults = random_faults(
         random,
         seconds=case.seconds,
