@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ssl
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -42,9 +41,8 @@ from aioproduce.security.tls_settings import TLS_1_2, TLS_1_3, CipherChoice, Tls
 
 if TYPE_CHECKING:
     from aioproduce.security.channel import Buffer
-    from aioproduce.security.key_files import KeyStore, TrustStore
 
-__all__ = ["TlsChannel", "TlsChannels", "TlsSettings", "client_context"]
+__all__ = ["TlsChannel", "TlsChannels", "TlsSettings"]
 
 _RECORD: Final = 16_384
 """Plaintext of the largest record of TLS (RFC 8446, 5.1)."""
@@ -236,18 +234,6 @@ class TlsChannels:
             setting=settings.get(fault.about, fault.about) or None,
             host=host,
         )
-
-
-def client_context(keystore: KeyStore, truststore: TrustStore) -> ssl.SSLContext:
-    """The context of these stores, for a client of another protocol: a schema registry's, say. It blocks.
-
-    Raises:
-        TlsError: A file cannot be read, or does not hold what it should; names the setting.
-    """
-    settings = TlsSettings(keystore=keystore, truststore=truststore)
-    channels = TlsChannels(settings, wall_clock=time.time)
-    channels.prepare()
-    return channels.context
 
 
 @final

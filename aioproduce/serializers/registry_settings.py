@@ -21,8 +21,8 @@ import anyio
 from aioproduce.config import ProducerConfig
 from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError
+from aioproduce.security.credentials import Token
 from aioproduce.security.making import make_security
-from aioproduce.security.token import Token
 
 if TYPE_CHECKING:
     import ssl
@@ -226,7 +226,7 @@ def _context(keys: _Keys) -> Callable[[], ssl.SSLContext] | None:
     truststore = TrustStore(location=trust, password=keys.secret("ssl.truststore.password"))
 
     def make() -> ssl.SSLContext:
-        from aioproduce.security.tls import client_context
+        from aioproduce.security.client_context import client_context
 
         if store is None and certificate is not None and key is not None:
             keystore = KeyStore(

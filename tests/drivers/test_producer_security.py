@@ -202,7 +202,7 @@ async def test_a_certificate_that_is_replaced_on_disk_is_that_of_the_next_connec
 async def test_sessions_of_a_second_with_traffic_going_on(nothing_left: None, mechanism: str) -> None:
     with secured("SASL_PLAINTEXT", connections_max_reauth_ms=1_000) as cluster:
         async with producer_of(cluster, mechanism) as producer:
-            deliveries = []
+            deliveries: list[Any] = []
             began = time.monotonic()
             while time.monotonic() - began < 3.2:
                 deliveries.append(await producer.send("t", b"%d" % len(deliveries)))

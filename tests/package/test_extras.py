@@ -110,8 +110,9 @@ INDEPENDENT = [
         (
             missing,
             "from aioproduce import ProducerConfig; from aioproduce.security.making import make_security;"
-            " make_security(ProducerConfig.from_mapping({'bootstrap.servers': 'a:1', 'security.protocol': 'SASL_SSL',"
-            " 'sasl.mechanism': 'SCRAM-SHA-512', 'sasl.username': 'a', 'sasl.password': 'b'}))",
+            " make_security(ProducerConfig.from_mapping({'bootstrap.servers': 'a:1',"
+            " 'security.protocol': 'SASL_SSL', 'sasl.mechanism': 'SCRAM-SHA-512',"
+            " 'sasl.username': 'a', 'sasl.password': 'b'}))",
         )
         for missing in ("gssapi", "cryptography", "httpx2", "joserfc", "aws_msk_iam_sasl_signer")
     ),

@@ -146,7 +146,7 @@ def test_the_pause_is_the_ordinary_one_after_what_may_pass(error: BaseException 
 def test_a_definite_failure_is_told_at_once() -> None:
     world = World(script=[b"hello", None])
     number = world.connect(ONE, 0.0)
-    assert world.connections.security_error is None
+    assert not world.connections.security_error
     world.receive(number, api_versions_response(0, offered=WITH_SASL), 0.0)
     world.receive(number, sasl_handshake_response(1), 0.0)
     world.connections.receive_data(number, sasl_authenticate_response(2, error_code=58), 0.0)
@@ -160,7 +160,7 @@ def test_a_definite_failure_is_told_at_once() -> None:
 def test_what_may_pass_is_told_when_it_has_happened_twice(second: BrokerAddress) -> None:
     world = World(has_tls=True)
     world.connections.connection_lost(world.connect(ONE, 0.0), None, 0.0)
-    assert world.connections.security_error is None
+    assert not world.connections.security_error
     world.connections.connection_lost(world.connect(second, 1.0), None, 1.0)
     error = world.connections.security_error
     assert isinstance(error, TlsError)
@@ -176,7 +176,7 @@ def test_nothing_is_told_while_another_broker_answers() -> None:
         world.connections.connection_lost(world.connect(TWO, now), None, now)
     assert world.connections.security_error is not None  # ready, and no answer yet
     world.answered(number, 1, 3.0)
-    assert world.connections.security_error is None
+    assert not world.connections.security_error
 
 
 def test_an_answer_makes_up_for_all_failures_before_without_security_too() -> None:
