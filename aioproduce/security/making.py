@@ -18,7 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproduce.errors import ConfigError
-from aioproduce.security import gssapi, oauthbearer, plain, scram
+from aioproduce.security import oauthbearer, plain, scram
 from aioproduce.security.credentials import UserPassword
 from aioproduce.security.jaas import (
     IamLogin,
@@ -171,6 +171,8 @@ def _kerberos(config: ProducerConfig, login: Login | None, _wall: Callable[[], f
             "sasl.kerberos.service.name is missing: it is the first part of the brokers' principals, mostly kafka",
             key="sasl.kerberos.service.name",
         )
+    from aioproduce.security import gssapi  # whose library few have
+
     converse = gssapi.converse_by(service, keytab=kerberos.keytab, principal=kerberos.principal)
     domain = config.sasl_kerberos_domain_name
     if domain:

@@ -15,9 +15,9 @@ Invariants, beyond those of `channel`:
 
 from __future__ import annotations
 
-import os
 import ssl
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError, TlsError
 from aioproduce.security.certificates import ExpiryLog, day_of, der_of, pem_blocks, validity
-from aioproduce.security.key_files import Identity, KeyPassword, as_file, file_state
+from aioproduce.security.key_files import Identity, KeyPassword, as_file, file_state, is_empty_folder
 from aioproduce.security.tls_faults import (
     FLOOD,
     NOT_ESTABLISHED,
@@ -42,8 +42,9 @@ from aioproduce.security.tls_settings import TLS_1_2, TLS_1_3, CipherChoice, Tls
 
 if TYPE_CHECKING:
     from aioproduce.security.channel import Buffer
+    from aioproduce.security.key_files import KeyStore, TrustStore
 
-__all__ = ["TlsChannel", "TlsChannels", "TlsSettings"]
+__all__ = ["TlsChannel", "TlsChannels", "TlsSettings", "client_context"]
 
 _RECORD: Final = 16_384
 """Plaintext of the largest record of TLS (RFC 8446, 5.1)."""
@@ -131,6 +132,13 @@ class TlsChannels:
             if ready.identity is not None:
                 self._check_dates(ready.identity)
             self._ready = ready
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What `prepare()` has made."""
+        if self._ready is None:
+            raise RuntimeError("prepare() comes before context")
+        return self._ready.context
 
     def open(self, host: str) -> TlsChannel:
         """A channel to a broker; see `Channels`."""
@@ -228,6 +236,18 @@ class TlsChannels:
             setting=settings.get(fault.about, fault.about) or None,
             host=host,
         )
+
+
+def client_context(keystore: KeyStore, truststore: TrustStore) -> ssl.SSLContext:
+    """The context of these stores, for a client of another protocol: a schema registry's, say. It blocks.
+
+    Raises:
+        TlsError: A file cannot be read, or does not hold what it should; names the setting.
+    """
+    settings = TlsSettings(keystore=keystore, truststore=truststore)
+    channels = TlsChannels(settings, wall_clock=time.time)
+    channels.prepare()
+    return channels.context
 
 
 @final
@@ -483,21 +503,13 @@ def _load_system(context: ssl.SSLContext) -> None:
     if type(context) is not ssl.SSLContext:
         return  # `truststore` loads nothing
     context.load_default_certs()
-    if not context.cert_store_stats()["x509"] and _is_empty(ssl.get_default_verify_paths().capath):
+    if not context.cert_store_stats()["x509"] and is_empty_folder(ssl.get_default_verify_paths().capath):
         raise TlsError(
             "this system trusts nobody: set ssl.truststore.location to the certificate of the brokers' CA, or "
             "install the system's certificates (ca-certificates)",
             reason="empty store",
             setting="ssl.truststore.location",
         )
-
-
-def _is_empty(folder: str | None) -> bool:
-    """Whether there is nothing in a folder of certificates, which OpenSSL looks into as it needs them."""
-    try:
-        return folder is None or not os.listdir(folder)
-    except OSError:
-        return True
 
 
 def _load_trusted(context: ssl.SSLContext, trusted: str) -> str:

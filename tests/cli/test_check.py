@@ -181,3 +181,17 @@ async def test_the_command(tmp_path: Path) -> None:
     assert [step["is_done"] for step in answer["trials"][0]["steps"]] == [True] * 4 + [False]
     assert "fails at login: cannot log in" in outcome.err
     assert SECRET not in outcome.out + outcome.err
+
+
+async def test_a_broker_that_metadata_names_and_that_is_not_there(cluster: FakeCluster) -> None:
+    cluster.faults.freeze_metadata(0)
+    gone = f"127.0.0.1:{cluster.ports[2]}"
+    await cluster.stop_broker(2)
+
+    findings = await _check({}, f"127.0.0.1:{cluster.ports[0]}")
+
+    assert [trial.address for trial in findings.failures] == [gone]
+    assert _failed_at(findings) == ("connect", 1, "advertised.listeners")
+    shown = rendered(findings_view(findings))
+    assert f"127.0.0.1:{cluster.ports[1]} (broker 1): every step done in " in shown
+    assert f"{gone} (broker 2)" in shown

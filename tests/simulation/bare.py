@@ -13,6 +13,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, final
 
 from aioproduce.core.effects import Compress, Connect, Offload, Send
+from aioproduce.drivers.offloading import outcome_of
 from aioproduce.testing.simulation import SimulationDeadlockError
 
 if TYPE_CHECKING:
@@ -237,8 +238,10 @@ class BareDriver:
         self.wake()
 
     def _carry_out(self, effect: Effect | Offload | Compress[ProducerBatch]) -> None:
-        assert not isinstance(effect, Offload), "nothing logs in here"
-        if isinstance(effect, Compress):
+        if isinstance(effect, Offload):
+            delay = self._simulation.network.random.expovariate(500)
+            self._loop.call_at(self.now() + delay, partial(self._offload, effect))
+        elif isinstance(effect, Compress):
             delay = self._simulation.network.random.expovariate(500)
             self._loop.call_at(self.now() + delay, partial(self._compress, effect))
         elif isinstance(effect, Connect):
@@ -264,6 +267,10 @@ class BareDriver:
     def _compress(self, job: Compress[ProducerBatch]) -> None:
         self._sender.compressed(job.batch, job.codec.compress(job.records), self.now())
         job.records.release()
+        self.wake()
+
+    def _offload(self, effect: Offload) -> None:
+        self._sender.offloaded(effect.ticket, outcome_of(effect.work), self.now())
         self.wake()
 
     # -- facts: what the kernel knows becomes known to the loop in its next turn ---

@@ -6,13 +6,13 @@ A case is plain data: to be printed, kept in a file, made smaller (`shrink`) and
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from random import Random
 from typing import Any, NamedTuple
 
 from aioproduce.testing.fake_cluster.log import TopicConfig
 from aioproduce.testing.fake_cluster.partition import ReplicationConfig
-from aioproduce.testing.simulation import KINDS, ScheduledFault, random_faults
+from aioproduce.testing.simulation import KINDS, SECURITY_KINDS, ScheduledFault, random_faults
 
 TOPIC = "orders"
 KEYLESS = -1
@@ -87,6 +87,8 @@ class Case:
         buffer: Bytes of a connection that the kernels hold: with few of them the producer's own memory is on its
             way for long.
         seconds: How long it goes on until everything is healed.
+        security: `protocol/mechanism/session`: what listeners ask for, and how many milliseconds a login lasts
+            (`securing`); empty: nothing.
     """
 
     seed: int
@@ -101,6 +103,11 @@ class Case:
     buffer: int = 131_072
     partitions: int = 3
     brokers: int = 3
+    security: str = ""
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.security.split("/")[0].endswith("SSL")
 
     @property
     def is_idempotent(self) -> bool:
@@ -130,7 +137,8 @@ class Case:
     @property
     def mode(self) -> str:
         acks = "idempotent" if self.is_idempotent else f"acks={self.settings['acks']}"
-        return f"{acks}, {'core' if self.is_bare else 'asyncio'}"
+        secured = f", {self.security}" if self.security else ""
+        return f"{acks}, {'core' if self.is_bare else 'asyncio'}{secured}"
 
     def cluster_settings(self) -> dict[str, Any]:
         """What `Simulation` takes."""
@@ -216,6 +224,34 @@ def make_case(
         buffer=random.choice([131_072, 131_072, 5_000]),
         partitions=partitions,
     )
+
+
+SECURITIES = (
+    "SSL//",
+    "SASL_PLAINTEXT/PLAIN/20000",
+    "SASL_SSL/PLAIN/3000",
+    "SASL_SSL/PLAIN/20000",
+    "SASL_SSL/OAUTHBEARER/",
+    "SASL_SSL/OAUTHBEARER/7000",
+)
+SECURITIES_OF_A_DAY = ("SSL//", "SASL_SSL/PLAIN/900000")
+"""A day of sessions of seconds is more than a run can take."""
+
+
+def secured(case: Case, security: str | None = None) -> Case:
+    """The same case over TLS or with logins, and with faults of theirs: drawn apart, all else is as it was."""
+    random = Random(f"security {case.seed}")
+    drawn = random.choice(SECURITIES if case.weather != "day" else SECURITIES_OF_A_DAY)
+    faults = random_faults(
+        random,
+        seconds=case.seconds,
+        count=WEATHERS[case.weather].faults // 3,
+        brokers=case.brokers,
+        topics={TOPIC: case.partitions},
+        kinds=tuple(SECURITY_KINDS),
+        scale=0.3 if case.weather == "fair" else 1.0,
+    )
+    return replace(case, security=drawn if security is None else security, faults=(*case.faults, *faults))
 
 
 def _settings(random: Random, mode: str, weather: str) -> dict[str, Any]:

@@ -48,6 +48,9 @@ SLACK: Final = 0.05
 AT_ONCE: Final = 0.0005
 """Seconds that a send may take that need not wait. The quickest answer of a broker takes twice that."""
 
+REFUSED_MAX: Final = 30.0
+"""Seconds for which a broker that refused a login is left alone at most."""
+
 _OVERHEAD: Final = 150
 """Bytes of a batch at most beyond a record's value."""
 
@@ -76,7 +79,8 @@ class Liveness:
         self._config = config
         self._entries = list(entries)
         self._flushes = sorted(flushes)
-        self._pause = max(config.retry_backoff_max, config.reconnect_backoff_max) + SLACK
+        refused = REFUSED_MAX if case.security else 0.0
+        self._pause = max(config.retry_backoff_max, config.reconnect_backoff_max, refused) + SLACK
         self._used = sorted(
             at for e in self._entries for at in (e.offered_at, e.accepted_at) if at is not None
         )

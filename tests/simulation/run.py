@@ -16,6 +16,7 @@ from aioproduce.errors import ProducerError
 from aioproduce.testing.simulation import Simulation, SimulationDeadlockError
 from tests.simulation.case import KEYLESS, TOPIC, Case
 from tests.simulation.ledger import Ledger
+from tests.simulation.securing import client_security, fake_security, watched
 from tests.simulation.sides import AsyncioSide, BareSide
 from tests.simulation.watching import watching
 
@@ -67,16 +68,18 @@ def run_case(case: Case, *, trace: int | None = 0) -> Outcome:
         brokers=case.brokers,
         topics={TOPIC: case.partitions},
         trace=trace,
+        security=fake_security(case),
         **case.cluster_settings(),
     )
     for link in simulation.network.links.values():
         link.buffer = case.buffer
     ledger = Ledger(simulation, case)
-    side: Side = (BareSide if case.is_bare else AsyncioSide)(simulation, case.settings)
+    security = client_security(simulation, case, ledger.accuse)
+    side: Side = (BareSide if case.is_bare else AsyncioSide)(simulation, case.settings, security)
     troubles: list[str] = []
     simulation.clock.limit = _STEPS
     try:
-        with watching(troubles), ledger.watching():
+        with watching(troubles), ledger.watching(), watched(ledger.accuse):
             side.run(Run(simulation, side, ledger, case).main())
     except SimulationDeadlockError as error:
         ledger.accuse("L", str(error))

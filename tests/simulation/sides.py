@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
+from unittest.mock import patch
 
 from aioproduce import Producer, ProducerConfig
 from aioproduce._native.stats import Windows
@@ -17,12 +18,14 @@ from aioproduce.core.batching.serialized_record import SerializedRecord
 from aioproduce.core.sender import Sender
 from aioproduce.metrics import ProducerMetrics
 from aioproduce.producer.admission import Admission
+from aioproduce.producer.life import ProducerLife
 from tests.simulation.bare import BareDriver, BareLoop, BareTask
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.security.security import Security
     from aioproduce.testing.simulation import Simulation
 
 # The compiled DeliveryFuture calls back with (metadata, error).
@@ -74,7 +77,10 @@ def config_of(simulation: Simulation, settings: dict[str, Any]) -> ProducerConfi
 class AsyncioSide:
     """`Producer` on a simulated asyncio loop."""
 
-    def __init__(self, simulation: Simulation, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, simulation: Simulation, settings: dict[str, Any], security: Security | None = None
+    ) -> None:
+        self._security = security
         self._simulation = simulation
         self.troubles: list[str] = []
         self.producer = Producer(config_of(simulation, settings))
@@ -103,7 +109,9 @@ class AsyncioSide:
         await asyncio.sleep(max(at - self._simulation.clock.now, 0))
 
     async def start(self) -> None:
-        await self.producer.start()
+        # The stand-in, which no setting names.
+        with patch.object(ProducerLife, "_security", lambda _: self._security):
+            await self.producer.start()
 
     async def send(
         self, topic: str, value: bytes, partition: int | None, timestamp: int | None
@@ -126,7 +134,10 @@ class BareSide:
 
     sender: Sender
 
-    def __init__(self, simulation: Simulation, settings: dict[str, Any]) -> None:
+    def __init__(
+        self, simulation: Simulation, settings: dict[str, Any], security: Security | None = None
+    ) -> None:
+        self._security = security
         self._simulation = simulation
         self._config = config_of(simulation, settings)
         self._loop = BareLoop(simulation)
@@ -165,6 +176,8 @@ class BareSide:
             random=Random(self._simulation.random.getrandbits(64)),
             metrics=metrics,
             now=self.driver.now(),
+            security=self._security,
+            wall=lambda: self._simulation.wall_ms() / 1000,
         )
         self._admission = Admission(config, self.driver, self.sender, lambda: None, metrics)  # type: ignore[arg-type]
         self.driver.start(self.sender)

@@ -105,3 +105,33 @@ def init_producer_id_response(
 def produce_response(correlation_id: int, *, version: int, throttle: float = 0.0) -> bytes:
     """The answer to a Produce request, without partitions."""
     return response(PRODUCE, version, correlation_id, responses=(), throttle_time=timedelta(seconds=throttle))
+
+
+def sasl_handshake_response(
+    correlation_id: int, *, version: int = 1, error_code: int = 0, mechanisms: Sequence[str] = ("PLAIN",)
+) -> bytes:
+    """The answer to SaslHandshake."""
+    return response(
+        17, version, correlation_id, error_code=ErrorCode(error_code), mechanisms=tuple(mechanisms)
+    )
+
+
+def sasl_authenticate_response(
+    correlation_id: int,
+    auth_bytes: bytes = b"",
+    *,
+    version: int = 2,
+    error_code: int = 0,
+    error_message: str | None = None,
+    lifetime: float = 0.0,
+) -> bytes:
+    """The answer to SaslAuthenticate; `lifetime` in seconds, also negative."""
+    return response(
+        36,
+        version,
+        correlation_id,
+        error_code=ErrorCode(error_code),
+        error_message=error_message,
+        auth_bytes=auth_bytes,
+        session_lifetime=timedelta(seconds=lifetime),
+    )

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.core.cluster.connection_states import (
     CONNECTION_STATES,
+    SET_UP,
     ConnectionEvent,
     ConnectionSettings,
     ConnectionState,
@@ -190,7 +191,7 @@ class BrokerConnection:
     @property
     def is_ready(self) -> bool:
         """Whether it was set up and is not closing. It may still be busy, throttled, or logging in again."""
-        return self.state is ConnectionState.READY or self.state is ConnectionState.REAUTHENTICATING
+        return self.state in SET_UP
 
     @property
     def is_encrypted(self) -> bool:
@@ -369,10 +370,8 @@ class BrokerConnection:
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` has something to do if nothing comes until then; `None`: never."""
-        if not self.is_open:
-            return None
-        if not self.is_ready:
-            return self._setup_deadline
+        if self.state not in SET_UP:
+            return self._setup_deadline if self.is_open else None
         first = self.first_to_expire()
         if first is not None:
             at = first.deadline
@@ -387,7 +386,7 @@ class BrokerConnection:
 
     def handle_timer(self, now: float) -> None:
         """Closes it where its deadline has come, or logs in again; else has itself woken when it comes."""
-        if self.is_ready and self.authentication is not None:
+        if self.authentication is not None and self.is_ready:
             self.authentication.begin_if_due(now)
         deadline = self.next_deadline()
         if deadline is not None and deadline > now:

@@ -138,7 +138,7 @@ class MetadataHandler:
             return _no_topic(name, topic_id, ErrorCode.leader_not_available)
         return {**describe_topic(self._state, topic), **self._operations(exchange, name)}
 
-    def _operations(self, exchange: Exchange, name: str) -> Body:
+    def _operations(self, exchange: Exchange, name: str) -> dict[str, Any]:
         """What the client may do with a topic, where it asks."""
         if not exchange.body.get("include_topic_authorized_operations"):
             return {}
