@@ -28,6 +28,8 @@ def locked(report: Mapping[str, Any]) -> str:
         ValueError: A package has no hash, so nobody could check what is installed.
     """
     environment = report["environment"]
+    platform = f"{environment['sys_platform']} {environment['platform_machine']}"
+    python = environment["python_version"]
     lines = []
     for item in report["install"]:
         if "dir_info" in item["download_info"]:
@@ -37,11 +39,7 @@ def locked(report: Mapping[str, Any]) -> str:
         if digest is None:
             raise ValueError(f"{name} {version} has no SHA-256 in pip's report")
         lines.append(f"{name.lower().replace('_', '-')}=={version} --hash=sha256:{digest}\n")
-    head = (
-        f"# What pip chooses for aioproduce[dev] on {environment['sys_platform']}, "
-        f"{environment['platform_machine']}, "
-        f"Python {environment['python_version']}. Written by `make lock`.\n"
-    )
+    head = f"# What pip chooses for aioproduce[dev] on {platform}, Python {python}. Written by `make lock`.\n"
     return head + "".join(sorted(lines))
 
 

@@ -135,19 +135,17 @@ class TlsChannels:
     def context(self) -> ssl.SSLContext:
         """What `prepare()` has made."""
         if self._ready is None:
-            raise RuntimeError("prepare() comes before context")
+            raise RuntimeError("prepare() comes first")
         return self._ready.context
 
     def open(self, host: str) -> TlsChannel:
         """A channel to a broker; see `Channels`."""
-        ready = self._ready
-        if ready is None:
-            raise RuntimeError("prepare() comes before open()")
+        context = self.context
         # An address of a link has its zone behind the %, which no certificate has.
         name = host.removesuffix(".").partition("%")[0]
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
-            tls = ready.context.wrap_bio(incoming, outgoing, server_hostname=name)
+            tls = context.wrap_bio(incoming, outgoing, server_hostname=name)
         except ssl.SSLError as error:
             setting, why = "ssl.context", error.reason or str(error)
         except (ValueError, TypeError) as error:
