@@ -184,7 +184,12 @@ def _msk(config: ProducerConfig, login: Login | None, wall: Callable[[], float])
     from aioproduce.security.tokens.msk import MskSource, region_of
 
     iam = login if isinstance(login, IamLogin) else IamLogin()
-    region = iam.sts_region or region_of(host for host, _ in config.bootstrap_servers)
+    if iam.sts_region:
+        _log.warning(
+            "awsStsRegion of sasl.jaas.config is not used: AWS's signer asks STS in the region of the cluster, or "
+            "where the environment says (AWS_STS_REGIONAL_ENDPOINTS)"
+        )
+    region = region_of(f"{host}:{port}" for host, port in config.bootstrap_servers)
     source = MskSource(
         region,
         profile=iam.profile_name or None,
