@@ -15,6 +15,8 @@
 #   make native  only rebuild the compiled hot path in place
 #   make budget  what one record costs in instructions, frames and objects, beside the recorded budget
 #   make wheel   a wheel for this Python and system into dist/, tried in a venv of its own (Linux: a manylinux one)
+#   make release the wheel, the source distribution, their sums, a list of components (SBOM), an audit of dependencies
+#   make lock    write requirements-dev.txt anew: what pip chooses for the tests now, by hash
 #   make clean   back to a fresh checkout
 #
 # Every target is safe to repeat: stamps inside .venv remember what was installed and built, so the second run starts
@@ -34,7 +36,7 @@ PART := offline brokers spark native
 CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
 
 .DELETE_ON_ERROR:
-.PHONY: quick test test-full test-python mutation demo lake bench budget soak fuzz native wheel lint types prepare gate \
+.PHONY: quick test test-full test-python mutation demo lake bench budget soak fuzz native wheel release lock lint types prepare gate \
 	native-if-changed interpreted offline-part brokers-part spark-part native-part other-python clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
@@ -97,6 +99,25 @@ wheel: $(NATIVE)
 	build/wheel/venv/bin/python -m pip install --quiet build/wheel/repaired/*.whl
 	build/wheel/venv/bin/python tests/package/smoke.py compiled
 	mkdir -p dist && cp build/wheel/repaired/*.whl dist/
+
+# The audit asks a public database of holes, so it needs the network; it fails where one is known. The list of components is
+# of the wheel with the extras that have to do with security. The tools have an environment of their own.
+release: wheel
+	rm -rf build/release
+	$(PYTHON) -m venv build/release/venv
+	build/release/venv/bin/python -m pip install --quiet 'cyclonedx-bom>=7,<8' 'pip-audit>=2.10,<3'
+	build/release/venv/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements-dev.txt
+	build/wheel/venv/bin/python -m pip install --quiet "$$(echo build/wheel/repaired/*.whl)[tls,oauth,msk-iam]"
+	build/release/venv/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+	  --output-file dist/aioproduce.cdx.json build/wheel/venv/bin/python
+	$(PY) setup.py --quiet sdist --formats=gztar --dist-dir dist
+	$(PY) -m tests.release sums dist
+
+# Of this platform and Python: CI's are Linux x86_64 and 3.11.
+lock: $(INSTALLED)
+	mkdir -p build
+	$(PY) -m pip install --quiet --dry-run --ignore-installed --report build/lock.json '.[dev]'
+	$(PY) -m tests.release lock < build/lock.json
 
 lint: $(NATIVE)
 	$(PY) -m ruff check $(CHECKED)

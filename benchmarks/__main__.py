@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from benchmarks import bounds, judge, plans, report, startup
+from benchmarks import bounds, handshakes, judge, plans, report, startup
 from benchmarks.clients import LOOPS, NAMES, client
 from benchmarks.null_broker import NullBrokerError
 from benchmarks.plans import Effort, Section, TargetSpec
@@ -30,7 +30,7 @@ from benchmarks.runner import BenchmarkError, Result, run_interleaved
 from benchmarks.targets import Target, fake_target, kafka_target, null_target
 from tests.kafka_install import KafkaUnavailableError, find_or_install
 
-OTHERS = ("bounds", "start-up")
+OTHERS = ("bounds", "handshakes", "start-up")
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -137,7 +137,8 @@ class Runner:
             return kafka_target()
         if self._options.broker == "fake":
             return fake_target(cores)
-        return null_target(cores, topics=plans.topic_names(spec), brokers=spec.brokers, delay=spec.delay)
+        return null_target(cores, topics=plans.topic_names(spec), brokers=spec.brokers,
+                           delay=spec.delay, is_tls=spec.is_tls)  # fmt: skip
 
     def run(self, name: str) -> None:
         """One section, and its table."""
@@ -210,6 +211,13 @@ class Runner:
             if name == "start-up":
                 progress.add_task("start-up", total=1, case="import")
                 figures["milliseconds to import"] = startup.import_times(3 if quick else 11)
+            elif name == "handshakes":
+                found = handshakes.measures(3 if quick else 20)
+                task = progress.add_task(name, total=len(found), case="")
+                for title, opens in found.items():
+                    progress.update(task, case=title, refresh=True)
+                    figures[title] = opens()
+                    progress.advance(task)
             else:
                 seconds = 60.0 if self._effort.is_full else (3.0 if quick else 15.0)
                 measures = bounds.measures(seconds, 10_000 if quick else 200_000)
@@ -284,7 +292,9 @@ def main(arguments: list[str]) -> int:
         console.print(f"{error}", style="red", markup=False)
         return 1
     judgements = judge.judge(
-        runner.results, runner.others.get("start-up", {}).get("milliseconds to import", {})
+        runner.results,
+        runner.others.get("start-up", {}).get("milliseconds to import", {}),
+        runner.others.get("handshakes", {}),
     )
     judge.print_judgements(out, judgements)
     for name, reason in {**runner.skipped, **plans.unavailable(options.clients)}.items():

@@ -1,16 +1,20 @@
 """A FakeCluster in a process of its own, so that a client is measured alone.
 
-The process takes words on its standard input: `stall` (sockets stay open, nothing is read and nothing answered from
-then on), `resume`, and `count TOPIC`, which it answers with the number of records that the topic's logs hold.
+The process takes words on its standard input, and answers each with a line: `stall` (sockets stay open, nothing is
+read and nothing answered from then on), `resume`, `count TOPIC` (the number of records that the topic's logs hold),
+`audit TOPIC` (see `BrokerProcess.audit`) and `settings USER MECHANISM` (what a client needs to be let in).
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
 
 
 class BrokerProcess:
@@ -36,6 +40,21 @@ class BrokerProcess:
         """How many records a topic holds."""
         return int(self._ask(f"count {topic}"))
 
+    def audit(self, topic: str) -> dict[str, int]:
+        """What a topic holds, whose records' values are numbers in the order of their sending.
+
+        Returns:
+            `records`, `distinct` (numbers), and `disordered`: records behind one of their partition with a number
+            that is not less.
+        """
+        audited: dict[str, int] = json.loads(self._ask(f"audit {topic}"))
+        return audited
+
+    def settings(self, user: str, mechanism: str) -> dict[str, str]:
+        """Kafka's keys for a client of a secured cluster, its addresses among them."""
+        settings: dict[str, str] = json.loads(self._ask(f"settings {user} {mechanism}"))
+        return {"bootstrap.servers": self.bootstrap_servers, **settings}
+
     @property
     def pid(self) -> int:
         """The process."""
@@ -57,9 +76,19 @@ class BrokerProcess:
 
 
 @contextmanager
-def broker_process(*, topic: str, partitions: int, brokers: int = 1) -> Iterator[BrokerProcess]:
-    """Start brokers with one topic; they end with the block."""
+def broker_process(
+    *, topic: str, partitions: int, brokers: int = 1, security: Mapping[str, Any] | None = None
+) -> Iterator[BrokerProcess]:
+    """Start brokers with one topic; they end with the block.
+
+    Args:
+        topic: Its name.
+        partitions: How many it has.
+        brokers: How many there are.
+        security: Arguments of `FakeSecurity`; `None` for brokers that let everybody in.
+    """
     command = [sys.executable, "-m", "benchmarks.broker", topic, str(partitions), str(brokers)]
+    command.append(json.dumps(security))
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
     try:
         yield BrokerProcess(process)
@@ -68,20 +97,36 @@ def broker_process(*, topic: str, partitions: int, brokers: int = 1) -> Iterator
         process.communicate()
 
 
-async def _serve(topic: str, partitions: int, brokers: int) -> None:
+def _audit(logs: Mapping[int, list[int]]) -> dict[str, int]:
+    numbers = [number for log in logs.values() for number in log]
+    disordered = sum(later <= earlier for log in logs.values() for earlier, later in pairwise(log))
+    return {"records": len(numbers), "distinct": len(set(numbers)), "disordered": disordered}
+
+
+async def _serve(topic: str, partitions: int, brokers: int, security: Mapping[str, Any] | None) -> None:
     from aioproduce.testing import FakeCluster
 
     loop = asyncio.get_running_loop()
-    async with FakeCluster(brokers=brokers, topics={topic: partitions}) as cluster:
+    async with FakeCluster(brokers=brokers, topics={topic: partitions}, security=security) as cluster:
         print(cluster.bootstrap_servers, flush=True)
-        while word := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
-            if word.startswith("count "):
-                print(len(cluster.records(word.removeprefix("count "))), flush=True)
-                continue
-            for broker in cluster.ports:
-                (cluster.faults.stall if word == "stall" else cluster.faults.resume)(broker)
-            print(word, flush=True)
+        while line := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            word, *rest = line.split()
+            answer = word
+            if word == "count":
+                answer = str(len(cluster.records(*rest)))
+            elif word == "audit":
+                logs: dict[int, list[int]] = {}
+                for record in cluster.records(*rest):
+                    logs.setdefault(record.partition, []).append(int(record.value or b"-1"))
+                answer = json.dumps(_audit(logs))
+            elif word == "settings":
+                user, mechanism = rest
+                answer = json.dumps(cluster.client_settings(user=user, mechanism=mechanism))
+            else:
+                for broker in cluster.ports:
+                    (cluster.faults.stall if word == "stall" else cluster.faults.resume)(broker)
+            print(answer, flush=True)
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+    asyncio.run(_serve(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4])))

@@ -27,6 +27,8 @@ class Settings:
     acks: str = "all"
     compression: str = "none"
     buffer_memory: int = 32 * 2**20
+    ca: str = ""
+    """The file with the CA's certificate; empty: no TLS."""
 
     @property
     def is_idempotent(self) -> bool:

@@ -125,6 +125,41 @@ def _null(results: Sequence[Result]) -> list[Judgement]:
     return found
 
 
+# Ours over TLS beside a peer's over TLS.
+_TLS_RATIOS = (("aiokafka", "await-each", 10.0), ("confluent", "no-report", 1.0))
+
+
+def _tls(results: Sequence[Result]) -> list[Judgement]:
+    found = []
+    secured = {
+        (result.case.client, result.case.mode, result.case.settings.compression): result
+        for result in results
+        if result.case.settings.ca
+    }
+    for plain in results:
+        case = plain.case
+        over = secured.get((case.client, case.mode, case.settings.compression))
+        if case.settings.ca or case.client != "aioproduce" or over is None:
+            continue
+        value, by_cpu = over.figures[_RATE] / plain.figures[_RATE], plain.figures[_CPU] / over.figures[_CPU]
+        least, goal = (0.8, None) if case.mode == "await-each" else (None, 0.8)
+        what = f"{case.mode}, {case.settings.compression}: TLS"
+        found.append(Judgement(f"{what} / plaintext", value, least, goal, by_cpu=by_cpu))
+        more = over.figures[_CPU] - plain.figures[_CPU]
+        found.append(Judgement(f"{what}, CPU s per million more", more, 0.1, None, is_most=True, unit="s"))
+    for compression in ("none", "lz4"):
+        ours = secured.get(("aioproduce", "await-each", compression))
+        for peer, mode, least in _TLS_RATIOS:
+            theirs = secured.get((peer, mode, compression))
+            if ours is None or theirs is None:
+                continue
+            value = ours.figures[_RATE] / theirs.figures[_RATE]
+            by_cpu = theirs.figures[_CPU] / ours.figures[_CPU]
+            what = f"await-each / {peer} {mode}, both TLS, {compression}"
+            found.append(Judgement(what, value, least, None, by_cpu=by_cpu))
+    return found
+
+
 def _latency(results: Sequence[Result]) -> list[Judgement]:
     found = []
     zero = [result for result in results if result.case.settings.linger_ms == 0]
@@ -198,14 +233,29 @@ _JUDGES: dict[str, Callable[[Sequence[Result]], list[Judgement]]] = {
     "latency": _latency,
     "stall": _stall,
     "loopback": _loopback,
+    "tls": _tls,
     "round-trip": _round_trip,
     "memory": _memory,
 }
 
 
-def judge(results: Results, import_times: Mapping[str, float]) -> dict[str, list[Judgement]]:
+def _handshakes(figures: Mapping[str, Mapping[str, float]]) -> list[Judgement]:
+    return [
+        Judgement(f"loop stall p99.9, {what}", each["stall_p99.9_ms"], 5.0, None, True, "ms")
+        for what, each in figures.items()
+        if "connections" in each
+    ]
+
+
+def judge(
+    results: Results,
+    import_times: Mapping[str, float],
+    handshakes: Mapping[str, Mapping[str, float]] | None = None,
+) -> dict[str, list[Judgement]]:
     """Every target of which the figures are there, by section."""
     judged = {name: _JUDGES[name](found) for name, found in results.items() if name in _JUDGES and found}
+    if handshakes:
+        judged["handshakes"] = _handshakes(handshakes)
     return {**judged, "start-up": _start_up(import_times)} if import_times else judged
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import final
 
 from benchmarks.cases import PARTITIONS, TOPIC, Case, Settings
+from benchmarks.certificate import certificate
 from benchmarks.clients import NAMES, client
 
 
@@ -26,6 +27,7 @@ class TargetSpec:
     topics: int = 0
     brokers: int = 1
     delay: float = 0.0
+    is_tls: bool = False
 
 
 NULL = TargetSpec()
@@ -225,6 +227,32 @@ def stall(effort: Effort) -> Section:
     return Section("stall", "Event-loop stall at full speed", runs, effort.few_rounds, note)
 
 
+# Who is compared over TLS, and how each sends. Java's first seconds are its compiler's: see java_client.py.
+_TLS_MODES = {
+    "aioproduce": ("await-each", "dropped", "send-many"),
+    "aiokafka": ("await-each",),
+    "confluent": ("no-report",),
+    "Java": ("callback",),
+}
+
+
+def tls(effort: Effort) -> Section:
+    """The same with and without TLS 1.3, without compression and with lz4."""
+    runs: list[Run] = []
+    for compression in ("none", "lz4"):
+        for name, modes in _TLS_MODES.items():
+            each = client(name)
+            if name not in effort.clients or each.unavailable():
+                continue
+            for mode in modes:
+                if effort.modes and mode not in effort.modes:
+                    continue
+                for spec, ca in ((NULL, ""), (replace(NULL, is_tls=True), str(certificate().ca))):
+                    settings = Settings(compression=compression, ca=ca)
+                    runs.append((spec, _case(name, mode, each.loops[0], settings, effort)))
+    return Section("tls", "Throughput, null broker, with and without TLS 1.3", runs, effort.rounds)
+
+
 def round_trip(effort: Effort) -> Section:
     """Throughput with no delay and with 10 ms until the broker answers."""
     runs = []
@@ -369,6 +397,7 @@ SECTIONS: dict[str, Callable[[Effort], Section]] = {
     "kafka": kafka_comparison,
     "latency": latency,
     "stall": stall,
+    "tls": tls,
     "round-trip": round_trip,
     "classic": classic,
     "memory": memory,

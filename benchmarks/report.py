@@ -23,6 +23,7 @@ _COLUMNS = (
     ("rss_over_start_mib", "over start MiB", "{:,.0f}"),
     ("records_per_batch", "records / batch", "{:,.0f}"),
     ("batches_per_request", "batches / request", "{:,.1f}"),
+    ("broker_cpu_seconds_per_million", "broker CPU s per million", "{:,.2f}"),
     ("warmup_records_per_second", "warm-up records/s", "{:,.0f}"),
     ("seconds_per_million_records", "s per million", "{:,.1f}"),
     ("latency_p50_ms", "p50 ms", "{:,.2f}"),
@@ -58,6 +59,10 @@ _OF_SECTION = {
         "rss_peak_mib",
         "cpu_seconds_per_million",
     ),
+    "tls": (
+        *("records_per_second", "megabytes_per_second", "cpu_seconds_per_million", "cpu_percent"),
+        *("broker_cpu_seconds_per_million", "records_per_batch", "batches_per_request"),
+    ),
     "round-trip": ("records_per_second", "cpu_seconds_per_million"),
     "memory": (
         *("bytes_per_delivery", "resident_bytes_per_delivery"),
@@ -69,6 +74,8 @@ _OF_SECTION = {
 def settings_label(result: Result) -> str:
     """What of a case's settings differs from the usual."""
     settings, parts = result.case.settings, []
+    if settings.ca:
+        parts.append("TLS")
     if settings.value_size != 100:
         size = settings.value_size
         parts.append(f"{size // 1000} KB" if size % 1000 == 0 else f"{size} B")

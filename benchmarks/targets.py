@@ -80,9 +80,11 @@ class NullTarget:
     def __init__(self, broker: NullBroker) -> None:
         self.broker = broker
         self.bootstrap_servers = broker.bootstrap_servers
+        self._cpu_before = 0.0
 
     def begin(self) -> None:
         self.broker.reset()
+        self._cpu_before = self.broker.cpu_seconds()
 
     def count(self) -> int:
         return self.broker.records()
@@ -94,6 +96,9 @@ class NullTarget:
         return {
             "records_per_batch": stats["records"] / stats["batches"],
             "batches_per_request": stats["batches"] / stats["requests"],
+            "broker_cpu_seconds_per_million": (stats["cpu_seconds"] - self._cpu_before)
+            / stats["records"]
+            * 1e6,
         }
 
 
@@ -140,13 +145,20 @@ def null_target(
     topics: Mapping[str, int] | None = None,
     brokers: int = 1,
     delay: float = 0.0,
+    is_tls: bool = False,
 ) -> Iterator[NullTarget]:
     """The null broker, on these processors."""
+    from benchmarks.certificate import certificate
     from benchmarks.null_broker import null_broker
 
     with ExitStack() as stack:
         with _on_cores(cores):
-            made = null_broker(topics=dict(topics or {TOPIC: partitions}), brokers=brokers, delay=delay)
+            made = null_broker(
+                topics=dict(topics or {TOPIC: partitions}),
+                brokers=brokers,
+                delay=delay,
+                certificate=certificate().broker if is_tls else None,
+            )
             broker = stack.enter_context(made)
         yield NullTarget(broker)
 

@@ -41,6 +41,7 @@ from aioproduce.cli.options import (
     Acks,
     AsJson,
     Bootstrap,
+    CheckedTopic,
     Compression,
     ConfigFile,
     Files,
@@ -61,11 +62,11 @@ from aioproduce.cli.options import (
 )
 from aioproduce.cli.perf_command import PerfCommand, perf
 from aioproduce.cli.settings import build_config, parse_headers, parse_separator
-from aioproduce.errors import ConfigError, ProducerError
+from aioproduce.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
     from aioproduce.cli.send import SendJob, SendRun
-    from aioproduce.config import Key, ProducerConfig
+    from aioproduce.config import Key
 
 app = typer.Typer(
     name="aioproduce",
@@ -80,6 +81,12 @@ _EXIT_CODES = """
 Exit codes: 0 every record is acknowledged; 1 one was not, or no broker or topic could be reached; 2 wrong usage,
 configuration or input (what was sent before the bad line is acknowledged); 130 ended by Ctrl-C and 143 by SIGTERM,
 with everything sent until then acknowledged.
+"""
+
+_CHECK_EXIT_CODES = """
+Exit codes: 0 every broker can be reached; 1 one cannot, or the topic is not there; 2 wrong usage or configuration;
+3 it fails at TLS; 4 at the login; 5 this client may not write to the topic. A bootstrap server that no metadata
+names may be down where another one answers.
 """
 
 
@@ -194,15 +201,23 @@ def _line_parser(
 app.command(cls=PerfCommand)(perf)
 
 
-@app.command()
+@app.command(epilog=_CHECK_EXIT_CODES)
 def check(
+    topic: CheckedTopic = None,
     bootstrap: Bootstrap = None,
     config_file: ConfigFile = None,
     overrides: Overrides = None,
     timeout: Timeout = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the cluster who it is: can it be reached, and if not, why."""
+    """Try every broker, and say at which step one cannot be reached, and why.
+
+    The steps: resolve, connect, tls, versions, login, metadata, and with a topic authorize: may we write to it?
+    Nothing is written, and no topic is created.
+    """
+    from aioproduce.cli.check import examine
+    from aioproduce.cli.check_view import findings_view, problem_lines
+
     try:
         config = build_config(
             bootstrap=bootstrap,
@@ -212,33 +227,16 @@ def check(
             client_id="aioproduce-check",
         )
         with hushed_warnings():
-            answer = asyncio.run(_check(config, timeout))
-    except ConfigError as error:
+            findings = asyncio.run(examine(config, topic, timeout))
+    except (ConfigError, MissingExtraError) as error:
         raise failure(error) from None
-    except ProducerError as error:
-        raise failure(error, ExitCode.NOT_ACKNOWLEDGED) from None
-    if as_json:
-        text = as_json_line(answer)
-    else:
-        brokers = "".join(f"  {node}: {address}\n" for node, address in answer["brokers"].items())
-        name = answer["cluster_id"] or "(without an id)"
-        text = f"cluster {name} answers, {len(answer['brokers'])} broker(s):\n{brokers}"
-    raise typer.Exit(ExitCode.DONE if write_output(text) else ExitCode.NOT_ACKNOWLEDGED)
-
-
-async def _check(config: ProducerConfig, timeout: float) -> dict[str, Any]:
-    from aioproduce.producer.producer import Producer
-
-    producer = Producer(config)
-    await producer.start()
-    try:
-        cluster = await producer.check(timeout)
-    finally:
-        await producer.close(0)
-    return {
-        "cluster_id": cluster.cluster_id,
-        "brokers": {str(node): cluster.brokers[node] for node in sorted(cluster.brokers)},
-    }
+    is_written = write_output(
+        as_json_line(findings.as_json()) if as_json else rendered(findings_view(findings))
+    )
+    for line in problem_lines(findings):
+        complain(line)
+    exit_code = findings.exit_code
+    raise typer.Exit(exit_code if is_written or exit_code else ExitCode.NOT_ACKNOWLEDGED)
 
 
 @app.command()

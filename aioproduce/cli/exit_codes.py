@@ -17,6 +17,12 @@ class ExitCode(IntEnum):
     """A record was not acknowledged, or no broker or topic could be reached."""
     BAD_INPUT = 2
     """Wrong usage, configuration or input. What was sent before the bad line is acknowledged."""
+    NO_TLS = 3
+    """`check`: no encrypted channel to a broker."""
+    NO_LOGIN = 4
+    """`check`: a broker refused the login, or there is nothing to log in with."""
+    NOT_AUTHORIZED = 5
+    """`check`: this client may not write to the topic."""
     INTERRUPTED = 130
     """Ended by SIGINT (Ctrl-C); everything sent until then is acknowledged."""
     TERMINATED = 143

@@ -67,6 +67,9 @@ Timeout = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="The result as one JSON object, for programs.")]
 Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
+CheckedTopic = Annotated[
+    str | None, typer.Argument(help="A topic to ask for: may we write to it?", show_default=False)
+]
 Files = Annotated[
     list[str] | None,
     typer.Argument(help="Files to send line by line; - or none is standard input.", show_default=False),

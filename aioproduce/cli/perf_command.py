@@ -49,6 +49,7 @@ from aioproduce.cli.perf_options import (
 from aioproduce.cli.perf_payloads import DrawnPayloads, Numbers, Payloads, RandomLetters, read_payloads
 from aioproduce.cli.settings import PREFIX, require_servers
 from aioproduce.config import ProducerConfig, load_environment, load_properties
+from aioproduce.config.config_def import is_secret
 from aioproduce.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -278,7 +279,8 @@ def _config(given: Given) -> ProducerConfig:
     for text in given.command_property or given.producer_props or ():
         key, found, value = text.partition("=")
         if not found or not key.strip():
-            raise ConfigError(f"{option} takes key=value, e.g. linger.ms=20, not {text!r}")
+            what = "" if is_secret(text) else f", not {text!r}"  # a password with the `=` forgotten
+            raise ConfigError(f"{option} takes key=value, e.g. linger.ms=20{what}")
         settings[key.strip()] = value
     if given.bootstrap_server is not None:
         settings["bootstrap.servers"] = given.bootstrap_server

@@ -52,7 +52,8 @@ def build_config(
     for override in overrides:
         key, found, value = override.partition("=")
         if not found or not key.strip():
-            raise ConfigError(f"-X takes key=value, e.g. -X linger.ms=20, not {key!r}")
+            # Not its text: it may be a password with the `=` forgotten.
+            raise ConfigError("-X takes key=value, e.g. -X linger.ms=20")
         settings[key.strip()] = value
     require_servers(settings, "the file of --config")
     config = ProducerConfig.from_mapping(settings)

@@ -42,10 +42,10 @@ class LaterCalls:
         raise _no_transactions("abort_transaction")
 
     async def set_sasl_credentials(self, username: str, password: str) -> NoReturn:
-        """SASL comes with the security release; raises ConfluentNotSupportedError."""
+        """Other credentials for a producer that runs; raises ConfluentNotSupportedError."""
         raise ConfluentNotSupportedError(
-            "set_sasl_credentials() is missing: TLS and SASL come with aioproduce's security release; this version "
-            "speaks PLAINTEXT only. Until then stay with confluent_kafka.aio.AIOProducer for this cluster",
+            "set_sasl_credentials() is missing: make another producer with them, or use aioproduce.Producer with a "
+            "sasl_credentials_provider, which is asked before each login",
             feature="set_sasl_credentials",
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from aioproduce.compat.confluent_security import SECURITY_REFUSED, SECURITY_TAKEN
 from aioproduce.config import Key
 from aioproduce.config.config_def import ConfigDef, Conflict
 from aioproduce.config.kinds import IGNORED, INT_MAX, TEXT, Choice, Float, Function, Int, Kind, Unused
@@ -46,10 +47,6 @@ _LOGGING: Final = "set the level of logging.getLogger('aioproduce')"
 _IN_ORDER: Final = "messages are sent in their order"
 _OLD_BROKERS: Final = "brokers before 0.10 are not supported"
 _FROM_C: Final = "librdkafka takes it from C only; leave it out"
-_SECURITY: Final = (
-    "TLS and SASL come with aioproduce's security release; this version speaks PLAINTEXT only. Until then stay "
-    "with confluent_kafka.aio.AIOProducer for this cluster"
-)
 
 # fmt: off
 # `becomes` is Kafka's own key, where the value is the same in both; the others are read in `confluent_options`.
@@ -144,43 +141,6 @@ _REFUSED: Final = (
 
 _C_ONLY: Final = "background_event_cb socket_cb connect_cb closesocket_cb open_cb resolve_cb opaque"
 
-# Option and librdkafka's default, which asks for nothing; then those whose default is empty.
-_SECURITY_OPTIONS: Final = (
-    ("security.protocol", "plaintext"),
-    ("ssl.ca.certificate.stores", "Root"),
-    ("ssl.engine.id", "dynamic"),
-    ("enable.ssl.certificate.verification", "true"),
-    ("ssl.endpoint.identification.algorithm", "https"),
-    ("sasl.mechanisms", "GSSAPI"),
-    ("sasl.mechanism", "GSSAPI"),
-    ("sasl.kerberos.service.name", "kafka"),
-    ("sasl.kerberos.principal", "kafkaclient"),
-    ("sasl.kerberos.kinit.cmd", 'kinit -R -t "%{sasl.kerberos.keytab}" -k %{sasl.kerberos.principal}'),
-    ("sasl.kerberos.min.time.before.relogin", "60000"),
-    ("enable.sasl.oauthbearer.unsecure.jwt", "false"),
-    ("sasl.oauthbearer.method", "default"),
-    ("sasl.oauthbearer.sub.claim.name", "sub"),
-    ("sasl.oauthbearer.grant.type", "client_credentials"),
-    ("sasl.oauthbearer.assertion.algorithm", "RS256"),
-    ("sasl.oauthbearer.assertion.claim.exp.seconds", "300"),
-    ("sasl.oauthbearer.assertion.claim.jti.include", "false"),
-    ("sasl.oauthbearer.assertion.claim.nbf.seconds", "60"),
-    ("sasl.oauthbearer.metadata.authentication.type", "none"),
-)
-_SECURITY_EMPTY: Final = (
-    "ssl.cipher.suites ssl.curves.list ssl.sigalgs.list ssl.key.location ssl.key.password ssl.key.pem ssl_key "
-    "ssl.certificate.location ssl.certificate.pem ssl_certificate ssl.ca.location https.ca.location "
-    "https.ca.pem ssl.ca.pem ssl_ca ssl.crl.location ssl.keystore.location ssl.keystore.password ssl.providers "
-    "ssl.engine.location ssl_engine_callback_data ssl.certificate.verify_cb sasl.kerberos.keytab sasl.username "
-    "sasl.password sasl.oauthbearer.config oauthbearer_token_refresh_cb oauth_cb sasl.oauthbearer.client.id "
-    "sasl.oauthbearer.client.credentials.client.id sasl.oauthbearer.client.credentials.client.secret "
-    "sasl.oauthbearer.client.secret sasl.oauthbearer.scope sasl.oauthbearer.extensions "
-    "sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.assertion.private.key.file "
-    "sasl.oauthbearer.assertion.private.key.passphrase sasl.oauthbearer.assertion.private.key.pem "
-    "sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.iss "
-    "sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.jwt.template.file"
-)
-
 # Of librdkafka's inside, or no longer used there: whatever the value, it asks nothing of an event loop.
 _WITHOUT_OBJECT: Final = (
     "api.version.request.timeout.ms broker.address.ttl enable.random.seed internal.termination.signal "
@@ -220,8 +180,8 @@ OPTIONS: Final = ConfigDef(
         *_TAKEN,
         *_REFUSED,
         *(_refused(name, _FROM_C, "") for name in _C_ONLY.split()),
-        *(_refused(name, _SECURITY, default, "") for name, default in _SECURITY_OPTIONS),
-        *(_refused(name, _SECURITY, "") for name in _SECURITY_EMPTY.split()),
+        *SECURITY_TAKEN,
+        *SECURITY_REFUSED,
         *(Key(name, IGNORED, None) for name in _WITHOUT_OBJECT.split()),
         *(
             Key(name, IGNORED, None, "is a consumer's: this producer ignores it")

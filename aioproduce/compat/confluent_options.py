@@ -18,7 +18,8 @@ from typing import Any, Final, final
 
 from aioproduce.compat.confluent_errors import ConfluentConfigError
 from aioproduce.compat.confluent_option_tables import OPTIONS
-from aioproduce.config import ProducerConfig
+from aioproduce.compat.confluent_security import security_settings
+from aioproduce.config import ProducerConfig, Secret
 from aioproduce.config.kinds import INT_MAX, LONG_MAX, Choice, Float, Function, Int
 from aioproduce.errors import ConfigError
 
@@ -103,7 +104,7 @@ def _written(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             continue
         kind = OPTIONS.find(name).kind
         if value is not None:
-            yield name, value if isinstance(kind, Function) else str(value)
+            yield name, value if isinstance(kind, Function) or isinstance(value, Secret) else str(value)
         elif isinstance(kind, (Int, Float, Choice)):
             yield name, ""
 
@@ -139,6 +140,7 @@ def _settings(values: Mapping[str, Any], given: Collection[str]) -> dict[str, ob
         "receive.buffer.bytes": values["socket.receive.buffer.bytes"] or -1,
         "max.in.flight.requests.per.connection": in_flight,
         **_compression_level(values),
+        **security_settings(values),
     }
 
 

@@ -300,7 +300,8 @@ def _check_protocols(values: Mapping[str, Any]) -> None:
         if server.protocol not in ("", protocol):
             raise ConfigError(
                 f"bootstrap.servers names {server.protocol}://{server.host}:{server.port}, and security.protocol "
-                f"is {protocol}: set security.protocol={server.protocol}, or leave {server.protocol}:// out."
+                f"is {protocol}: set security.protocol={server.protocol}, or leave {server.protocol}:// out.",
+                key="bootstrap.servers",
             )
 
 

@@ -27,10 +27,13 @@ class Hidden(Kind):
     Args:
         allowed: What it is, in words.
         can_be_empty: Whether the empty text is one, as for the password of a store.
+        keeps_blanks: Whether blanks around a str belong to it. Java drops them from its own keys, and a file of its
+            must mean the same here. A `Secret` is always taken as it is.
     """
 
-    def __init__(self, allowed: str, *, can_be_empty: bool = False) -> None:
+    def __init__(self, allowed: str, *, can_be_empty: bool = False, keeps_blanks: bool = False) -> None:
         self._can_be_empty = can_be_empty
+        self._keeps_blanks = keeps_blanks
         super().__init__("secret", f"{allowed}, as a str or a `Secret`, or None", self._parse)
 
     def _parse(self, value: object) -> Secret | None:
@@ -38,7 +41,10 @@ class Hidden(Kind):
             return None
         if not isinstance(value, (str, Secret)):
             raise WrongValueError(f"({type(value).__name__}) is not a str")
-        secret = value if isinstance(value, Secret) else Secret(value)
+        if isinstance(value, Secret):
+            secret = value
+        else:
+            secret = Secret(value if self._keeps_blanks else value.strip())
         if not secret and not self._can_be_empty:
             raise WrongValueError("is empty")
         if not _is_utf8(secret):

@@ -67,7 +67,7 @@ def refused(name: str, java_type: str, default: object, text: str, *accepted: ob
 
 
 def _secret(name: str, text: str, allowed: str, *, can_be_empty: bool = False, is_own: bool = False) -> Key:
-    kind = Hidden(allowed, can_be_empty=can_be_empty)
+    kind = Hidden(allowed, can_be_empty=can_be_empty, keeps_blanks=is_own)
     return Key(name, kind, None, text, has_secret=True, is_own=is_own)
 
 

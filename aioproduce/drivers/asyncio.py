@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aioproduce._native.tuple_outcomes import TupleOutcomes
     from aioproduce.config import ProducerConfig
     from aioproduce.core.effects import Connect
-    from aioproduce.core.sender import Sender
+    from aioproduce.drivers.base import Core
     from aioproduce.metrics import ProducerMetrics
 
 
@@ -267,7 +267,7 @@ class AsyncioDriver:
 
     def start(
         self,
-        sender: Sender,
+        sender: Core,
         *,
         on_death: Callable[[BaseException], None],
         on_settled: Callable[[BatchResult], None],

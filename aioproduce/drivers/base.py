@@ -19,11 +19,64 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections import deque
     from contextlib import AbstractContextManager
 
     from aioproduce._native._delivery_runtime import DeliveryRuntime
     from aioproduce._native.delivery import BatchResult
-    from aioproduce.core.sender import Sender
+    from aioproduce.core.batching.producer_batch import ProducerBatch
+    from aioproduce.core.cluster.broker_connections import BrokerConnections
+    from aioproduce.core.effects import Compress, Effect, Offload
+
+
+class Core(Protocol):
+    """What a driver runs: the `Sender` of a producer, or a `ClusterCheck`.
+
+    Attributes:
+        connections: Its connections, which the driver asks what is under way.
+        settled: Results whose delivery callbacks the driver shall run, in order.
+        has_work: Whether `next_effect()` has something to look at: the driver shall be woken.
+        is_closed: Whether it has ended: every connection is gone, and no thread reads a batch.
+    """
+
+    @property
+    def connections(self) -> BrokerConnections: ...  # noqa: D102
+    @property
+    def settled(self) -> deque[BatchResult]: ...  # noqa: D102
+    @property
+    def has_work(self) -> bool: ...  # noqa: D102
+    @property
+    def is_closed(self) -> bool: ...  # noqa: D102
+
+    def next_effect(self, now: float) -> Effect | Offload | Compress[ProducerBatch] | None:
+        """What the driver shall do next; `None` when the core is at rest."""
+
+    def next_timer(self) -> float | None:
+        """The next instant at which `handle_timer()` has something to do."""
+
+    def handle_timer(self, now: float) -> None:
+        """Do what is due."""
+
+    def connection_made(self, connection_id: int, now: float) -> None:
+        """The transport is there."""
+
+    def receive_data(self, connection_id: int, data: bytes, now: float) -> None:
+        """Bytes came from a broker."""
+
+    def writable(self, connection_id: int, now: float) -> None:
+        """A transport holds none of our bytes any more."""
+
+    def connection_lost(self, connection_id: int, error: BaseException | None, now: float) -> None:
+        """A transport is gone, or an attempt to open one failed."""
+
+    def offloaded(self, ticket: int, outcome: object, now: float) -> None:
+        """What an `Offload` effect asked for has ended, with a result or an exception."""
+
+    def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
+        """What a `Compress` effect asked for."""
+
+    def compression_failed(self, batch: ProducerBatch, error: BaseException, now: float) -> None:
+        """What a `Compress` effect asked for cannot be done."""
 
 
 class Waiter(Protocol):
@@ -79,7 +132,7 @@ class Driver(Protocol):
 
     def start(
         self,
-        sender: Sender,
+        sender: Core,
         *,
         on_death: Callable[[BaseException], None],
         on_settled: Callable[[BatchResult], None],

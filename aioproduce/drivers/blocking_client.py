@@ -1,33 +1,63 @@
 """A blocking client of brokers, for what asks a cluster something without a producer: `spark.topics`, the tests.
 
+`ask_any()` drives the core's own connections over a blocking socket, so that versions, TLS and logins are as the
+producer's. `BlockingConnection` has raw frames.
+
 Invariants:
 
 1. No wait is without a bound, and a broker that answers byte by byte does not extend it.
-2. A broker that cannot be reached, closes, or does not answer in time is an `OSError`; one that talks nonsense is a
-   `ProtocolError`. Nothing else is raised.
+2. A broker that cannot be reached, closes, refuses the login, or does not answer in time is an `OSError`; one that
+   talks nonsense is a `ProtocolError`. Nothing else is raised, but a `ConfigError` before anything is opened.
 3. Memory grows with the bytes that came, never on the word of a length (`FrameReader`).
 4. Sockets are made in `_open()` alone.
+5. No frame that an error leaves has a request in a local variable: it may be a login's.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 import socket
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Final, Self, final
+from contextlib import suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
-from aioproduce.errors import BrokerConnectionError, ProducerError, ProtocolError
-from aioproduce.wire.api import ApiKey, ApiVersions
+from aioproduce._native.stats import Windows
+from aioproduce.core.bounded_log import BoundedLog
+from aioproduce.core.cluster.authentication import AuthenticationState
+from aioproduce.core.cluster.broker_connections import make_broker_connections
+from aioproduce.core.cluster.connection_states import ConnectionState, LossCause
+from aioproduce.core.cluster.connection_words import security_error_of_timeout
+from aioproduce.core.effects import Connect, Send
+from aioproduce.drivers.offloading import run_in_thread, without_frames
+from aioproduce.errors import (
+    AuthenticationError,
+    BrokerConnectionError,
+    ProducerError,
+    ProtocolError,
+    TokenError,
+)
+from aioproduce.metrics import ProducerMetrics
+from aioproduce.security.making import make_security
+from aioproduce.security.mechanism import Work
 from aioproduce.wire.framing import FrameReader
-from aioproduce.wire.messages import ApiVersionsResponse
-from aioproduce.wire.requests import encode_api_versions
-from aioproduce.wire.responses import correlation_id_of, decode_body
+from aioproduce.wire.messages import BrokerAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.cluster.broker_connection import BrokerConnection
+    from aioproduce.core.cluster.broker_connections import Lost
+    from aioproduce.core.effects import Effect
+    from aioproduce.wire.api import ApiKey
     from aioproduce.wire.messages import Message
+
+_log = logging.getLogger("aioproduce")
 
 _CHUNK: Final = 65536
 _FRAME_MAX: Final = 100 * 1024 * 1024  # as the producer's own bound on an answer
@@ -119,42 +149,230 @@ def ask_any(
         deadline: An instant of `time.monotonic()`, for all of them together.
 
     Raises:
-        OSError: the last of them cannot be reached, or has not answered in time.
+        OSError: the last of them cannot be reached, refuses the login, or has not answered in time.
         ProtocolError: its answer is none, or it does not speak a version of `api` that is known here.
+        ConfigError: the settings of TLS or of the login contradict each other.
+        MissingExtraError: the login needs a library that is not installed.
     """
-    *others, last = config.bootstrap_servers
-    for server in others:
+    client = _Client(config)
+    *others, last = range(len(config.bootstrap_servers))
+    for index in others:
         try:
-            return _ask(server, config, api, encode, deadline)
-        except (OSError, ProducerError):
+            return client.ask(index, api, encode, deadline)
+        except (OSError, ProtocolError):
             continue
-    return _ask(last, config, api, encode, deadline)
+    return client.ask(last, api, encode, deadline)
 
 
-def _ask(
-    server: tuple[str, int],
-    config: ProducerConfig,
-    api: ApiKey,
-    encode: Callable[[int, int], bytes],
-    deadline: float,
-) -> Message:
-    left = deadline - time.monotonic()
-    if left <= 0:
-        raise TimeoutError("no answer in time")
-    limit = min(left, config.request_timeout, config.socket_connection_setup_timeout)
-    with BlockingConnection(*server, limit) as connection:
-        until = time.monotonic() + limit
+@final
+class _Question:
+    """Who asks the core's connection."""
 
-        def answer(api: ApiKey, version: int, correlation_id: int, request: bytes) -> Message:
-            frame = connection.exchange(request, until - time.monotonic())
-            if correlation_id_of(frame) != correlation_id:
-                raise ProtocolError("the broker answered another request than this")
-            return decode_body(api, version, frame)
+    __slots__ = ("answer",)
 
-        offered = answer(ApiKey.API_VERSIONS, 0, 0, encode_api_versions(0, 0, config.client_id))
-        assert isinstance(offered, ApiVersionsResponse)
-        version = ApiVersions.from_response(offered).version(api)
-        return answer(api, version, 1, encode(version, 1))
+    def __init__(self) -> None:
+        self.answer: Message | None = None
+
+    def answered(self, response: Message, _now: float) -> bool:
+        """The broker answered."""
+        self.answer = response
+        return True
+
+    def lost(self, loss: Lost, now: float) -> None:
+        """The connection is gone; `_Client` sees that by itself."""
+
+
+@final
+class _Client:
+    """A blocking driver of the core's connections: one at a time, with one credential for all of them.
+
+    Args:
+        config: The settings.
+    """
+
+    __slots__ = ("_config", "_connections", "_ended", "_socket")
+
+    def __init__(self, config: ProducerConfig) -> None:
+        self._config = config
+        self._connections = make_broker_connections(
+            config,
+            random.Random(),
+            ProducerMetrics(Windows()),
+            BoundedLog(_log),
+            make_security(config),
+            time.time,
+        )
+        self._ended: SimpleQueue[tuple[int, object]] = SimpleQueue()
+        self._socket: socket.socket | None = None
+
+    def ask(self, index: int, api: ApiKey, encode: Callable[[int, int], bytes], deadline: float) -> Message:
+        """Ask one of the bootstrap servers, over a connection that is closed afterwards."""
+        now = time.monotonic()
+        config = self._config
+        until = min(deadline, now + min(config.request_timeout, config.socket_connection_setup_timeout))
+        host, port = config.bootstrap_servers[index]
+        address = BrokerAddress(-1 - index, host, port)
+        self._connections.ensure(address, now)
+        connection = self._connections.connection(address.node_id)
+        assert connection is not None, "each server is asked once"
+        question = _Question()
+        try:
+            while not connection.can_send(time.monotonic()):
+                self._step(connection, until)
+            connection.send(
+                api, lambda version, number: [encode(version, number)], question, time.monotonic()
+            )
+            while question.answer is None:
+                self._step(connection, until)
+        finally:
+            self._end(connection, None)
+        return question.answer
+
+    def _step(self, connection: BrokerConnection, until: float) -> None:
+        """Carry out what the core wants, then wait for one fact.
+
+        Raises:
+            OSError: the connection has ended, or the time is over.
+            ProtocolError: it has ended by what the broker said.
+        """
+        self._carry_out(connection, until)
+        now = time.monotonic()
+        if connection.is_open and now >= until:
+            raise _too_late(connection)
+        if connection.is_open:
+            timer_at = self._connections.next_timer()
+            left = (until if timer_at is None else min(until, timer_at)) - now
+            if left > 0:
+                self._wait(connection, left)
+            self._connections.handle_timer(time.monotonic())
+        if not connection.is_open:
+            self._carry_out(connection, until)  # an alert, before the end
+            raise _error_of(connection)
+
+    def _wait(self, connection: BrokerConnection, seconds: float) -> None:
+        login = connection.authentication
+        if login is not None and login.state in _ELSEWHERE:
+            with suppress(Empty):
+                ticket, outcome = self._ended.get(timeout=seconds)
+                self._connections.offloaded(ticket, outcome, time.monotonic())
+            return
+        assert self._socket is not None
+        try:
+            self._socket.settimeout(seconds)
+            chunk = self._socket.recv(_CHUNK)
+        except TimeoutError:
+            return
+        except OSError as error:
+            self._end(connection, without_frames(error))
+            return
+        if not chunk:
+            self._end(connection, None)
+            return
+        for done in self._connections.receive_data(connection.connection_id, chunk, time.monotonic()):
+            assert done.request.asker is not None
+            done.request.asker.answered(done.response, time.monotonic())
+
+    # -- effects ---
+
+    def _carry_out(self, connection: BrokerConnection, until: float) -> None:
+        offloads = self._connections.offloads.effects
+        while self._connections.effects or offloads:
+            while offloads:
+                offload = offloads.popleft()
+                run_in_thread(_blocking(offload.work), partial(self._offloaded, offload.ticket), _call)
+            if self._connections.effects:
+                error = self._try(self._connections.effects.popleft(), until)
+                if error is not None:
+                    self._end(connection, error)
+
+    def _offloaded(self, ticket: int, outcome: object) -> None:
+        self._ended.put((ticket, outcome))
+
+    def _try(self, effect: Effect, until: float) -> BaseException | None:
+        """Carry it out; what went wrong comes without this frame, which holds what was to be sent."""
+        left = until - time.monotonic()
+        try:
+            if left <= 0:
+                raise TimeoutError("no answer in time")
+            if isinstance(effect, Connect):
+                if effect.prepare is not None:
+                    _prepare(effect.prepare, left)
+                self._socket = _open(effect.host, effect.port, min(effect.timeout, until - time.monotonic()))
+                self._connections.connection_made(effect.connection_id, time.monotonic())
+            elif isinstance(effect, Send) and self._socket is not None:
+                self._socket.settimeout(left)
+                self._socket.sendall(b"".join(effect.buffers))
+                self._connections.writable(effect.connection_id, time.monotonic())
+        except (OSError, ProducerError) as error:
+            return without_frames(error)
+        return None
+
+    def _end(self, connection: BrokerConnection, error: BaseException | None) -> None:
+        """The connection is over, by whatever cause."""
+        self._connections.connection_lost(connection.connection_id, error, time.monotonic())
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+_ELSEWHERE: Final = (AuthenticationState.AWAITING_CREDENTIAL, AuthenticationState.COMPUTING)
+_TIMEOUTS: Final = (LossCause.SETUP_TIMEOUT, LossCause.REQUEST_TIMEOUT)
+
+
+def _too_late(connection: BrokerConnection) -> Exception:
+    words = f"no answer of {connection.peer} in time"
+    if connection.state is ConnectionState.ENCRYPTING:
+        words += ": it did not finish TLS's handshake. Is it a listener with TLS? security.protocol says so"
+    login = connection.authentication
+    if login is not None and login.is_under_way:
+        words += f": {login.describe()}"
+    return security_error_of_timeout(connection, words, LossCause.SECURITY) or TimeoutError(words)
+
+
+def _error_of(connection: BrokerConnection) -> BaseException:
+    """Why it ended, by invariant 2."""
+    error = connection.error
+    if isinstance(error, OSError | ProtocolError):
+        return error
+    if connection.cause in _TIMEOUTS:
+        return TimeoutError(connection.reason)
+    host, port = connection.host, connection.port
+    ended: BrokerConnectionError
+    if isinstance(error, TokenError):
+        ended = AuthenticationError(
+            str(error), mechanism="", setting=error.setting, host=host, port=port, is_transient=True
+        )
+    else:
+        ended = BrokerConnectionError(connection.reason, host=host, port=port)
+    ended.__cause__ = error
+    return ended
+
+
+def _prepare(prepare: Callable[[], None], seconds: float) -> None:
+    """Read key files, which may be on a disk that hangs."""
+    ended: SimpleQueue[object] = SimpleQueue()
+    run_in_thread(Work(prepare, what="key files"), ended.put, _call)
+    try:
+        outcome = ended.get(timeout=seconds)
+    except Empty:
+        raise TimeoutError("the key files of ssl.* could not be read in time") from None
+    if isinstance(outcome, BaseException):
+        raise outcome
+
+
+def _blocking(work: Work) -> Work:
+    """What is awaited gets an event loop of its own, in its thread."""
+    if not work.is_async:
+        return work
+
+    async def awaited() -> Any:
+        return await work.run()
+
+    return Work(lambda: asyncio.run(awaited()), what=work.what)
+
+
+def _call(function: Callable[[], object]) -> None:
+    function()
 
 
 def _open(host: str, port: int, timeout: float) -> socket.socket:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import BatchResult
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.effects import Buffer, Effect
-    from aioproduce.core.sender import Sender
+    from aioproduce.drivers.base import Core
     from aioproduce.drivers.compression_workers import Finished
     from aioproduce.metrics import ProducerMetrics
     from aioproduce.security.mechanism import Work
@@ -111,7 +111,7 @@ class CoreStep:
         is_dead: Whether `run()` ended by a bug, or was cancelled.
     """
 
-    sender: Sender
+    sender: Core
     _on_settled: Callable[[BatchResult], None]
 
     def __init__(self, loop: Loop, metrics: ProducerMetrics) -> None:
@@ -133,7 +133,7 @@ class CoreStep:
         self.is_dead = False
         self._failure: BaseException | None = None
 
-    def start(self, sender: Sender, on_settled: Callable[[BatchResult], None]) -> None:
+    def start(self, sender: Core, on_settled: Callable[[BatchResult], None]) -> None:
         """Take over the core; `run()` follows."""
         self.sender = sender
         self._on_settled = on_settled

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import BatchResult
     from aioproduce.config import ProducerConfig
     from aioproduce.core.effects import Connect
-    from aioproduce.core.sender import Sender
+    from aioproduce.drivers.base import Core
     from aioproduce.metrics import ProducerMetrics
     from aioproduce.security.mechanism import Work
 
@@ -104,7 +104,7 @@ class TrioDriver:
 
     def start(
         self,
-        sender: Sender,
+        sender: Core,
         *,
         on_death: Callable[[BaseException], None],
         on_settled: Callable[[BatchResult], None],

@@ -16,9 +16,9 @@ import binascii
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 _log = logging.getLogger("aioproduce")
 
@@ -26,6 +26,14 @@ _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----",
 _LINE: Final = 64
 _DAY: Final = 86_400.0
 _SOON: Final = 30 * _DAY
+_SHORT: Final = {
+    "commonName": "CN",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "countryName": "C",
+    "stateOrProvinceName": "ST",
+    "localityName": "L",
+}
 
 
 class PemBlock(NamedTuple):
@@ -45,6 +53,47 @@ class Validity(NamedTuple):
 
     begins_at: float
     ends_at: float
+
+
+class PeerCertificate(NamedTuple):
+    """What a broker's certificate says, for people.
+
+    Attributes:
+        subject: Whose it is, `"CN=kafka-1,O=Example"`.
+        issuer: Who signed it.
+        names: The names and addresses that it is for (subjectAltName).
+        ends_at: When it ends, in seconds since the epoch.
+    """
+
+    subject: str
+    issuer: str
+    names: tuple[str, ...]
+    ends_at: float
+
+
+def peer_certificate(shown: Mapping[str, Any] | None, der: bytes | None) -> PeerCertificate | None:
+    """What there is to say of the certificate of a peer; `None` where it was not checked.
+
+    Args:
+        shown: As `ssl.SSLObject.getpeercert()` gives it.
+        der: The certificate itself.
+    """
+    valid = validity(der or b"")
+    if not shown or valid is None:
+        return None
+    names = tuple(name for _, name in shown.get("subjectAltName", ()))
+    return PeerCertificate(
+        _distinguished(shown.get("subject", ())),
+        _distinguished(shown.get("issuer", ())),
+        names,
+        valid.ends_at,
+    )
+
+
+def _distinguished(name: tuple[tuple[tuple[str, str], ...], ...]) -> str:
+    """A name of X.500 as RFC 4514 writes it, the most special part first: `"CN=kafka-1,O=Example"`."""
+    parts = [part for group in name for part in group]
+    return ",".join(f"{_SHORT.get(kind, kind)}={value}" for kind, value in reversed(parts))
 
 
 def pem_blocks(text: str) -> Iterator[PemBlock]:

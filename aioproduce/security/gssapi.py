@@ -147,7 +147,8 @@ class Gssapi:
             raise self._refused("the demand for a security layer, which Kafka's protocol does not have")
         self._state = _State.CHOSEN
         # No layer, so no size of a message either; no other identity to act as.
-        return context.wrap(bytes([_NO_LAYER, 0, 0, 0]), encrypt=False).message
+        answer: bytes = context.wrap(bytes([_NO_LAYER, 0, 0, 0]), encrypt=False).message
+        return answer
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

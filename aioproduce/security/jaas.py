@@ -59,6 +59,7 @@ class UnsecuredClaims:
         strings: Claims of one text each: `sub`.
         numbers: Claims of one number each.
         lists: Claims of several texts each.
+        extensions: What else the broker is told (KIP-342).
         lifetime: Seconds that the token lasts.
         principal_claim: Which claim names the user.
         scope_claim: Which claim has the scope.
@@ -67,6 +68,7 @@ class UnsecuredClaims:
     strings: Mapping[str, str] = field(default_factory=_nothing)
     numbers: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    extensions: Mapping[str, str] = field(default_factory=_nothing)
     lifetime: int = 3600
     principal_claim: str = "sub"
     scope_claim: str = "scope"
@@ -285,7 +287,7 @@ class Options:
     def with_prefix(self, prefix: str) -> dict[str, Secret]:
         """All whose names begin so, by what follows."""
         self._asked.append(f"{prefix}*")
-        names = [name for name in self._left if name.reveal().startswith(prefix)]
+        names = [name for name in self._left if name.reveal().startswith(prefix) and name.reveal() != prefix]
         return {name.reveal().removeprefix(prefix): self._left.pop(name) for name in names}
 
     def left(self) -> Mapping[Secret, Secret]:
@@ -346,6 +348,7 @@ def _unsecured(options: Options) -> UnsecuredClaims | None:
         name: tuple(value.reveal()[1:].split(value.reveal()[0])) if value.reveal()[1:] else ()
         for name, value in options.with_prefix("unsecuredLoginListClaim_").items()
     }
+    extensions = _revealed(options.with_prefix("unsecuredLoginExtension_"))
     lifetime = options.secret("unsecuredLoginLifetimeSeconds")
     principal_claim = options.text("unsecuredLoginPrincipalClaimName")
     scope_claim = options.text("unsecuredLoginScopeClaimName")
@@ -355,6 +358,7 @@ def _unsecured(options: Options) -> UnsecuredClaims | None:
         strings=strings,
         numbers=MappingProxyType(numbers),
         lists=MappingProxyType(lists),
+        extensions=extensions,
         lifetime=int(_checked_number(lifetime, "unsecuredLoginLifetimeSeconds", _SECONDS))
         if lifetime
         else 3600,

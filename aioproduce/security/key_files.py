@@ -466,3 +466,11 @@ def as_file(content: Secret) -> Iterator[str]:
         os.close(handle)
         if is_named:
             os.unlink(path)
+
+
+def is_empty_folder(folder: str | None) -> bool:
+    """Whether there is nothing in a folder of certificates, which OpenSSL looks into as it needs them."""
+    try:
+        return folder is None or not os.listdir(folder)
+    except OSError:
+        return True

@@ -18,7 +18,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from aioproduce.errors import ConfigError
-from aioproduce.security import gssapi, oauthbearer, plain, scram
+from aioproduce.security import oauthbearer, plain, scram
+from aioproduce.security.credentials import UserPassword
 from aioproduce.security.jaas import (
     IamLogin,
     KerberosLogin,
@@ -26,7 +27,6 @@ from aioproduce.security.jaas import (
     OAuthBearerLogin,
     PlainLogin,
     ScramLogin,
-    entry,
     parse,
 )
 from aioproduce.security.key_files import KeyStore, TrustStore
@@ -151,9 +151,9 @@ def _user_password(config: ProducerConfig, login: Login | None) -> CredentialSou
     if config.sasl_credentials_provider is not None:
         return UserPasswordProvider(config.sasl_credentials_provider)
     if isinstance(login, PlainLogin | ScramLogin):
-        user = plain.UserPassword(login.username, login.password)
+        user = UserPassword(login.username, login.password)
     elif config.sasl_username and config.sasl_password is not None:
-        user = plain.UserPassword(config.sasl_username, config.sasl_password)
+        user = UserPassword(config.sasl_username, config.sasl_password)
     else:
         raise ConfigError(
             f"sasl.mechanism={config.sasl_mechanism} needs a name and a password: set sasl.username and "
@@ -171,6 +171,8 @@ def _kerberos(config: ProducerConfig, login: Login | None, _wall: Callable[[], f
             "sasl.kerberos.service.name is missing: it is the first part of the brokers' principals, mostly kafka",
             key="sasl.kerberos.service.name",
         )
+    from aioproduce.security import gssapi  # whose library few have
+
     converse = gssapi.converse_by(service, keytab=kerberos.keytab, principal=kerberos.principal)
     domain = config.sasl_kerberos_domain_name
     if domain:
@@ -182,7 +184,12 @@ def _msk(config: ProducerConfig, login: Login | None, wall: Callable[[], float])
     from aioproduce.security.tokens.msk import MskSource, region_of
 
     iam = login if isinstance(login, IamLogin) else IamLogin()
-    region = iam.sts_region or region_of(host for host, _ in config.bootstrap_servers)
+    if iam.sts_region:
+        _log.warning(
+            "awsStsRegion of sasl.jaas.config is not used: AWS's signer asks STS in the region of the cluster, or "
+            "where the environment says (AWS_STS_REGIONAL_ENDPOINTS)"
+        )
+    region = region_of(f"{host}:{port}" for host, port in config.bootstrap_servers)
     source = MskSource(
         region,
         profile=iam.profile_name or None,
@@ -208,7 +215,7 @@ def _token_source(
     if options.unsecured is not None:
         from aioproduce.security.tokens.unsecured import UnsecuredSource
 
-        return UnsecuredSource(_unsecured_options(config), now=wall)
+        return UnsecuredSource(options.unsecured, extensions=extensions, now=wall)
     if url is None:
         raise ConfigError(
             "sasl.mechanism=OAUTHBEARER needs tokens: set sasl.oauthbearer.token.endpoint.url, or "
@@ -230,13 +237,6 @@ def _token_source(
         read_timeout=config.sasl_login_read_timeout or 10.0,
     )
     return EndpointSource(endpoint, _grant(config, options, wall), extensions=extensions, now=wall)
-
-
-def _unsecured_options(config: ProducerConfig) -> dict[str, str]:
-    """What `sasl.jaas.config` says of a token that nobody signs."""
-    assert config.sasl_jaas_config is not None
-    _, options = entry(config.sasl_jaas_config)
-    return {name.reveal(): value.reveal() for name, value in options.left().items()}
 
 
 def _retriever(config: ProducerConfig) -> str:

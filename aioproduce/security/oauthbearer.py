@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.errors import AuthenticationError
 
 if TYPE_CHECKING:
     from aioproduce.config.secret import Secret
+    from aioproduce.security.credentials import Token
     from aioproduce.security.mechanism import Credential
 
 MECHANISM: Final = "OAUTHBEARER"
@@ -30,20 +28,6 @@ _EXTENSION_VALUE: Final = re.compile(r"[\x20-\x7e\t\r\n]+")
 
 _MAX_REFUSAL: Final = 4096
 _MAX_TEXT: Final = 200
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Token:
-    """What logs in by OAUTHBEARER: `Credential.value`.
-
-    Attributes:
-        value: The token itself.
-        extensions: What else the broker is told: `logicalCluster` and `identityPoolId` on Confluent Cloud.
-    """
-
-    value: Secret
-    extensions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
 
 
 @final

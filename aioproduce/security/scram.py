@@ -27,8 +27,8 @@ from aioproduce.errors import AuthenticationError
 from aioproduce.security.mechanism import Answer, Work
 
 if TYPE_CHECKING:
+    from aioproduce.security.credentials import UserPassword
     from aioproduce.security.mechanism import Credential
-    from aioproduce.security.plain import UserPassword
 
 NonceSource: TypeAlias = Callable[[int], bytes]
 """Gives so many random bytes: `secrets.token_bytes`."""

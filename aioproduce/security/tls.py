@@ -15,19 +15,18 @@ Invariants, beyond those of `channel`:
 
 from __future__ import annotations
 
-import os
 import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError, TlsError
 from aioproduce.security.certificates import ExpiryLog, day_of, der_of, pem_blocks, validity
-from aioproduce.security.key_files import Identity, KeyPassword, as_file, file_state
+from aioproduce.security.key_files import Identity, KeyPassword, as_file, file_state, is_empty_folder
 from aioproduce.security.tls_faults import (
     FLOOD,
     NOT_ESTABLISHED,
@@ -132,16 +131,21 @@ class TlsChannels:
                 self._check_dates(ready.identity)
             self._ready = ready
 
+    @property
+    def context(self) -> ssl.SSLContext:
+        """What `prepare()` has made."""
+        if self._ready is None:
+            raise RuntimeError("prepare() comes first")
+        return self._ready.context
+
     def open(self, host: str) -> TlsChannel:
         """A channel to a broker; see `Channels`."""
-        ready = self._ready
-        if ready is None:
-            raise RuntimeError("prepare() comes before open()")
+        context = self.context
         # An address of a link has its zone behind the %, which no certificate has.
         name = host.removesuffix(".").partition("%")[0]
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
-            tls = ready.context.wrap_bio(incoming, outgoing, server_hostname=name)
+            tls = context.wrap_bio(incoming, outgoing, server_hostname=name)
         except ssl.SSLError as error:
             setting, why = "ssl.context", error.reason or str(error)
         except (ValueError, TypeError) as error:
@@ -329,6 +333,12 @@ class TlsChannel:
             return ""
         return f"{self._tls.version()}, {cipher[0]}"
 
+    def peer_certificate(self) -> tuple[Any, bytes | None]:
+        """The broker's, decoded by `ssl` and encoded; nothing before the handshake is done. See `certificates`."""
+        if not self._is_established:
+            return None, None
+        return self._tls.getpeercert(), self._tls.getpeercert(binary_form=True)
+
     def _raise_if(self, fault: Fault | None) -> None:
         if fault is not None:
             if fault is not NOT_ESTABLISHED:
@@ -477,21 +487,13 @@ def _load_system(context: ssl.SSLContext) -> None:
     if type(context) is not ssl.SSLContext:
         return  # `truststore` loads nothing
     context.load_default_certs()
-    if not context.cert_store_stats()["x509"] and _is_empty(ssl.get_default_verify_paths().capath):
+    if not context.cert_store_stats()["x509"] and is_empty_folder(ssl.get_default_verify_paths().capath):
         raise TlsError(
             "this system trusts nobody: set ssl.truststore.location to the certificate of the brokers' CA, or "
             "install the system's certificates (ca-certificates)",
             reason="empty store",
             setting="ssl.truststore.location",
         )
-
-
-def _is_empty(folder: str | None) -> bool:
-    """Whether there is nothing in a folder of certificates, which OpenSSL looks into as it needs them."""
-    try:
-        return folder is None or not os.listdir(folder)
-    except OSError:
-        return True
 
 
 def _load_trusted(context: ssl.SSLContext, trusted: str) -> str:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
     import httpx2
 
+    from aioproduce.config.secret import Secret
+
 _log = logging.getLogger("aioproduce")
 
 _TYPES: Final[dict[object, SchemaType]] = {"AVRO": "AVRO", "PROTOBUF": "PROTOBUF", "JSON": "JSON"}
@@ -57,8 +59,9 @@ class SchemaRegistryClient:
     Args:
         urls: Base URLs, one or several of the same registry; the next is tried where one fails. A user and
             password in the first are taken as `basic_auth`.
-        basic_auth: User and password.
-        bearer_token: A token, or a function that gives one (it may be async), asked for each request.
+        basic_auth: User and password; the password may be a `Secret`.
+        bearer_token: A token (a text or a `Secret`), or a function that gives one (it may be async), asked for each
+            request.
         timeout: Seconds for one question with all its tries; a `send()` waits no longer than its own time-out.
         request_timeout: Seconds for each step of one try.
         retries: How often a question is asked again where no registry answered, or with 429 or 5xx.
@@ -68,7 +71,7 @@ class SchemaRegistryClient:
             registry cannot be asked again then, the one that is known goes on being used.
         cache_capacity: How many schemas and ids are remembered.
         headers: Further headers, e.g. `{"target-sr-cluster": "lsrc-42"}`.
-        ssl_context: For https; by default the platform's certificates.
+        ssl_context: For https, or what makes one, in a thread; by default the platform's certificates.
         transport: An httpx2 transport in place of sockets, for tests and proxies.
         clock: Seconds that only go forward, for tests of `latest_ttl`.
 
@@ -84,7 +87,7 @@ class SchemaRegistryClient:
         self,
         urls: str | Sequence[str],
         *,
-        basic_auth: tuple[str, str] | None = None,
+        basic_auth: tuple[str, str | Secret] | None = None,
         bearer_token: TokenSource | None = None,
         timeout: float = 30.0,
         request_timeout: float = 10.0,
@@ -94,7 +97,7 @@ class SchemaRegistryClient:
         latest_ttl: float | None = 300.0,
         cache_capacity: int = 1000,
         headers: Mapping[str, str] | None = None,
-        ssl_context: ssl.SSLContext | None = None,
+        ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
         transport: httpx2.AsyncBaseTransport | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -130,6 +133,32 @@ class SchemaRegistryClient:
         self._latest: SingleFlight[tuple[str, str], tuple[float, RegisteredSchema]] = SingleFlight(
             cache_capacity
         )
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, object], **arguments: Any) -> Self:
+        """Make one by Confluent's keys, of a Java client's properties or confluent-kafka's configuration.
+
+        Args:
+            settings: `schema.registry.url`; `basic.auth.credentials.source` and `basic.auth.user.info`;
+                `bearer.auth.credentials.source` with `bearer.auth.token`, or with the keys of OAUTHBEARER;
+                `ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`, `ssl.key.password`,
+                `ssl.truststore.*`, `ssl.keystore.*`. Each may have the prefix `schema.registry.`. `sasl.*` is
+                read where a source inherits it; all else is left alone.
+            **arguments: As for the class; they win.
+
+        Raises:
+            ConfigError: A key is missing, or two contradict each other.
+
+        Example:
+            >>> settings = {"schema.registry.url": "https://sr:8081", "basic.auth.user.info": "me:letmein"}
+            >>> SchemaRegistryClient.from_mapping(settings)
+            <SchemaRegistryClient https://sr:8081>
+        """
+        from aioproduce.serializers.registry_settings import arguments_of
+
+        made = {**arguments_of(settings), **arguments}
+        urls = made.pop("urls")
+        return cls(urls, **made)
 
     def __repr__(self) -> str:
         return f"<SchemaRegistryClient {', '.join(self._http.urls)}>"

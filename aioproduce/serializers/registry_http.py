@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import base64
+import inspect
 import json
 import logging
 import math
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 import anyio
 
+from aioproduce.config.secret import Secret
 from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.drivers.running_loop import asyncio_loop_here
 from aioproduce.errors import (
@@ -33,6 +35,8 @@ from aioproduce.errors import (
     MissingExtraError,
     ProducerClosedError,
     SchemaRegistryError,
+    TlsError,
+    TokenError,
     WrongEventLoopError,
 )
 
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce")
 
-TokenSource: TypeAlias = "str | Callable[[], str | Awaitable[str]]"
+TokenSource: TypeAlias = "str | Secret | Callable[[], str | Secret | Awaitable[str | Secret]]"
 
 _ACCEPT: Final = (
     "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json"
@@ -77,28 +81,46 @@ class Credentials:
 
     __slots__ = ("_basic", "_token")
 
-    def __init__(self, basic: tuple[str, str] | None, token: TokenSource | None) -> None:
+    def __init__(self, basic: tuple[str, str | Secret] | None, token: TokenSource | None) -> None:
         if basic is not None and token is not None:
             raise ConfigError("give basic_auth (or a URL with a password) or bearer_token, not both")
-        self._basic = None
-        if basic is not None:
-            self._basic = "Basic " + base64.b64encode(":".join(basic).encode()).decode()
-        self._token = token
-        if isinstance(token, str):
-            _check_header(token, "bearer_token")
+        self._basic = None if basic is None else _encoded(*basic)
+        self._token = Secret(token) if isinstance(token, str) else token
+        if isinstance(self._token, Secret):
+            _check_header(self._token.reveal(), "bearer_token")
 
     def __repr__(self) -> str:
         kind = "basic" if self._basic else "bearer" if self._token else "none"
         return f"<Credentials {kind}>"
 
-    async def header(self) -> str | None:
-        """The header's value; a function for the token is asked each time, so that it can renew it."""
+    async def header(self) -> Secret | None:
+        """The header's value; a function for the token is asked each time, so that it can renew it.
+
+        Raises:
+            TokenError: a source of tokens has none.
+        """
         if self._token is None:
             return self._basic
+        return _bearer(await self._given())
+
+    async def _given(self) -> Secret:
         given = self._token() if callable(self._token) else self._token
-        token = given if isinstance(given, str) else await given
-        _check_header(token, "bearer_token")
-        return f"Bearer {token}"
+        # Not in a variable, which a traceback may show.
+        return _hidden(await given if inspect.isawaitable(given) else given)
+
+
+def _encoded(user: str, password: str | Secret) -> Secret:
+    pair = f"{user}:{_hidden(password).reveal()}".encode()
+    return Secret("Basic " + base64.b64encode(pair).decode())
+
+
+def _hidden(text: object) -> Secret:
+    return text if isinstance(text, Secret) else Secret(text)  # type: ignore[arg-type]
+
+
+def _bearer(token: Secret) -> Secret:
+    _check_header(token.reveal(), "bearer_token")
+    return Secret(f"Bearer {token.reveal()}")
 
 
 @final
@@ -117,7 +139,7 @@ class RegistryHttp:
     retries: int
     backoff: float
     max_backoff: float
-    ssl_context: ssl.SSLContext | None
+    ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None
     transport: httpx2.AsyncBaseTransport | None
     # While a registry is away every record of a new schema asks it.
     _bounded_log: BoundedLog = field(default_factory=lambda: BoundedLog(_log), init=False)
@@ -196,23 +218,33 @@ class RegistryHttp:
     async def _try(self, question: _Question, url: str) -> tuple[bool, Any]:
         """Whether the registry at this URL answered, and what; why not is noted in the question."""
         headers = {**self.headers, "Accept": _ACCEPT}
-        authorization = await self.credentials.header()
-        if authorization is not None:
-            headers["Authorization"] = authorization
+        try:
+            authorization = await self.credentials.header()
+        except TokenError as error:
+            question.note(url, None, None, str(error), error)
+            return False, None
         content = None
         if question.body is not None:
             headers["Content-Type"] = _CONTENT_TYPE
             content = json.dumps(question.body).encode()
-        request = self._opened().build_request(
+        try:
+            client = await self._opened()
+        except TlsError as error:
+            raise ConfigError(f"the schema registry's {error}", key=error.setting) from error
+        request = client.build_request(
             question.method, url + question.path, params=question.query, headers=headers, content=content
         )
+        if authorization is not None:
+            # Its own headers show it to nobody, unlike a dict in this frame.
+            request.headers["Authorization"] = authorization.reveal()
         try:
-            response = await self._opened().send(request, stream=True)
+            response = await client.send(request, stream=True)
             try:
                 read = await _read(response)
             finally:
                 await response.aclose()
-        except httpx2.HTTPError as error:
+        except (httpx2.HTTPError, OSError) as error:  # the latter of a TLS alert behind the handshake
+            _drop_frames(error)
             question.note(url, None, None, f"{type(error).__name__}: {error}".rstrip(": "), error)
             return False, None
         if read is None:
@@ -242,9 +274,13 @@ class RegistryHttp:
             remedy = _NO_REGISTRY if error_code is None else "see the registry's documentation of that code"
         raise question.refused(url, status, error_code, message, remedy)
 
-    def _opened(self) -> httpx2.AsyncClient:
-        if self._is_closed:
-            raise ProducerClosedError("this SchemaRegistryClient is closed: make another one")
+    async def _opened(self) -> httpx2.AsyncClient:
+        self._check_open()
+        context = self.ssl_context
+        if self._client is None and callable(context):
+            context = self.ssl_context = await anyio.to_thread.run_sync(context)  # it reads files
+            self._check_open()
+        assert not callable(context)
         if self._client is not None:
             self._check_loop()
         else:
@@ -252,11 +288,16 @@ class RegistryHttp:
             # Without an https URL no certificates need to be read, which takes tens of milliseconds.
             is_encrypted = any(url.startswith("https:") for url in self.urls)
             self._client = httpx2.AsyncClient(
-                verify=self.ssl_context or is_encrypted,
+                verify=context or is_encrypted,
                 timeout=self.request_timeout,
+                follow_redirects=False,  # to another host the credentials would go along
                 transport=self.transport,
             )
         return self._client
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ProducerClosedError("this SchemaRegistryClient is closed: make another one")
 
     def _check_loop(self) -> None:
         if self._loop is not _loop_here():
@@ -339,6 +380,14 @@ def _check_header(value: object, what: str) -> None:
     """Refuse here what the HTTP library would refuse with the value in its message, which may be a secret."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
         raise ConfigError(f"{what} is no text that can stand in an HTTP header (a line break at its end?)")
+
+
+def _drop_frames(error: BaseException) -> None:
+    """Take the HTTP library's frames off, which hold the request's headers as they are sent."""
+    link: BaseException | None = error
+    while link is not None:
+        link.__traceback__ = None
+        link = link.__cause__ or link.__context__
 
 
 def _loop_here() -> object:

@@ -8,7 +8,8 @@ Invariants:
 
 1. Asking creates nothing.
 2. All is over within the time-out.
-3. "There is none" is believed only when it is said again: a topic that was made a moment ago is not known to every
+3. A wrong setting and a refused login are told at once: asking again helps nobody, and may lock a user out.
+4. "There is none" is believed only when it is said again: a topic that was made a moment ago is not known to every
    broker at once.
 """
 
@@ -20,7 +21,7 @@ from typing import Final
 
 from aioproduce.config import ProducerConfig
 from aioproduce.drivers.blocking_client import ask_any
-from aioproduce.errors import ProducerError
+from aioproduce.errors import AuthenticationError, ConfigError, MissingExtraError, ProducerError, TlsError
 from aioproduce.spark.errors import TopicError
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.error_codes import (
@@ -53,6 +54,8 @@ def check_topics(config: ProducerConfig, topics: Collection[str], timeout: float
         try:
             codes = _codes(config, asked, deadline)
         except (OSError, ProducerError) as error:
+            if _is_final(error):
+                raise _refused(asked, error) from error
             if time.monotonic() + _AGAIN_AFTER >= deadline:
                 raise _unreachable(config, asked, timeout, error) from error
         else:
@@ -62,6 +65,12 @@ def check_topics(config: ProducerConfig, topics: Collection[str], timeout: float
             times_missing += 1
         if asked:
             time.sleep(_AGAIN_AFTER)
+
+
+def _is_final(error: Exception) -> bool:
+    if isinstance(error, TlsError | AuthenticationError):
+        return not error.is_transient
+    return isinstance(error, ConfigError | MissingExtraError)
 
 
 def _check_answer(topic: str, code: int, times_missing: int) -> None:
@@ -84,6 +93,13 @@ def _check_answer(topic: str, code: int, times_missing: int) -> None:
             topic=topic,
             is_missing=True,
         )
+
+
+def _refused(topics: Sequence[str], error: Exception) -> TopicError:
+    return TopicError(
+        f"the cluster does not let this driver ask whether topic {topics[0]!r} is there: {error}; no row was sent",
+        topic=topics[0],
+    )
 
 
 def _unreachable(

@@ -63,6 +63,8 @@ class TopicMetadata:
         error_code: The topic's own error code, 0 for none.
         is_internal: Whether it is one of Kafka's own topics.
         partitions: In the order of the response, which need not be that of their numbers.
+        authorized_operations: What this client may do with it, a bit for each code of Kafka's AclOperation
+            (KIP-430); `None` where that was not asked, or is not told.
     """
 
     name: str | None
@@ -70,6 +72,7 @@ class TopicMetadata:
     error_code: int
     is_internal: bool = False
     partitions: tuple[PartitionMetadata, ...] = ()
+    authorized_operations: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

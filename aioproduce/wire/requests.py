@@ -87,6 +87,7 @@ def encode_metadata(
     topics: Sequence[str] | None,
     *,
     allow_auto_topic_creation: bool,
+    include_topic_authorized_operations: bool = False,
 ) -> bytes:
     """Encode the question for the brokers and for topics.
 
@@ -96,6 +97,8 @@ def encode_metadata(
         client_id: What we call ourselves.
         topics: The topics' names; empty for only the brokers, `None` for every topic.
         allow_auto_topic_creation: Whether the broker may create missing topics; before v4 it always may.
+        include_topic_authorized_operations: Whether to ask what this client may do with each topic (KIP-430); from
+            v8 on.
 
     Raises:
         ValueError: If a string is longer than the protocol can carry.
@@ -111,7 +114,7 @@ def encode_metadata(
         else tuple(_make(topic_class, name=_checked(name), topic_id=None) for name in topics),
         allow_auto_topic_creation=allow_auto_topic_creation,
         include_cluster_authorized_operations=False,
-        include_topic_authorized_operations=False,
+        include_topic_authorized_operations=include_topic_authorized_operations,
     )
 
 

@@ -55,6 +55,9 @@ _NO_DETAILS: Final = b"\x01\x00\x00"  # no record errors, no message, no tags
 _PRODUCE_END: Final = struct.Struct(">Bib")  # the topic's tags, the throttle time, tags
 _PLAIN_PRODUCE_SIZE: Final = _PARTITIONS_AT + _PRODUCE_END.size
 # Brokers before 2.4 fill in leader epochs that may lag behind (KAFKA-9212): they must not outweigh newer ones.
+_NOT_TOLD: Final = -0x8000_0000
+"""What stands for "not told" where operations are told (KIP-430)."""
+
 _FIRST_METADATA_WITH_RELIABLE_EPOCHS: Final = 9
 
 
@@ -161,12 +164,14 @@ def _broker(broker: Mapping[str, Any]) -> BrokerAddress:
 
 
 def _topic_metadata(topic: Mapping[str, Any]) -> TopicMetadata:
+    operations = topic.get("topic_authorized_operations", _NOT_TOLD)
     return TopicMetadata(
         name=topic["name"],
         topic_id=topic.get("topic_id"),
         error_code=topic["error_code"],
         is_internal=topic.get("is_internal", False),
         partitions=tuple(map(_partition_metadata, topic["partitions"])),
+        authorized_operations=None if operations == _NOT_TOLD else operations,
     )
 
 

@@ -6,6 +6,7 @@ And our drop-in for it, which runs the very same text below with the other impor
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib import import_module
@@ -23,6 +24,7 @@ from benchmarks.clients.measuring import AsyncMode, in_tasks, measure_async, run
 async def opened(case: Case, bootstrap_servers: str, imported_from: str) -> AsyncIterator[Any]:
     """A producer with the case's settings."""
     settings = case.settings
+    context = ssl.create_default_context(cafile=settings.ca) if settings.ca else None
     producer = import_module(imported_from).AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers,
         acks="all" if settings.acks == "all" else int(settings.acks),
@@ -31,6 +33,8 @@ async def opened(case: Case, bootstrap_servers: str, imported_from: str) -> Asyn
         max_batch_size=settings.batch_size,
         compression_type=None if settings.compression == "none" else settings.compression,
         max_request_size=2 * 2**20,
+        security_protocol="SSL" if context else "PLAINTEXT",
+        ssl_context=context,
     )
     await producer.start()
     try:

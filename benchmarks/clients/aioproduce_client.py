@@ -26,6 +26,12 @@ CHUNK = 10_000
 async def opened(case: Case, bootstrap_servers: str, **more: object) -> AsyncIterator[Producer]:
     """A producer with the case's settings."""
     settings = case.settings
+    if settings.ca:
+        more |= {
+            "security_protocol": "SSL",
+            "ssl_truststore_type": "PEM",
+            "ssl_truststore_location": settings.ca,
+        }
     async with Producer(
         bootstrap_servers,
         acks=settings.acks,

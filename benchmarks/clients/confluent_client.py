@@ -29,6 +29,7 @@ def settings_of(case: Case, bootstrap_servers: str) -> dict[str, Any]:
         "queue.buffering.max.kbytes": settings.buffer_memory // 1024,
         "queue.buffering.max.messages": 1_000_000,
         "message.max.bytes": 2 * 2**20,
+        **({"security.protocol": "ssl", "ssl.ca.location": settings.ca} if settings.ca else {}),
     }
 
 

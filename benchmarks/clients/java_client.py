@@ -53,6 +53,9 @@ def _command(
         "compression.type": settings.compression,
         "max.request.size": 2 * 2**20,
     }
+    if settings.ca:
+        properties["security.protocol"] = "SSL"
+        properties |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": settings.ca}
     return [
         install.java,
         *("-Xms512m", "-Xmx512m", "-cp", install.classpath, _CLASS),

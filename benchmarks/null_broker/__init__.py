@@ -29,6 +29,8 @@ from typing import Any, Final
 
 SOURCES: Final = Path(__file__).parent
 FLAGS: Final = ("-std=gnu11", "-O2", "-Wall", "-Wextra")
+TLS_FLAGS: Final = ("-DWITH_TLS", "-lssl", "-lcrypto")
+"""OpenSSL's headers are wanted (Debian, Ubuntu: libssl-dev; Fedora: openssl-devel)."""
 COMPILERS: Final = ("cc", "gcc", "clang")
 LONGEST_ARGUMENT: Final = 100_000
 """Linux takes 128 KiB in one argument, and megabytes in all."""
@@ -60,7 +62,8 @@ class CompilationError(NullBrokerError):
 
     def __init__(self, command: Sequence[str], output: str) -> None:
         super().__init__(
-            f"{shlex.join(command)} failed. The null broker needs Linux (epoll) and the C library's headers."
+            f"{shlex.join(command)} failed. The null broker needs Linux (epoll) and the C library's headers, and"
+            " with a certificate OpenSSL's (libssl-dev)."
             f"\n{output}"
         )
         self.command = tuple(command)
@@ -106,7 +109,8 @@ def build(*flags: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         result = Path(scratch) / program.name
-        command = [*compiler, *FLAGS, *flags, "-o", str(result), str(SOURCES / "null_broker.c")]
+        # Libraries among the flags stand behind what needs them.
+        command = [*compiler, *FLAGS, "-o", str(result), str(SOURCES / "null_broker.c"), *flags]
         done = subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
@@ -189,6 +193,7 @@ def null_broker(
     partitions: int = 1,
     delay: float = 0.0,
     verify: bool = False,
+    certificate: Path | None = None,
     build_flags: Sequence[str] = (),
     arguments: Sequence[str] = (),
 ) -> Iterator[NullBroker]:
@@ -200,15 +205,18 @@ def null_broker(
         partitions: Of a topic that is not in `topics`: any that is asked for comes into being.
         delay: Seconds from a Produce request's arrival to its answer.
         verify: Check the CRC-32C of every batch, and the sequences of idempotent producers.
+        certificate: PEM with key, certificate and chain: TLS 1.3 on every port.
         build_flags: More flags for the compiler.
         arguments: More arguments for the program.
 
     Raises:
         CompilerNotFoundError: There is no C compiler.
-        CompilationError: The compiler failed.
+        CompilationError: The compiler failed, or OpenSSL's headers are not there and `certificate` wants them.
         NullBrokerError: The program did not start.
     """
-    command = [str(build(*build_flags)), "--brokers", str(brokers), "--partitions", str(partitions)]
+    flags = (*build_flags, *(TLS_FLAGS if certificate else ()))
+    command = [str(build(*flags)), "--brokers", str(brokers), "--partitions", str(partitions)]
+    command += ["--certificate", str(certificate)] if certificate else []
     command += ["--delay-ms", f"{delay * 1000:.6f}", *(["--verify"] if verify else []), *arguments]
     for chunk in _chunks([f"{name}:{count}" for name, count in (topics or {}).items()]):
         command += ["--topics", chunk]

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "produce.h"
+#include "tls.h"
 
 enum {
     READ_BUFFER = 256 << 10,     /* stays in a core's second cache */
@@ -45,6 +46,7 @@ typedef struct {
 typedef struct {
     Source source; /* first: events point at it */
     int broker;
+    SSL *tls;        /* NULL: plaintext */
     uint8_t *buffer; /* what is read and not yet parsed is [start, end) */
     size_t start, end, capacity;
     bool is_producing; /* in the middle of a Produce request, its size taken off */
@@ -136,6 +138,7 @@ static void release_answers(Connection *connection, int64_t at)
 static void close_connection(Connection *connection)
 {
     remove_delayed(connection);
+    tls_end(connection->tls);
     close(connection->source.fd);
     free_produce(&connection->produce);
     free(connection->buffer);
@@ -172,8 +175,10 @@ static bool send_answers(Connection *connection)
     size_t until = (size_t)(connection->released - connection->answers_start);
     connection->is_blocked = false;
     while (connection->sent < until) {
-        ssize_t count =
-            send(connection->source.fd, answers->bytes + connection->sent, until - connection->sent, MSG_NOSIGNAL);
+        const uint8_t *bytes = answers->bytes + connection->sent;
+        size_t left = until - connection->sent;
+        ssize_t count = connection->tls != NULL ? tls_send(connection->tls, bytes, left)
+                                                : send(connection->source.fd, bytes, left, MSG_NOSIGNAL);
         if (count < 0 && errno == EINTR)
             continue;
         if (count < 0 && errno != EAGAIN) {
@@ -245,7 +250,8 @@ static bool make_room(Connection *connection)
 {
     if (connection->start == connection->end)
         connection->start = connection->end = 0;
-    if (connection->end < connection->capacity)
+    /* A TLS record is taken out whole: what stayed inside of OpenSSL, epoll would not tell of. */
+    if (connection->capacity - connection->end >= (connection->tls == NULL ? 1 : TLS_RECORD))
         return true;
     if (connection->start == 0) {
         if (connection->capacity >= MAX_REQUEST)
@@ -269,6 +275,13 @@ static ssize_t read_some(Connection *connection, bool *is_drained)
 {
     Produce *produce = &connection->produce;
     size_t wanted = connection->capacity - connection->end;
+    if (connection->tls != NULL) {
+        ssize_t count = tls_receive(connection->tls, connection->buffer + connection->end, wanted);
+        if (count > 0)
+            connection->end += (size_t)count;
+        *is_drained = count <= 0;
+        return count;
+    }
     bool is_large = connection->is_producing && !cluster.verifies && produce->last_batch >= WORTH_SKIPPING;
     if (is_large && connection->start == connection->end && produce->batch_left >= HEADERS_ONLY) {
         wanted = produce->batch_left < connection->capacity ? produce->batch_left : connection->capacity;
@@ -326,6 +339,7 @@ static void add_connection(int fd, int broker)
     *connection = (Connection){
         .source = {CONNECTION, fd},
         .broker = broker,
+        .tls = tls_begin(fd),
         .buffer = reallocate(NULL, READ_BUFFER),
         .capacity = READ_BUFFER,
         .delayed_place = -1,

@@ -185,6 +185,7 @@ static void usage(int status)
           "  --partitions  of a topic that does not name its own; topics come into being when asked for\n"
           "  --delay-ms    Produce is answered so long after it arrived\n"
           "  --verify      check CRC-32C and the sequences of idempotent producers too\n"
+          "  --certificate PEM file with key, certificate and chain: TLS 1.3 on every port\n"
           "  --crc-table   with --verify: without the processor's CRC instruction\n"
           "Prints a line of JSON with bootstrap_servers, then one for each command on standard input:\n"
           "  stats, reset, delay MS, quit. The end of standard input ends it.\n",
@@ -223,7 +224,8 @@ static void parse_arguments(int count, char **arguments)
         {"brokers", required_argument, NULL, 'b'}, {"partitions", required_argument, NULL, 'p'},
         {"topics", required_argument, NULL, 't'},  {"delay-ms", required_argument, NULL, 'd'},
         {"verify", no_argument, NULL, 'v'},        {"crc-table", no_argument, NULL, 'c'},
-        {"help", no_argument, NULL, 'h'},          {NULL, 0, NULL, 0},
+        {"help", no_argument, NULL, 'h'},          {"certificate", required_argument, NULL, 's'},
+        {NULL, 0, NULL, 0},
     };
     char **topics = reallocate(NULL, (size_t)count * sizeof *topics);
     int option, topics_count = 0, by_table = 0;
@@ -238,6 +240,7 @@ static void parse_arguments(int count, char **arguments)
             break;
         case 'v': cluster.verifies = true; break;
         case 'c': by_table = 1; break;
+        case 's': tls_use(optarg); break;
         case 'h': usage(0); break;
         default: usage(2);
         }

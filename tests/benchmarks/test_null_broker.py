@@ -6,6 +6,7 @@ The clients run in verifying mode: what they send must be in sequence and whole,
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 import signal
@@ -19,6 +20,7 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from aioproduce import Producer
 from benchmarks import null_broker as launcher
+from benchmarks.certificate import certificate
 from benchmarks.null_broker import (
     CompilationError,
     CompilerNotFoundError,
@@ -69,6 +71,37 @@ def check(broker: NullBroker) -> None:
 
 
 class TestClients:
+    @pytest.mark.parametrize("settings", SETTINGS, ids=str)
+    async def test_aioproduce_over_tls(self, settings: dict[str, Any]) -> None:
+        """Also records that span several TLS records, and more than the broker reads at once."""
+        secured = {
+            "security_protocol": "SSL",
+            "ssl_truststore_type": "PEM",
+            "ssl_truststore_location": str(certificate().ca),
+        }
+        is_idempotent = settings["acks"] == "all"
+        with null_broker(
+            topics={"bench": 6}, brokers=3, verify=True, certificate=certificate().broker
+        ) as broker:
+            async with Producer(
+                broker.bootstrap_servers, enable_idempotence=is_idempotent, **secured, **settings
+            ) as producer:
+                for index in range(RECORDS):
+                    value = b"value %d" % index if index % 500 else b"v" * 900_000
+                    await producer.send("bench", value, partition=partition_of(index))
+            await until(lambda: broker.records() >= RECORDS)
+            check(broker)
+
+    def test_a_client_without_tls_is_cut_off(self) -> None:
+        with null_broker(certificate=certificate().broker) as broker:
+            with peer_of(broker) as peer:
+                peer.tell(metadata_request(version=9))
+                # An alert of TLS, at most; what it has not read of the request makes the end a reset.
+                with contextlib.suppress(ConnectionResetError):
+                    assert len(peer.connection.recv(1000)) <= 7
+                    assert peer.connection.recv(1000) == b""
+            assert broker.stats()["connections"] == 0
+
     @pytest.mark.parametrize("settings", SETTINGS, ids=str)
     async def test_aioproduce(self, broker: NullBroker, settings: dict[str, Any]) -> None:
         is_idempotent = settings["acks"] == "all"

@@ -160,12 +160,15 @@ async def test_no_broker() -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-        for command in (["send", "t"], ["check"]):
+        for command, begin in (
+            (["send", "t"], "error: no broker answered within 0.5 s"),
+            (["check"], f"error: {address} fails at connect: "),
+        ):
             outcome = await run_cli(*command, "-b", address, "--timeout", "0.5", stdin=b"line\n")
 
             assert outcome.code == 1
-            assert outcome.out == ""
-            assert outcome.err.startswith("error: no broker answered within 0.5 s")
+            assert (outcome.out == "") is (command[0] == "send")
+            assert outcome.err.startswith(begin)
             assert address in outcome.err
             assert "refused" in outcome.err.lower() or "111" in outcome.err
             assert outcome.err.count("\n") == 1

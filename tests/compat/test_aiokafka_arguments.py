@@ -212,7 +212,7 @@ CONTEXT = ssl.create_default_context()
 USER = {"sasl_plain_username": "me", "sasl_plain_password": "hunter2"}
 
 
-class Tokens(AbstractTokenProvider):
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
     async def token(self) -> str:
         return "hunter2"
 

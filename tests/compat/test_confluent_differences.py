@@ -363,7 +363,7 @@ async def test_half_a_purge_there_is_not(cluster: MockCluster) -> None:
         ("commit_transaction", (5.0,), "transactions come with a later version"),
         ("abort_transaction", (5.0,), "transactions come with a later version"),
         ("send_offsets_to_transaction", ([], object(), 5.0), "transactions come with a later version"),
-        ("set_sasl_credentials", ("me", "s3cret"), "security release"),
+        ("set_sasl_credentials", ("me", "s3cret"), "sasl_credentials_provider"),
         ("list_topics", (), "AdminClient"),
     ],
 )

@@ -14,15 +14,19 @@ from confluent_kafka import KafkaError, KafkaException
 from aioproduce.compat.confluent_errors import ConfluentConfigError
 from aioproduce.compat.confluent_option_tables import OPTIONS
 from aioproduce.compat.confluent_options import ConfluentOptions
+from aioproduce.compat.confluent_security import SECURITY_REFUSED, SECURITY_TAKEN
 from aioproduce.config import Key
 from aioproduce.config.kinds import IGNORED, TEXT, Choice, Float, Function, Int, Unused
+from aioproduce.config.security_kinds import Hidden
 from aioproduce.errors import ConfigError
 from tests.mock_cluster import rdkafka_library
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 REFUSED = [key for key in OPTIONS.values() if key.is_refused]
-SECURITY = [key.name for key in REFUSED if "security release" in key.text]
-CALLBACKS = {"error_cb", "on_delivery", "dr_cb", "stats_cb", "throttle_cb", "logger", "log_cb"}
+SECURITY = [name for key in (*SECURITY_TAKEN, *SECURITY_REFUSED) for name in (key.name, *key.aliases)]
+REFUSED_SECURITY = sorted(key.name for key in SECURITY_REFUSED)
+SECRET_OPTIONS = sorted(key.name for key in SECURITY_TAKEN if isinstance(key.kind, Hidden))
+CALLBACKS = {"error_cb", "on_delivery", "dr_cb", "stats_cb", "throttle_cb", "logger", "log_cb", "oauth_cb"}
 # Not librdkafka's, but of confluent-kafka's binding.
 BINDINGS = {"on_delivery", "logger", "oauth_cb"}
 
@@ -72,11 +76,12 @@ def test_only_a_consumers_options_pass_with_a_warning(properties: dict[str, tupl
     assert {name for name, (user, _, _) in properties.items() if user == "C"} == consumers
 
 
-def test_security_is_refused_and_nothing_of_it_is_ignored(
+def test_security_is_taken_or_refused_and_nothing_of_it_is_ignored(
     properties: dict[str, tuple[str, str, str]],
 ) -> None:
     named = {name for name in properties if re.search(r"ssl|sasl|https|oauth|security", name)}
     assert named | {"oauth_cb"} == set(SECURITY)
+    assert not [key.name for key in OPTIONS.values() if key.name in SECURITY and key.kind is IGNORED]
 
 
 def test_ranges_and_defaults_are_librdkafkas(properties: dict[str, tuple[str, str, str]]) -> None:
@@ -87,7 +92,7 @@ def test_ranges_and_defaults_are_librdkafkas(properties: dict[str, tuple[str, st
             if not _agrees(key, span, default):
                 at_odds[name] = (span, default)
     assert at_odds == {}
-    assert sum(map(_has_value, OPTIONS.values())) == 36
+    assert sum(map(_has_value, OPTIONS.values())) == 65
 
 
 def _has_value(key: Key) -> bool:
@@ -116,9 +121,9 @@ def test_every_option_takes_its_default(properties: dict[str, tuple[str, str, st
 
 def test_aliases_are_the_same_option() -> None:
     aliases = {alias: key for key in OPTIONS.values() for alias in key.aliases}
-    assert len(aliases) == 7
+    assert len(aliases) == 10
     for alias, key in aliases.items():
-        value = "localhost:7" if key.kind is TEXT else 7
+        value = "localhost:7" if key.kind is TEXT or isinstance(key.kind, Hidden) else 7
         if isinstance(key.kind, Choice):
             value = next(iter(key.kind.values))
         # As only one of both may be set, the other stays at its default.
@@ -195,15 +200,16 @@ def test_a_message_timeout_of_zero_is_no_time_out() -> None:
     ("name", "value", "remedy"),
     [
         ("transactional.id", "me", "transactions come with a later version"),
-        ("security.protocol", "sasl_ssl", "security release"),
-        ("ssl.ca.location", "/ca.pem", "security release"),
-        ("sasl.username", "me", "security release"),
+        ("security.protocol", "tls", "one of plaintext, ssl, sasl_plaintext, sasl_ssl"),
+        ("enable.ssl.certificate.verification", "false", "ssl.ca.location or ssl.ca.pem"),
+        ("sasl.kerberos.keytab", "/me.keytab", "kinit"),
+        ("sasl.oauthbearer.metadata.authentication.type", "azure_imds", "oauth_cb"),
         ("statistics.interval.ms", 1000, "producer.metrics()"),
         ("throttle_cb", print, "produce-throttle-time"),
         ("logger", logging.getLogger("test"), "logging.getLogger('aioproduce')"),
         ("batch.num.messages", 10, "set batch.size"),
         ("debug", "all", "DEBUG"),
-        ("bootstrap.servers", "SASL_SSL://a:9092", "PLAINTEXT"),
+        ("bootstrap.servers", "SASL_SSL://a:9092", "security.protocol is PLAINTEXT"),
         ("bootstrap.servers", "", "is missing"),
         ("acks", 2, "one of all, -1, 0, 1"),
         ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only", "Kerberos"),
@@ -239,7 +245,7 @@ def test_what_is_not_set_is_left_at_its_default() -> None:
         assert refused.value.key == name
 
 
-@pytest.mark.parametrize("name", sorted(SECURITY))
+@pytest.mark.parametrize("name", REFUSED_SECURITY)
 def test_a_secret_is_never_shown(name: str) -> None:
     with pytest.raises(ConfluentConfigError) as refused:
         ConfluentOptions.read(SERVERS | {name: "s3cret"})
@@ -282,9 +288,7 @@ def test_what_is_no_mapping() -> None:
 def test_each_option_is_in_the_guide() -> None:
     guide = (Path(__file__).parents[2] / "docs/migrating.md").read_text()
     guide = guide[guide.index("## From confluent-kafka") :]
-    shown = [
-        key for key in OPTIONS.values() if key.name not in SECURITY and not (key.kind is IGNORED and key.text)
-    ]
+    shown = [key for key in OPTIONS.values() if not (key.kind is IGNORED and key.text)]
     names = [name for key in shown for name in (key.name, *key.aliases)]
     assert [name for name in names if f"`{name}`" not in guide] == []
     assert [key.name for key in shown if isinstance(key.kind, Unused) and key.text not in guide] == []

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from joserfc.jwk import RSAKey
 
 from aioproduce.config.secret import Secret
+from aioproduce.security.jaas import UnsecuredClaims
 from aioproduce.security.tokens.assertion import FileAssertion, SignedAssertion
 from aioproduce.security.tokens.bounded_post import TokenEndpoint
 from aioproduce.security.tokens.endpoint import EndpointSource
@@ -156,7 +157,8 @@ def test_brokers_accept_the_tokens(kafka_tools: KafkaTools, plain_server: TokenS
     plain_server.misbehave("none")
     token = plain_server.answer()["access_token"]
     options = {"unsecuredLoginStringClaim_sub": "alice", "unsecuredLoginListClaim_scope": "|read|write"}
-    ours = UnsecuredSource(options).fetch()
+    asked = UnsecuredClaims(strings={"sub": "alice"}, lists={"scope": ("read", "write")})
+    ours = UnsecuredSource(asked).fetch()
 
     verified, theirs, read = java(
         kafka_tools,

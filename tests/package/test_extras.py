@@ -106,6 +106,16 @@ INDEPENDENT = [
     ("aiohttp", "import aioproduce.integrations.fastapi"),
     ("faststream", "import aioproduce.integrations.logging"),
     ("gssapi", "from aioproduce.security import jaas, oauthbearer, plain, scram"),
+    *(
+        (
+            missing,
+            "from aioproduce import ProducerConfig; from aioproduce.security.making import make_security;"
+            " make_security(ProducerConfig.from_mapping({'bootstrap.servers': 'a:1',"
+            " 'security.protocol': 'SASL_SSL', 'sasl.mechanism': 'SCRAM-SHA-512',"
+            " 'sasl.username': 'a', 'sasl.password': 'b'}))",
+        )
+        for missing in ("gssapi", "cryptography", "httpx2", "joserfc", "aws_msk_iam_sasl_signer")
+    ),
     ("aiokafka", "import aioproduce.compat.confluent"),
     ("confluent_kafka", "import aioproduce.compat.aiokafka"),
     ("trio", "import aioproduce, asyncio; from aioproduce import Producer; Producer('localhost:1')"),

@@ -17,7 +17,7 @@ EXAMPLE = REPOSITORY / "examples" / "test_with_plugin.py"
 
 
 def test_every_program_of_the_page_is_found() -> None:
-    assert len(FILES) == PAGE.count("```python") == 8
+    assert len(FILES) == PAGE.count("```python") == 9
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,15 @@ def everything_told(error: BaseException, *, ours_only: bool = False) -> str:
     """
     folder = aioproduce.__path__[0]
     told = []
+    frames = 0
     link: BaseException | None = error
     while link is not None:
         found = traceback.TracebackException.from_exception(link, capture_locals=True)
         if ours_only:
             found.stack[:] = [frame for frame in found.stack if frame.filename.startswith(folder)]
-            assert found.stack, "no frame of ours: what was to be shown?"
+        frames += len(found.stack)
         told += [repr(link), str(link), repr(link.args), repr(getattr(link, "__dict__", {}))]
         told += found.format(chain=False)
         link = link.__cause__ or link.__context__
+    assert frames, "no frame of ours: what was to be shown?"
     return "\n".join(told)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from aioproduce.config.secret import Secret
 from aioproduce.errors import AuthenticationError
+from aioproduce.security.credentials import Token
 from aioproduce.security.mechanism import Credential
-from aioproduce.security.oauthbearer import OAuthBearer, Token, converse
+from aioproduce.security.oauthbearer import OAuthBearer, converse
 from tests.security.hidden import everything_told
 
 # The patterns of Kafka's oauthbearer.internals.OAuthBearerClientInitialResponse.

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from aioproduce.config.secret import Secret
 from aioproduce.errors import AuthenticationError
+from aioproduce.security.credentials import UserPassword
 from aioproduce.security.mechanism import Credential
-from aioproduce.security.plain import Plain, UserPassword, converse
+from aioproduce.security.plain import Plain, converse
 from tests.security.hidden import everything_told
 
 NAMES = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from aioproduce.config.secret import Secret
 from aioproduce.errors import AuthenticationError
 from aioproduce.security import scram
+from aioproduce.security.credentials import UserPassword
 from aioproduce.security.mechanism import Answer, Credential, Work
-from aioproduce.security.plain import UserPassword
 from aioproduce.security.scram import Scram, converse_by
 from tests.security.hidden import everything_told
 

@@ -24,8 +24,8 @@ from joserfc.jwk import RSAKey
 
 from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError, TokenError
+from aioproduce.security.credentials import Token
 from aioproduce.security.mechanism import Credential
-from aioproduce.security.token import Token
 from aioproduce.security.tokens.assertion import FileAssertion
 from aioproduce.security.tokens.bounded_post import TokenEndpoint
 from aioproduce.security.tokens.endpoint import EndpointSource

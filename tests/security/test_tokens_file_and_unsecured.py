@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
+from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError, TokenError
-from aioproduce.security.token import Token
+from aioproduce.security.credentials import Token
+from aioproduce.security.jaas import OAuthBearerLogin, parse
 from aioproduce.security.tokens.file import FileSource, path_of
-from aioproduce.security.tokens.unsecured import UnsecuredSource, is_asked_for
+from aioproduce.security.tokens.unsecured import UnsecuredSource
 from tests.security.leaks import check_error
 
 URL = "sasl.oauthbearer.token.endpoint.url"
 JAAS = "sasl.jaas.config"
+MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 NOW = 1_700_000_000.5
 
 
@@ -59,6 +62,19 @@ class TestFile:
             assert raised.value.key == URL
 
 
+def asked(options: dict[str, str]) -> UnsecuredSource:
+    """The source of these options, by way of `sasl.jaas.config`."""
+    quoted = " ".join(f'{name}="{_escaped(value)}"' for name, value in options.items())
+    login = parse(Secret(f"{MODULE} required {quoted};"))
+    assert isinstance(login, OAuthBearerLogin)
+    assert login.unsecured is not None
+    return UnsecuredSource(login.unsecured, now=lambda: NOW)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
 def sections(source: UnsecuredSource) -> tuple[dict[str, Any], dict[str, Any]]:
     value = source.fetch().value
     assert isinstance(value, Token)
@@ -81,7 +97,7 @@ class TestUnsecured:
             "unsecuredLoginLifetimeSeconds": "60",
             "unsecuredLoginExtension_traceId": "123",
         }
-        source = UnsecuredSource(options, now=lambda: NOW)
+        source = asked(options)
         credential = source.fetch()
         source.fetch()
 
@@ -104,7 +120,7 @@ class TestUnsecured:
             "unsecuredLoginListClaim_dots": ".a.b.",
             "clientId": "of another kind",
         }
-        source = UnsecuredSource(options, now=lambda: NOW)
+        source = asked(options)
         _, claims = sections(source)
         assert claims == {
             "who": 'a "quoted" \\ näme',
@@ -132,16 +148,17 @@ class TestUnsecured:
                 {"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginLifetimeSeconds": "-1"},
                 "LifetimeSeconds",
             ),
-            ({"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginStringClaim": "b"}, "not one of Kafka's"),
-            ({"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginStringClaim_": "b"}, "not one of Kafka's"),
+            ({"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginStringClaim": "b"}, "option"),
+            ({"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginStringClaim_": "b"}, "option"),
         ],
     )
     def test_options_that_are_not_understood(self, options: dict[str, str], said: str) -> None:
         with pytest.raises(ConfigError) as raised:
-            UnsecuredSource(options)
+            asked(options)
         assert raised.value.key == JAAS
         assert said in str(raised.value)
 
     def test_nobody_has_one_by_mistake(self) -> None:
-        assert not is_asked_for({"clientId": "a", "scope": "b", "unsecured": "true"})
-        assert is_asked_for({"unsecuredLoginStringClaim_sub": "a"})
+        login = parse(Secret(f"{MODULE} required clientId=a scope=b;"))
+        assert isinstance(login, OAuthBearerLogin)
+        assert login.unsecured is None

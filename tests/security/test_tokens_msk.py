@@ -14,7 +14,7 @@ import pytest
 from botocore.exceptions import ClientError, CredentialRetrievalError  # type: ignore[import-untyped]
 
 from aioproduce.errors import ConfigError, MissingExtraError, TokenError
-from aioproduce.security.token import Token
+from aioproduce.security.credentials import Token
 from aioproduce.security.tokens.msk import MskSource, region_of
 from tests.security.leaks import check_error, check_log
 

@@ -18,8 +18,8 @@ from aiokafka.abc import AbstractTokenProvider
 
 from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError, TokenError
+from aioproduce.security.credentials import Token, UserPassword
 from aioproduce.security.mechanism import Credential
-from aioproduce.security.token import Token, UserPassword
 from aioproduce.security.tokens.provider import StaticSource, TokenProvider, UserPasswordProvider
 from tests.security.leaks import check_error, check_log
 

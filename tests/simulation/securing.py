@@ -17,10 +17,9 @@ from unittest.mock import patch
 from aioproduce.config.secret import Secret
 from aioproduce.errors import TlsError, TokenError
 from aioproduce.security import oauthbearer, plain
+from aioproduce.security.credentials import Token, UserPassword
 from aioproduce.security.mechanism import Credential, RefreshWindow, Sasl
-from aioproduce.security.plain import UserPassword
 from aioproduce.security.security import Security
-from aioproduce.security.token import Token
 from aioproduce.testing import FakeSecurity
 from aioproduce.testing.fake_cluster.sasl_mechanisms import unsecured_token
 from aioproduce.testing.fake_cluster.sasl_server import Admission, SaslServer, SaslSession, SaslState

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from aioproduce._native.stats import Windows
-from aioproduce.core.cluster.authentication import Authentication, AuthenticationState
+from aioproduce.core.cluster.authentication import Authentication
 from aioproduce.core.cluster.broker_connection import BrokerConnection
 from aioproduce.core.cluster.connection_states import ConnectionSettings, ConnectionState
 from aioproduce.core.cluster.login import Login
@@ -143,13 +143,13 @@ def make_login(
     log: Any = None,
 ) -> Login:
     """A login whose chance is always the middle."""
-
-    def converse(*_: object) -> ScriptedMechanism:
-        return ScriptedMechanism([])
-
-    sasl = Sasl(mechanism="PLAIN", converse=converse, source=source, refresh=refresh or RefreshWindow())
-    quiet: Any = QuietLog() if log is None else log
-    return Login(sasl, offloads, wall, lambda: 0.5, quiet)
+    sasl = Sasl(
+        mechanism="PLAIN",
+        converse=cast(Any, None),  # nobody converses here
+        source=source,
+        refresh=refresh or RefreshWindow(),
+    )
+    return Login(sasl, offloads, wall, lambda: 0.5, cast(Any, log or QuietLog()))
 
 
 class SecuredPeer:
@@ -219,11 +219,9 @@ class SecuredPeer:
         assert self.connection.authentication is not None
         return self.connection.authentication
 
+    @property
     def state(self) -> ConnectionState:
         return self.connection.state
-
-    def login_state(self) -> AuthenticationState:
-        return self.authentication.state
 
     # what it says
 
@@ -281,7 +279,7 @@ class SecuredPeer:
         self.negotiated()
         if self.script is not None:
             self.log_in(1, lifetime)
-        assert self.state() is ConnectionState.READY
+        assert self.state is ConnectionState.READY
         return self
 
     def log_in(self, first: int, lifetime: float = 0.0) -> None:

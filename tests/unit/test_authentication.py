@@ -27,7 +27,7 @@ WORK = Work(lambda: b"computed")
 def error_of(peer: SecuredPeer) -> Any:
     """What ended the connection, which has said so with a Close."""
     assert peer.said()[-1:] == [b"CLOSE"]
-    assert peer.state() is ConnectionState.CLOSING
+    assert peer.state.name == "CLOSING"
     return peer.connection.error
 
 
@@ -63,11 +63,11 @@ def test_every_transition_of_a_login() -> None:
 
 def test_a_login_of_two_messages() -> None:
     peer = SecuredPeer(script=[b"hello", b"again", None]).negotiated()
-    assert peer.state() is ConnectionState.AUTHENTICATING
-    assert peer.login_state() is State.AGREEING
+    assert peer.state.name == "AUTHENTICATING"
+    assert peer.authentication.state.name == "AGREEING"
     assert peer.asked() == [(SASL_HANDSHAKE, 1)]
     peer.receive(sasl_handshake_response(1))
-    assert peer.login_state() is State.CONVERSING
+    assert peer.authentication.state.name == "CONVERSING"
     (said,) = peer.said()
     assert said.endswith(b"\x06hello\x00")  # compact bytes: the length and one
     peer.written()
@@ -75,9 +75,9 @@ def test_a_login_of_two_messages() -> None:
     peer.receive(sasl_authenticate_response(2, b"who?"))
     assert peer.asked() == [(SASL_AUTHENTICATE, 3)]
     # An answer without an error is not enough: the mechanism says when it is over.
-    assert peer.state() is ConnectionState.AUTHENTICATING
+    assert peer.state.name == "AUTHENTICATING"
     peer.receive(sasl_authenticate_response(3, b"welcome"))
-    assert peer.state() is ConnectionState.READY
+    assert peer.state.name == "READY"
     assert peer.mechanisms[0].challenges == [b"who?", b"welcome"]
     assert peer.connection.can_send(0.0)
     assert peer.authentication.again_at == inf
@@ -87,24 +87,24 @@ def test_a_login_of_two_messages() -> None:
 def test_the_credential_is_there_before_the_handshake_goes() -> None:
     peer = SecuredPeer(script=[b"hello", None], is_static=False).negotiated()
     assert peer.asked() == []
-    assert peer.login_state() is State.AWAITING_CREDENTIAL
+    assert peer.authentication.state.name == "AWAITING_CREDENTIAL"
     peer.computed(Credential(value="secret"))
     peer.log_in(1)
-    assert peer.state() is ConnectionState.READY
+    assert peer.state.name == "READY"
 
 
 def test_what_blocks_is_done_elsewhere_and_may_end_the_conversation() -> None:
     peer = SecuredPeer(script=[WORK, WORK]).negotiated()
     peer.asked()
     peer.receive(sasl_handshake_response(1))
-    assert peer.login_state() is State.COMPUTING
+    assert peer.authentication.state.name == "COMPUTING"
     assert peer.asked() == []
     peer.computed(WORK)  # and more of it
     peer.computed(b"proof")
     assert peer.asked() == [(SASL_AUTHENTICATE, 2)]
     peer.receive(sasl_authenticate_response(2))
     peer.computed(None)
-    assert peer.state() is ConnectionState.READY
+    assert peer.state.name == "READY"
 
 
 @pytest.mark.parametrize("is_closed", [True, False])
@@ -117,7 +117,7 @@ def test_a_late_end_is_ignored_once_the_connection_is_gone(is_closed: bool) -> N
         peer.connection.close("enough", LossCause.REQUESTED)
     else:
         peer.connection.lost(None)
-    assert peer.login_state() is State.FAILED
+    assert peer.authentication.state.name == "FAILED"
     peer.drain()
     peer.offloads.ended(ticket, b"proof", 1.0)
     assert peer.drain() == []
@@ -168,7 +168,7 @@ def test_a_refused_password_is_definite_and_the_credential_not_given_out_again()
     assert isinstance(error, AuthenticationError)
     assert "bad?password. Check sasl.username and sasl.password" in str(error)
     assert (error.setting, error.is_transient) == ("sasl.jaas.config", False)
-    assert peer.login_state() is State.FAILED
+    assert peer.authentication.state.name == "FAILED"
     assert peer.metrics.failed_authentications.total == 1
     told: list[Any] = []
     peer.login.obtain(lambda *outcome: told.append(outcome), 0.0)
@@ -271,7 +271,7 @@ def test_a_login_that_takes_too_long(
     assert isinstance(error, AuthenticationError)
     assert error.is_transient
     assert f"within 30 s (request.timeout.ms): {waits_for}" in str(error)
-    assert peer.login_state() is State.FAILED
+    assert peer.authentication.state.name == "FAILED"
 
 
 def test_a_connection_closed_during_the_login_is_a_failure_that_may_pass() -> None:
@@ -294,9 +294,9 @@ def test_it_logs_in_again_at_85_to_95_percent_of_the_session(chance: float, shar
     peer.tick(100 * share - 0.01)
     assert peer.asked() == []
     peer.tick(100 * share + 0.01)
-    assert peer.state() is ConnectionState.REAUTHENTICATING
+    assert peer.state.name == "REAUTHENTICATING"
     peer.log_in(3, lifetime=100.0)
-    assert peer.state() is ConnectionState.READY
+    assert peer.state.name == "READY"
     assert peer.authentication.ends_at == pytest.approx(100 * share + 100.01, abs=0.02)
     assert peer.metrics.reauthentications.total == 1
     assert peer.metrics.authentications.total == 1
@@ -305,7 +305,7 @@ def test_it_logs_in_again_at_85_to_95_percent_of_the_session(chance: float, shar
 def test_it_logs_in_again_also_where_requests_never_cease() -> None:
     peer = SecuredPeer(script=[b"hello", None]).ready(lifetime=10.0)
     number = 3
-    while peer.state() is ConnectionState.READY:
+    while peer.state is ConnectionState.READY:
         peer.send("more")
         peer.answer(number)
         number += 1
@@ -343,12 +343,12 @@ def test_five_requests_in_flight_are_not_drained_and_new_ones_wait() -> None:
     peer.drain()
     peer.tick(90.0)
     # Until the credential is there all goes on as before.
-    assert peer.state() is ConnectionState.READY
+    assert peer.state.name == "READY"
     assert peer.answer(4) == ["a"]
     peer.send("f")
     peer.drain()
     peer.computed(Credential(value="secret"))
-    assert peer.state() is ConnectionState.REAUTHENTICATING
+    assert peer.state.name == "REAUTHENTICATING"
     assert peer.connection.is_ready
     assert peer.asked() == [(SASL_HANDSHAKE, 10)]
     assert peer.answer(5) + peer.answer(6) == ["b", "c"]
@@ -373,7 +373,7 @@ def test_the_handshake_waits_for_the_bytes_of_a_request_to_be_gone() -> None:
     peer.send("a", is_written=False)
     peer.drain()
     peer.tick(90.0)
-    assert peer.state() is ConnectionState.REAUTHENTICATING
+    assert peer.state.name == "REAUTHENTICATING"
     assert peer.drain() == []
     peer.written()
     assert peer.asked() == [(SASL_HANDSHAKE, 4)]
@@ -423,7 +423,7 @@ def test_the_session_ends_before_a_credential_has_come() -> None:
     peer.computed(Credential(value="secret"))
     peer.log_in(1, lifetime=100.0)
     peer.tick(90.0)
-    assert peer.state() is ConnectionState.READY
+    assert peer.state.name == "READY"
     peer.send("a")
     assert peer.answer(3) == ["a"]
     peer.drain()
@@ -451,7 +451,7 @@ def test_a_request_that_times_out_meanwhile_is_no_failure_of_the_login() -> None
     peer.send("a")
     peer.drain()
     peer.tick(90.0)
-    assert peer.login_state() is State.AWAITING_CREDENTIAL
+    assert peer.authentication.state.name == "AWAITING_CREDENTIAL"
     peer.tick(95.0)
     assert error_of(peer) is None
     assert peer.connection.cause is LossCause.REQUEST_TIMEOUT

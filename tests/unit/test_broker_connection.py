@@ -20,7 +20,7 @@ from aioproduce.core.cluster.connection_states import ConnectionSettings, Connec
 from aioproduce.core.cluster.in_flight_request import Completed
 from aioproduce.core.deadlines import Deadlines
 from aioproduce.core.effects import Buffer, Close, Connect, Effect, Send
-from aioproduce.errors import ProtocolError, UnsupportedVersionError
+from aioproduce.errors import ProtocolError, TlsError, UnsupportedVersionError
 from aioproduce.metrics import NodeMetrics
 from aioproduce.wire.api import CLIENT_VERSIONS, ApiKey, ApiVersions
 from aioproduce.wire.messages import ApiVersionsResponse, BrokerAddress, InitProducerIdResponse
@@ -492,7 +492,9 @@ def test_a_loss_gives_back_all_requests_in_order_but_not_our_own() -> None:
 
     questioned = Peer().connected()
     assert questioned.connection.lost(None) == []
-    assert "closed at the first question. Is this port a listener with TLS?" in questioned.connection.reason
+    assert "before it told its versions: closed by the peer" in questioned.connection.reason
+    assert isinstance(questioned.connection.error, TlsError)
+    assert questioned.connection.error.is_transient
     assert questioned.connection.cause is LossCause.DISCONNECTED
 
 

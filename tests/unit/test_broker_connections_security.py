@@ -75,9 +75,6 @@ class World:
             jitter=middle,
         )
 
-    def security_error(self) -> ProducerError | None:
-        return self.connections.security_error
-
     def prepare(self) -> None:
         """There are no key files."""
 
@@ -149,11 +146,11 @@ def test_the_pause_is_the_ordinary_one_after_what_may_pass(error: BaseException 
 def test_a_definite_failure_is_told_at_once() -> None:
     world = World(script=[b"hello", None])
     number = world.connect(ONE, 0.0)
-    assert world.security_error() is None
+    assert not world.connections.security_error
     world.receive(number, api_versions_response(0, offered=WITH_SASL), 0.0)
     world.receive(number, sasl_handshake_response(1), 0.0)
     world.connections.receive_data(number, sasl_authenticate_response(2, error_code=58), 0.0)
-    error = world.security_error()
+    error = world.connections.security_error
     assert isinstance(error, AuthenticationError)
     assert not error.is_transient
     assert world.connections.next_attempt_at(1) == pytest.approx(1.0)
@@ -163,9 +160,9 @@ def test_a_definite_failure_is_told_at_once() -> None:
 def test_what_may_pass_is_told_when_it_has_happened_twice(second: BrokerAddress) -> None:
     world = World(has_tls=True)
     world.connections.connection_lost(world.connect(ONE, 0.0), None, 0.0)
-    assert world.security_error() is None
+    assert not world.connections.security_error
     world.connections.connection_lost(world.connect(second, 1.0), None, 1.0)
-    error = world.security_error()
+    error = world.connections.security_error
     assert isinstance(error, TlsError)
     assert error.reason == "closed during handshake"
     assert world.metrics.failed_authentications.total == 2
@@ -177,9 +174,9 @@ def test_nothing_is_told_while_another_broker_answers() -> None:
     world.receive(number, api_versions_response(0), 0.0)
     for now in (1.0, 2.0):
         world.connections.connection_lost(world.connect(TWO, now), None, now)
-    assert world.security_error() is not None  # ready, and no answer yet
+    assert world.connections.security_error is not None  # ready, and no answer yet
     world.answered(number, 1, 3.0)
-    assert world.security_error() is None
+    assert not world.connections.security_error
 
 
 def test_an_answer_makes_up_for_all_failures_before_without_security_too() -> None:
@@ -190,7 +187,7 @@ def test_an_answer_makes_up_for_all_failures_before_without_security_too() -> No
     world.answered(number, 1, 2.0)
     world.connections.connection_lost(number, OSError("reset"), 3.0)
     world.connections.connection_lost(world.connect(ONE, 10.0), None, 10.0)
-    assert world.security_error() is None  # the first of its kind since
+    assert world.connections.security_error is None  # the first of its kind since
     assert world.metrics.failed_authentications.total == 0  # a plaintext connection has no handshake
 
 
@@ -225,7 +222,7 @@ def test_tls_spoken_by_a_plaintext_listener_is_counted_by_nobody_and_named() -> 
     world = World()
     number = world.connect(ONE, 0.0)
     world.connections.receive_data(number, struct.pack(">BHH", 0x15, 0x0303, 2) + b"\2F", 0.0)
-    assert isinstance(world.security_error(), TlsError)
+    assert isinstance(world.connections.security_error, TlsError)
     assert world.metrics.failed_authentications.total == 0
     assert world.connections.next_attempt_at(1) == pytest.approx(1.0)
 

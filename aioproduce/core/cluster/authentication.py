@@ -191,6 +191,21 @@ class Authentication:
             AuthenticationState.FAILED,
         )
 
+    @property
+    def mechanism(self) -> str:
+        """The SASL mechanism."""
+        return self._sasl.mechanism
+
+    @property
+    def principal(self) -> str:
+        """Who logs in; empty where that is not known, or not yet."""
+        return "" if self._credential is None else self._credential.principal
+
+    @property
+    def session_lifetime(self) -> float:
+        """Seconds that the session lasts which the last login began; 0: the broker set no end."""
+        return max(self._lifetime, 0.0)
+
     def begin(self, now: float) -> None:
         """Log in, or log in again."""
         self._move("begun")

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.core.cluster.connection_states import (
     CONNECTION_STATES,
+    SET_UP,
     ConnectionEvent,
     ConnectionSettings,
     ConnectionState,
@@ -87,13 +88,13 @@ class BrokerConnection:
         settings: What is equal for all connections.
         setup_timeout: Seconds that the step of the set-up may take that is under way, or was the last.
         authentication: Its login; `None` where there is none.
+        channel: What encrypts it; `None` where nothing does, and before the transport is there.
         cause: Why it ended, once CLOSING or CLOSED.
         reason: The same in words.
         error: The error that ended it, where one did.
     """
 
     __slots__ = (
-        "_channel",
         "_correlation_id",
         "_deadlines",
         "_effects",
@@ -107,6 +108,7 @@ class BrokerConnection:
         "api_versions",
         "authentication",
         "cause",
+        "channel",
         "connected_at",
         "connection_id",
         "error",
@@ -134,7 +136,7 @@ class BrokerConnection:
     ) -> None:
         self._traffic = traffic
         self._open_channel = open_channel
-        self._channel: Channel | None = None
+        self.channel: Channel | None = None
         self.authentication: Authentication | None = None
         self.has_answered = False
         self.connection_id = connection_id
@@ -189,7 +191,7 @@ class BrokerConnection:
     @property
     def is_ready(self) -> bool:
         """Whether it was set up and is not closing. It may still be busy, throttled, or logging in again."""
-        return self.state is ConnectionState.READY or self.state is ConnectionState.REAUTHENTICATING
+        return self.state in SET_UP
 
     @property
     def is_encrypted(self) -> bool:
@@ -230,8 +232,8 @@ class BrokerConnection:
         self._move("connected for TLS")
         try:
             # Not before: the key files are read anew with each attempt.
-            self._channel = self._open_channel(self.address.host)
-            self._channel.start()
+            self.channel = self._open_channel(self.address.host)
+            self.channel.start()
         except TlsError as error:
             self.fail(error)
             return
@@ -287,8 +289,8 @@ class BrokerConnection:
         self.last_used_at = now
         answers = 0
         try:
-            if self._channel is not None:
-                data = self._decrypt(self._channel, data, now)
+            if self.channel is not None:
+                data = self._decrypt(self.channel, data, now)
             for frame in self._frames.feed(data):
                 done = self._handle_frame(frame, now)
                 answers += 1
@@ -298,7 +300,7 @@ class BrokerConnection:
                     return completed  # its login failed
             if self._frames.error is not None:  # behind the frames that it gave
                 raise self._frames.error
-            if self._channel is not None and self._channel.is_ended:
+            if self.channel is not None and self.channel.is_ended:
                 self.close(*describe_end(self))
         except ProtocolError as error:
             fault = foreign_protocol(self, data, error)
@@ -323,7 +325,7 @@ class BrokerConnection:
             return []
         self.is_writable = True
         self.last_used_at = now
-        if self._channel is not None:
+        if self.channel is not None:
             self._write_channel()
         if self._own_request is not None:
             self._ask_now(now)
@@ -368,10 +370,8 @@ class BrokerConnection:
 
     def next_deadline(self) -> float | None:
         """When `handle_timer` has something to do if nothing comes until then; `None`: never."""
-        if not self.is_open:
-            return None
-        if not self.is_ready:
-            return self._setup_deadline
+        if self.state not in SET_UP:
+            return self._setup_deadline if self.is_open else None
         first = self.first_to_expire()
         if first is not None:
             at = first.deadline
@@ -386,7 +386,7 @@ class BrokerConnection:
 
     def handle_timer(self, now: float) -> None:
         """Closes it where its deadline has come, or logs in again; else has itself woken when it comes."""
-        if self.is_ready and self.authentication is not None:
+        if self.authentication is not None and self.is_ready:
             self.authentication.begin_if_due(now)
         deadline = self.next_deadline()
         if deadline is not None and deadline > now:
@@ -457,7 +457,7 @@ class BrokerConnection:
 
     def _write_channel(self) -> None:
         """What the channel says by itself: its handshake, the change of a key."""
-        if self.is_writable and self._channel is not None and (data := self._channel.outgoing()):
+        if self.is_writable and self.channel is not None and (data := self.channel.outgoing()):
             self.is_writable = False
             self._effects.append(Send(self.connection_id, [data]))
 
@@ -484,7 +484,7 @@ class BrokerConnection:
             self.unacknowledged = request
         self._deadlines.schedule(self.connection_id, deadline)
         self._traffic.sent(sum(map(len, buffers)), now)
-        channel = self._channel
+        channel = self.channel
         if channel is not None:
             try:
                 channel.send(buffers)

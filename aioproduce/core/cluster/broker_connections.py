@@ -429,11 +429,13 @@ class BrokerConnections:
         Returns:
             Nodes that are worth another look: their throttling or their back-off is over (invariant 6).
         """
-        for connection_id in self._deadlines.pop_due(now):
+        due = self._deadlines.pop_due(now)
+        for connection_id in due:
             self._by_id[connection_id].handle_timer(now)
         if self.login is not None and self.login.timer_at <= now:
             self.login.handle_timer(now)
-        self._note_changes(now)
+        if due or self.login is not None:
+            self._note_changes(now)
         awake: list[int] = []
         for node_id in self._wakeups.pop_due(now):
             again_at = self._waits_until(node_id)
@@ -470,9 +472,7 @@ class BrokerConnections:
         return self._nodes[address.node_id]
 
     def _connect(self, address: BrokerAddress, now: float) -> None:
-        node = self._nodes.get(address.node_id)
-        if node is None:
-            node = self._nodes[address.node_id] = Node(address)
+        node = self._nodes.setdefault(address.node_id, Node(address))
         self._last_connection_id += 1
         security = self._security
         channels = None if security is None else security.channels

@@ -82,6 +82,10 @@ CONNECTION_STATES: Final[StateTable[ConnectionState, ConnectionEvent]] = StateTa
 )
 
 
+SET_UP: Final = (ConnectionState.READY, ConnectionState.REAUTHENTICATING)
+"""The states of a connection that is of use. A tuple: `in` compares by identity, and runs no code of Python."""
+
+
 class LossCause(Enum):
     """Why a connection ended."""
 

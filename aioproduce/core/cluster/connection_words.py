@@ -73,9 +73,12 @@ def describe_end(connection: BrokerConnection) -> tuple[str, LossCause, Producer
 
 def describe_loss(connection: BrokerConnection, error: BaseException | None) -> str:
     """Why a connection is gone that we have not closed."""
-    cause = (str(error) or type(error).__name__) if error is not None else "closed by the peer"
+    is_secured = connection.state in (ConnectionState.ENCRYPTING, ConnectionState.AUTHENTICATING)
     if isinstance(error, TlsError | AuthenticationError):
-        return f"{connection.peer}: {cause}"
+        if is_secured or not error.is_transient:
+            return f"{connection.peer}: {error}"
+        error = None  # a guess: it is told where it is asked for
+    cause = (str(error) or type(error).__name__) if error is not None else "closed by the peer"
     if connection.state is ConnectionState.CONNECTING:
         return f"cannot connect to {connection.peer}: {cause}"
     if connection.state is ConnectionState.NEGOTIATING:

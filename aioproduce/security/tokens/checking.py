@@ -21,8 +21,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from aioproduce.config.secret import Secret
+from aioproduce.security.credentials import Token
 from aioproduce.security.mechanism import Credential
-from aioproduce.security.token import Token
 from aioproduce.security.tokens.trouble import Trouble
 
 CLOCK_SKEW: Final = 30.0

@@ -16,8 +16,8 @@ from typing import Any, Final, final
 
 from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError
+from aioproduce.security.credentials import UserPassword
 from aioproduce.security.mechanism import Credential
-from aioproduce.security.token import UserPassword
 from aioproduce.security.tokens.checking import credential_of
 from aioproduce.security.tokens.trouble import Trouble, given
 

@@ -86,7 +86,7 @@ class Authority:
         """
         signer: _Signer | None = self._intermediate
         names = _WRONG_NAMES if kind == "wrong host" else tuple(dict.fromkeys((*_NAMES, self._host)))
-        begins_in = {"expired": -10 * _DAY, "not yet valid": 2 * _DAY}.get(kind, -_DAY)
+        begins_in = {"expired": -91 * _DAY, "not yet valid": 2 * _DAY}.get(kind, -_DAY)
         if kind == "self-signed":
             signer = None
         elif kind == "unknown authority":

@@ -44,6 +44,11 @@ BROKER_VERSIONS: Final[dict[int, tuple[int, int]]] = {
 }
 """What the brokers speak unless told otherwise: a subset of Apache Kafka 4.3's own table."""
 
+_MAY_DESCRIBE: Final = 1 << 8
+_MAY_ALL: Final = 3576
+"""What Metadata tells that a client may do with a topic, a bit for each code of Kafka's AclOperation (KIP-430):
+Describe alone; and all that Kafka 4.3 tells where it has no authorizer."""
+
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _MAX_EPOCH: Final = 2**15 - 1
 # What KRaft's controller creates in one request at most.
@@ -97,7 +102,7 @@ class MetadataHandler:
         # v0 cannot say "no topics": an empty list means all.
         if wanted is None or (exchange.api_version == 0 and not wanted):
             names = self._state.topics if view is None else view.topics
-            wanted = [{"name": name} for name in names if not self._state.is_denied(name)]
+            wanted = [{"name": name} for name in names if not self._state.is_hidden(name)]
         return [self._topic(exchange, topic.get("name"), topic.get("topic_id"), view) for topic in wanted]
 
     def _topic(
@@ -115,7 +120,7 @@ class MetadataHandler:
             return _no_topic(name, topic_id, fault.code)
         if not is_legal_topic(name):
             return _no_topic(name, topic_id, ErrorCode.invalid_topic_exception)
-        if self._state.is_denied(name):
+        if self._state.is_hidden(name):
             return _no_topic(name, topic_id, ErrorCode.topic_authorization_failed)
         if view is not None and name in view.topics:
             return view.topics[name]
@@ -131,7 +136,13 @@ class MetadataHandler:
             return _no_topic(name, topic_id, ErrorCode.unknown_topic_or_partition)
         if view is not None:
             return _no_topic(name, topic_id, ErrorCode.leader_not_available)
-        return describe_topic(self._state, topic)
+        return {**describe_topic(self._state, topic), **self._operations(exchange, name)}
+
+    def _operations(self, exchange: Exchange, name: str) -> dict[str, Any]:
+        """What the client may do with a topic, where it asks."""
+        if not exchange.body.get("include_topic_authorized_operations"):
+            return {}
+        return {"topic_authorized_operations": _MAY_DESCRIBE if self._state.is_denied(name) else _MAY_ALL}
 
     def _name(self, topic_id: UUID | None, view: View | None) -> str | None:
         if view is not None and topic_id is not None:

@@ -124,7 +124,7 @@ class ClusterState:
         self._topic_count = 0
         self._next_producer_id = _FIRST_PRODUCER_ID
         self._epochs: dict[str, tuple[int, int]] = {}
-        self._denied_topics: dict[str, None] = {}
+        self._denied_topics: dict[str, bool] = {}  # and whether clients may describe them
 
     # Brokers
 
@@ -229,16 +229,27 @@ class ClusterState:
             self.changed(partition)
         self.described()
 
-    def deny_topic(self, name: str, is_denied: bool = True) -> None:
-        """Answer TOPIC_AUTHORIZATION_FAILED for this topic, or (False) no longer."""
+    def deny_topic(self, name: str, is_denied: bool = True, *, may_describe: bool = False) -> None:
+        """Answer TOPIC_AUTHORIZATION_FAILED for this topic, or (False) no longer.
+
+        Args:
+            name: The topic.
+            is_denied: Whether it is denied from now on.
+            may_describe: Whether clients may still ask for its metadata: they hold Describe, and neither Read nor
+                Write.
+        """
         if is_denied:
-            self._denied_topics[name] = None
+            self._denied_topics[name] = may_describe
         else:
             self._denied_topics.pop(name, None)
 
     def is_denied(self, name: str) -> bool:
-        """Whether clients may not use this topic."""
+        """Whether clients may neither read nor write this topic."""
         return name in self._denied_topics
+
+    def is_hidden(self, name: str) -> bool:
+        """Whether clients may not even ask for this topic's metadata."""
+        return name in self._denied_topics and not self._denied_topics[name]
 
     # Leaders
 

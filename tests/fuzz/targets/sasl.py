@@ -19,9 +19,10 @@ from unittest import mock
 
 from aioproduce.config.secret import Secret
 from aioproduce.errors import AuthenticationError
+from aioproduce.security.credentials import Token, UserPassword
 from aioproduce.security.mechanism import Work
-from aioproduce.security.oauthbearer import OAuthBearer, Token
-from aioproduce.security.plain import Plain, UserPassword
+from aioproduce.security.oauthbearer import OAuthBearer
+from aioproduce.security.plain import Plain
 from aioproduce.security.scram import Scram
 from tests.fuzz.target import MemoryBound, Source, Target
 
