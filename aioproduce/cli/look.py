@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -19,9 +21,13 @@ from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.options import Bootstrap, ConfigFile, Overrides, failure
 from aioproduce.cli.settings import build_config
 from aioproduce.cli.signals import ended_by_signal
+from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError, ListenError, MissingExtraError, ProducerError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from aioproduce.dashboard import DashboardServer
     from aioproduce.producer.producer import Producer
 
 _DEFAULT_PORT: Final = 8089
@@ -37,6 +43,12 @@ LoadRate = Annotated[
     float, typer.Option("--rate", metavar="N", min=0.1, max=1e6, help="The load's records per second.")
 ]
 RecordSize = Annotated[int, typer.Option(min=0, max=1_000_000, help="Bytes of each of its records.")]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH", help="A file with the token of the dashboard; no token is put on a command line."
+    ),
+]
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -78,8 +90,18 @@ def dashboard(
     overrides: Overrides = None,
     rate: LoadRate = 1000.0,
     record_size: RecordSize = 200,
-    host: Annotated[str, typer.Option(help="The address to listen on; there is no login.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = _DEFAULT_PORT,
+    token_file: TokenFile = None,
+    allow_anonymous: Annotated[
+        bool,
+        typer.Option("--allow-anonymous", help="Let everybody see it who reaches --host, without a token."),
+    ] = False,
+    certificate: Annotated[
+        Path | None,
+        typer.Option(help="Speak TLS: PEM with the certificate, and its key unless --key has it."),
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="PEM with the certificate's key.")] = None,
 ) -> None:
     """Show a producer at work in the browser, until Ctrl-C: a demo, or a load on a real cluster.
 
@@ -89,7 +111,16 @@ def dashboard(
     try:
         source = _source(is_demo, topics, config, rate, record_size)
         with hushed_warnings() if is_demo else contextlib.nullcontext():
-            asyncio.run(_dashboard(source, host, port))
+            served = partial(
+                _serve,
+                host=host,
+                port=port,
+                token=_token(token_file),
+                allow_anonymous=allow_anonymous,
+                certificate=certificate,
+                key=key,
+            )
+            asyncio.run(_dashboard(source, served))
     except ListenError as error:
         raise failure(f"{error}; for example --port 0") from None
     except (ConfigError, MissingExtraError) as error:
@@ -99,11 +130,31 @@ def dashboard(
     raise typer.Exit(ExitCode.DONE)
 
 
-async def _dashboard(source: contextlib.AbstractAsyncContextManager[Producer], host: str, port: int) -> None:
+def _token(path: Path | None) -> Secret | None:
+    """What a file has, but white space around it.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    try:
+        return None if path is None else Secret(path.read_text().strip())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+    raise ConfigError(f"--token-file {path} cannot be read: {why}")
+
+
+def _serve(producer: Producer, **settings: Any) -> contextlib.AbstractAsyncContextManager[DashboardServer]:
     from aioproduce.dashboard import serve
 
+    return serve(producer, **settings)
+
+
+async def _dashboard(
+    source: contextlib.AbstractAsyncContextManager[Producer],
+    served: Callable[[Producer], contextlib.AbstractAsyncContextManager[DashboardServer]],
+) -> None:
     ended = ended_by_signal()
-    async with source as producer, serve(producer, host=host, port=port) as server:
+    async with source as producer, served(producer) as server:
         write_output(f"{server.url}\nCtrl-C ends it. In a terminal: aioproduce top {server.url}\n")
         await ended.wait()
 
@@ -125,6 +176,7 @@ def top(
         typer.Option(metavar="NAME", help="Of several producers the one to show.", show_default=False),
     ] = None,
     is_once: Annotated[bool, typer.Option("--once", help="Show one picture, and end.")] = False,
+    token_file: TokenFile = None,
 ) -> None:
     """Show a producer at work in the terminal, until Ctrl-C: a service's, a demo, or a load on a real cluster."""
     from aioproduce.cli.top import AddressError, watch
@@ -142,7 +194,7 @@ def top(
             raise ConfigError("give the address of a dashboard, or --demo, or --topic: not two of them")
         else:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-            watch(address, client_id, is_once=is_once, console=console)
+            watch(address, client_id, is_once=is_once, console=console, token=_token(token_file))
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.DONE) from None
     except (ConfigError, AddressError) as error:

@@ -34,6 +34,8 @@ from aioproduce.cli.top_view import picture
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from aioproduce.config.secret import Secret
+
 HISTORY: Final = 300
 _SILENCE_SECONDS: Final = 15.0
 _AGAIN_SECONDS: Final = 1.0
@@ -129,12 +131,16 @@ class EventReader(threading.Thread):
     Args:
         address: Of the page.
         came: Takes `("begin", run)`, `("sample", content)`, and `Lost`.
+        token: The dashboard's, if it has one.
     """
 
-    def __init__(self, address: str, came: queue.SimpleQueue[tuple[str, Any] | Lost]) -> None:
+    def __init__(
+        self, address: str, came: queue.SimpleQueue[tuple[str, Any] | Lost], token: Secret | None = None
+    ) -> None:
         super().__init__(name="aioproduce top", daemon=True)
         self._address = address.rstrip("/") + "/events"
         self._came = came
+        self._token = token
         self._last_id = ""
 
     def run(self) -> None:
@@ -163,6 +169,9 @@ class EventReader(threading.Thread):
             if not self._address.lower().startswith(("http://", "https://")):
                 raise ValueError("it begins with neither http:// nor https://")
             request = urllib.request.Request(self._address, headers=headers)
+            if self._token is not None:
+                # Not to where a redirect leads.
+                request.add_unredirected_header("Authorization", f"Bearer {self._token.reveal()}")
             answer = urllib.request.urlopen(request, timeout=_SILENCE_SECONDS)
         except (ValueError, http.client.InvalidURL) as error:
             raise AddressError(
@@ -174,6 +183,8 @@ class EventReader(threading.Thread):
             what = (
                 "it takes no more viewers now (max_streams), or is ending"
                 if error.code == HTTPStatus.SERVICE_UNAVAILABLE
+                else "it wants a token: --token-file names a file that has it"
+                if error.code == HTTPStatus.UNAUTHORIZED
                 else "is that where the dashboard is mounted?"
             )
             raise AddressError(f"{self._address} answers {reason}: {what}") from error
@@ -207,7 +218,9 @@ class EventReader(threading.Thread):
             event = {}
 
 
-def watch(address: str, client_id: str | None, *, is_once: bool, console: Console) -> None:
+def watch(
+    address: str, client_id: str | None, *, is_once: bool, console: Console, token: Secret | None = None
+) -> None:
     """Show a running service's dashboard until Ctrl-C, or once.
 
     Raises:
@@ -215,7 +228,7 @@ def watch(address: str, client_id: str | None, *, is_once: bool, console: Consol
         OSError: nothing answers there, or with `is_once` no more.
     """
     came: queue.SimpleQueue[tuple[str, Any] | Lost] = queue.SimpleQueue()
-    reader = EventReader(address, came)
+    reader = EventReader(address, came, token)
     with reader.open():
         pass  # what is wrong from the start is an error, not a picture of nothing
     reader.start()

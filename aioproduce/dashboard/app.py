@@ -18,7 +18,8 @@ Invariants:
 2. A slow client holds no more than the samples of the history: what it missed meanwhile is read from there, as far
    as that goes. More clients than `max_streams` are refused.
 3. Nothing that is asked for names a file: the files are a table.
-4. The page may load nothing from elsewhere (Content-Security-Policy), and nothing here changes anything.
+4. Where there is a token, nothing is said to who does not have it, the page included.
+5. The page may load nothing from elsewhere (Content-Security-Policy), and nothing here changes anything.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ from typing import TYPE_CHECKING, Any, Final, final
 import anyio
 
 from aioproduce.dashboard.feed import Feed
+from aioproduce.security.http_access import CHALLENGE, REFUSAL, made_access
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 
+    from aioproduce.config.secret import Secret
     from aioproduce.dashboard.reading import Source
 
     Scope = MutableMapping[str, Any]
@@ -88,19 +91,22 @@ class Dashboard:
         max_streams: How many may look at the same time.
         stream_seconds: When a stream ends at the latest; its client connects again by itself. Less than the 30 s
             after which gunicorn and Kubernetes kill what has not ended.
+        token: What a request must have, as `Authorization: Bearer TOKEN`, or as the password of any user, for which
+            a browser asks. `None`: everybody may see it who reaches it.
 
     Attributes:
         feed: The samples.
 
     Raises:
         ValueError: there is no producer, or a number is not positive.
+        ConfigError: the token is too short, or no text for a header.
 
     Example:
         >>> app = FastAPI()  # doctest: +SKIP
         >>> app.mount("/producer", Dashboard(producer))  # doctest: +SKIP
     """
 
-    __slots__ = ("_is_closing", "_max_streams", "_stream_seconds", "_streams", "feed")
+    __slots__ = ("_access", "_is_closing", "_max_streams", "_stream_seconds", "_streams", "feed")
 
     def __init__(
         self,
@@ -110,11 +116,13 @@ class Dashboard:
         history: int = 300,
         max_streams: int = 32,
         stream_seconds: float = 20.0,
+        token: str | Secret | None = None,
     ) -> None:
         if max_streams < 1 or not stream_seconds > 0:
             raise ValueError(
                 f"max_streams must be at least 1 and stream_seconds above 0, not {max_streams} and {stream_seconds}"
             )
+        self._access = made_access(token)
         sources = producers if isinstance(producers, Sequence) else [producers]
         self.feed = Feed(sources, interval=interval, history=history)
         self._max_streams = max_streams
@@ -150,6 +158,10 @@ class Dashboard:
                 return
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._may_see(scope):
+            headers = [(b"www-authenticate", CHALLENGE.encode())]
+            await _reply(scope, send, 401, "text/plain", REFUSAL, headers)
+            return
         path: str = scope["path"]
         root: str = scope.get("root_path", "")
         if root and path.startswith(root):
@@ -169,6 +181,9 @@ class Dashboard:
             await _reply(scope, send, 200, kind, _content(name))
         else:
             await _reply(scope, send, 404, "text/plain", b"there is nothing here\n")
+
+    def _may_see(self, scope: Scope) -> bool:
+        return self._access is None or self._access.allows(dict(scope["headers"]).get(b"authorization"))
 
     def _samples(self) -> bytes:
         samples = self.feed.since(0)

@@ -9,6 +9,7 @@ Invariants:
 2. Leaving the context ends every connection, also that of a client that reads nothing, within `_GRACE_SECONDS`.
 3. What listens on the loopback address is shown to this machine only, and not to a web page that is open on it: one
    of another's whose name was made to point here (DNS rebinding) says that name as `Host`, and is refused.
+4. What listens elsewhere has a token, unless `allow_anonymous` says that everybody may see it.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ import asyncio
 import contextlib
 import errno
 import ipaddress
+import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.dashboard.app import Dashboard
-from aioproduce.errors import ListenError, MissingExtraError, PortInUseError
+from aioproduce.errors import ConfigError, ListenError, MissingExtraError, PortInUseError
+from aioproduce.security.http_access import is_loopback
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Sequence
 
+    from aioproduce.config.secret import Secret
     from aioproduce.dashboard.app import Receive, Scope, Send
     from aioproduce.dashboard.reading import Source
 
@@ -44,17 +49,19 @@ class DashboardServer:
         dashboard: The application.
         host: The address that it listens on.
         port: The port, also where any free one was asked for.
+        is_encrypted: Whether it speaks TLS.
     """
 
     dashboard: Dashboard
     host: str
     port: int
+    is_encrypted: bool = False
 
     @property
     def url(self) -> str:
         """What to open in a browser, or to give to `aioproduce top`."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
+        return f"http{'s' if self.is_encrypted else ''}://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
 
 @contextlib.asynccontextmanager
@@ -64,19 +71,30 @@ async def serve(
     host: str = "127.0.0.1",
     port: int = DEFAULT_PORT,
     allowed_hosts: Sequence[str] = (),
+    token: str | Secret | None = None,
+    allow_anonymous: bool = False,
+    certificate: str | os.PathLike[str] | None = None,
+    key: str | os.PathLike[str] | None = None,
+    key_password: Secret | None = None,
     **settings: Any,
 ) -> AsyncIterator[DashboardServer]:
     """Serve the dashboard on a port, beside whatever else the event loop does.
 
-    It has no login: whoever reaches the port sees the metrics, with the names of topics and hosts. That is why it
-    listens on the loopback address unless told otherwise. There it answers to addresses and to `localhost` only; a
-    proxy that passes its own name on wants that in `allowed_hosts`.
+    Without a token whoever reaches the port sees the metrics, with the names of topics and hosts. That is why it
+    listens on the loopback address unless told otherwise, and elsewhere only with a token. On the loopback
+    it answers to addresses and to `localhost` only; a proxy that passes its own name on wants that in
+    `allowed_hosts`.
 
     Args:
         producers: A producer, or several.
         host: The address to listen on.
         port: The port; 0 takes a free one.
         allowed_hosts: Further names that requests may have in `Host`, where the address is the loopback.
+        token: What a request must have; see `Dashboard`. Over a network, use TLS with it.
+        allow_anonymous: Listen elsewhere than on the loopback address without a token.
+        certificate: A PEM file with the server's certificate and those that signed it: it speaks TLS then.
+        key: A PEM file with its key, if that is not in the same file.
+        key_password: What opens the key, if it is encrypted.
         **settings: As for `Dashboard`: `interval`, `history`, `max_streams`, `stream_seconds`.
 
     Yields:
@@ -85,6 +103,7 @@ async def serve(
     Raises:
         PortInUseError: another one listens there.
         ListenError: there cannot be listened for another reason.
+        ConfigError: it would be open to others without a token, or certificate and key cannot be loaded.
         MissingExtraError: uvicorn is not installed: pip install 'aioproduce[dashboard]'.
 
     Example:
@@ -99,9 +118,17 @@ async def serve(
             raise
         raise MissingExtraError("the dashboard on a port", extra="dashboard", name="uvicorn") from None
 
-    dashboard = Dashboard(producers, **settings)
+    dashboard = Dashboard(producers, token=token, **settings)
+    context = _context(certificate, key, key_password)
     listener = _listen(host, port)
-    is_local = ipaddress.ip_address(listener.getsockname()[0]).is_loopback
+    is_local = is_loopback(listener.getsockname()[0])
+    if not (is_local or token is not None or allow_anonymous):
+        listener.close()
+        raise ConfigError(
+            f"{host} is not the loopback address, and whoever reaches it would see the metrics: give a token, or "
+            "say that everybody may (allow_anonymous=True; --allow-anonymous of the command)",
+            key="token",
+        )
     config = uvicorn.Config(
         _Guard(dashboard, allowed_hosts) if is_local else dashboard,
         lifespan="off",
@@ -112,6 +139,9 @@ async def serve(
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
 
+    config.load()
+    config.ssl = context
+
     class SignalsLeftAlone(uvicorn.Server):
         def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
             return contextlib.nullcontext()
@@ -120,7 +150,7 @@ async def serve(
     serving = asyncio.create_task(server.serve([listener]), name="aioproduce dashboard")
     sampling = asyncio.create_task(dashboard.feed.sample_forever(), name="aioproduce dashboard samples")
     try:
-        yield DashboardServer(dashboard, host, listener.getsockname()[1])
+        yield DashboardServer(dashboard, host, listener.getsockname()[1], context is not None)
     finally:
         sampling.cancel()
         dashboard.close()
@@ -131,6 +161,18 @@ async def serve(
                 connection.transport.abort()  # of a client that does not read: nothing can be written any more
         listener.close()
         serving.result()
+
+
+def _context(
+    certificate: str | os.PathLike[str] | None,
+    key: str | os.PathLike[str] | None,
+    key_password: Secret | None,
+) -> ssl.SSLContext | None:
+    if certificate is None:
+        return None
+    from aioproduce.security.http_tls import server_context  # imports OpenSSL, which http has no use for
+
+    return server_context(certificate, key, key_password)
 
 
 @final

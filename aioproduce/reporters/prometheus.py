@@ -12,8 +12,13 @@ Invariants:
 from __future__ import annotations
 
 import errno
+import logging
 import os
+import socket
+import threading
+from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Final, Self, final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from aioproduce.errors import ListenError, MissingExtraError, PortInUseError
 
@@ -27,16 +32,25 @@ with MissingExtraError.unless_installed(
 from aioproduce.reporters._families import check_labels, families
 from aioproduce.reporters.sources import Sources
 from aioproduce.reporters.worker_files import WorkerFile, read_workers
+from aioproduce.security.http_access import CHALLENGE, REFUSAL, is_loopback, made_access
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from prometheus_client import CollectorRegistry
     from prometheus_client import Metric as Family
 
+    from aioproduce.config.secret import Secret
     from aioproduce.reporters.sources import Measured
+    from aioproduce.security.http_access import HttpAccess
 
 __all__ = ["CLIENT_TYPE", "MetricsServer", "ProducerCollector", "WorkerFile", "WorkersCollector"]
+
+_log = logging.getLogger("aioproduce")
+
+_SILENCE_SECONDS: Final = 30.0
+"""A client that sends nothing for so long, in TLS's handshake too, is let go."""
 
 CLIENT_TYPE: Final[Mapping[str, str]] = {"client_type": "producer"}
 """A label that the rules of many dashboards for Kafka's clients ask for; jmx_exporter's default format has none."""
@@ -119,19 +133,28 @@ class WorkersCollector(Collector):
 
 @final
 class MetricsServer:
-    """Serves a registry by HTTP, from a thread: prometheus_client's server, with an end and with errors that help.
+    """Serves a registry by HTTP, from a thread: with an end, with errors that help, with a token and TLS.
+
+    Whoever reaches the port sees the metrics, unless there is a token: a Prometheus has it as `authorization:
+    credentials_file`. A log line warns where it is open to other machines, and nothing says that it is meant to be.
 
     Args:
         port: The port; 0 for any.
         host: The address to listen at.
         registry: What to serve.
+        token: What a request must have: as `Authorization: Bearer TOKEN`, or as the password of any user.
+        allow_anonymous: Whether everybody may see it, without a warning.
+        certificate: A PEM file with the server's certificate and those that signed it: it speaks TLS then.
+        key: A PEM file with its key, if that is not in the same file.
+        key_password: What opens the key, if it is encrypted.
 
     Raises:
         PortInUseError: another program, or another worker of this one, has the port.
         ListenError: it cannot be listened at for another reason.
+        ConfigError: the token is no good, or certificate and key cannot be loaded.
 
     Example:
-        >>> with MetricsServer(0) as server:
+        >>> with MetricsServer(0, "127.0.0.1") as server:
         ...     print(f"curl http://localhost:{server.port}/metrics")  # doctest: +SKIP
     """
 
@@ -141,9 +164,22 @@ class MetricsServer:
         host: str = "0.0.0.0",
         *,
         registry: CollectorRegistry = prometheus_client.REGISTRY,
+        token: str | Secret | None = None,
+        allow_anonymous: bool = False,
+        certificate: str | os.PathLike[str] | None = None,
+        key: str | os.PathLike[str] | None = None,
+        key_password: Secret | None = None,
     ) -> None:
+        app = _guarded(prometheus_client.make_wsgi_app(registry), made_access(token))
+        context = None
+        if certificate is not None:
+            from aioproduce.security.http_tls import (
+                server_context,  # imports OpenSSL, which http has no use for
+            )
+
+            context = server_context(certificate, key, key_password)
         try:
-            self._server, self._thread = prometheus_client.start_http_server(port, host, registry)
+            self._server = _make_server(host, port, app)
         except (OSError, OverflowError) as error:  # the latter of a port above 65535
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 raise PortInUseError(
@@ -159,6 +195,23 @@ class MetricsServer:
                 host=host,
                 port=port,
             ) from error
+        if context is not None:
+            # Not in accept(), where one that says nothing would hold up all others.
+            self._server.socket = context.wrap_socket(
+                self._server.socket, server_side=True, do_handshake_on_connect=False
+            )
+        address = str(self._server.server_address[0])
+        if not (token is not None or allow_anonymous or is_loopback(address)):
+            _log.warning(
+                "metrics are shown to whoever reaches port %d of %s: give MetricsServer a token, listen at "
+                "127.0.0.1, or say allow_anonymous=True",
+                self.port,
+                host,
+            )
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, name="aioproduce metrics", daemon=True
+        )
+        self._thread.start()
         _listening.add(self)
 
     @property
@@ -180,6 +233,48 @@ class MetricsServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+
+@final
+class _Handler(WSGIRequestHandler):
+    timeout = _SILENCE_SECONDS
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: a scrape every few seconds is no news."""
+
+
+def _make_server(host: str, port: int, app: WSGIApplication) -> WSGIServer:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, _, _, _, address = found[0]
+    server = _Server6 if family == socket.AF_INET6 else _Server
+    return make_server(str(address[0]), port, app, server, _Handler)
+
+
+def _guarded(app: WSGIApplication, access: HttpAccess | None) -> WSGIApplication:
+    """The application, for those whom access lets in."""
+    if access is None:
+        return app
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if access.allows(environ.get("HTTP_AUTHORIZATION")):
+            return app(environ, start_response)
+        headers = [
+            ("WWW-Authenticate", CHALLENGE),
+            ("Content-Type", "text/plain"),
+            ("Content-Length", str(len(REFUSAL))),
+        ]
+        start_response("401 Unauthorized", headers)
+        return [REFUSAL]
+
+    return answer
 
 
 # Held here: one that nobody holds goes on, too, as its thread does.

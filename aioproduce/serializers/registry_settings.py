@@ -226,7 +226,7 @@ def _context(keys: _Keys) -> Callable[[], ssl.SSLContext] | None:
     truststore = TrustStore(location=trust, password=keys.secret("ssl.truststore.password"))
 
     def make() -> ssl.SSLContext:
-        from aioproduce.security.client_context import client_context
+        from aioproduce.security.http_tls import client_context
 
         if store is None and certificate is not None and key is not None:
             keystore = KeyStore(

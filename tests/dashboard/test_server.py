@@ -204,5 +204,5 @@ async def test_a_web_page_whose_name_was_made_to_point_here_is_refused() -> None
 
 
 async def test_where_others_may_look_any_name_will_do() -> None:
-    async with serve(ScriptedSource(), host="0.0.0.0", port=0) as server:
+    async with serve(ScriptedSource(), host="0.0.0.0", port=0, allow_anonymous=True) as server:
         assert await answered(server.port, "metrics.example") == 200

@@ -16,6 +16,8 @@ IN_THE_GATE = (0, 12, 24, 36, 40, 44, 48, 56, 64, 68, 72, 84, 88)
 """Of each security one at least, and none of the costly weathers."""
 
 HUNTING = 10
+FIRST = {2, 3}
+"""Those that notice the two rarer bugs are tried first."""
 
 
 @pytest.mark.parametrize("seed", others_extended(range(SEEDS), keep=IN_THE_GATE, reason="more of the same"))
@@ -28,7 +30,7 @@ def test_seed(seed: int) -> None:
 def test_a_bug_on_purpose_is_noticed(name: str) -> None:
     mutant, security, letter = SECURITY_MUTANTS[name]
     with mutant():
-        for seed in range(HUNTING):
+        for seed in sorted(range(HUNTING), key=lambda seed: seed not in FIRST):
             case = secured(make_case(seed, weather="squall" if letter == "P" else "hour"), security)
             if letter in kinds_of(run_case(case)):
                 return
