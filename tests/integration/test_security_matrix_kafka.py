@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.integration.securely import CLIENTS, PAIRS, RECORDS, send
+from tests.integration.securely import CLIENTS, PAIRS, RECORDS, send, send_idle_send
 from tests.secured import kdc
 from tests.secured.cells import CELLS, MSK, NONE, OIDC, Cell
 from tests.secured.listeners import LISTENERS
@@ -83,6 +83,23 @@ def test_records_arrive(
     told = send(client, keys, topic_name)
     found = {(each.partition, each.offset): (each.key, each.value) for each in secured1.read_back(topic_name)}
     assert len(found) == RECORDS
+    assert [found[each.partition, each.offset] for each in told] == PAIRS
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "client"),
+    [
+        pytest.param(*each, marks=() if each == ("SCRAM-SHA-512", "asyncio") else EXTENDED)
+        for each in itertools.product([NONE, "PLAIN", "SCRAM-SHA-512", OIDC], CLIENTS)
+    ],
+)
+def test_a_connection_closed_for_want_of_use_is_made_and_logged_in_anew(
+    secured1: SecuredKafka, topic_name: str, monkeypatch: pytest.MonkeyPatch, mechanism: str, client: str
+) -> None:
+    keys = prepare(Cell("tls1.3", mechanism), secured1, monkeypatch)
+    secured1.create_topic(topic_name, partitions=3)
+    told = send_idle_send(client, keys, topic_name)
+    found = {(each.partition, each.offset): (each.key, each.value) for each in secured1.read_back(topic_name)}
     assert [found[each.partition, each.offset] for each in told] == PAIRS
 
 

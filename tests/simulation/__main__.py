@@ -2,6 +2,7 @@
 
 python -m tests.simulation                          200 seeds, as CI runs them
 python -m tests.simulation --seeds 10000            what `make soak` runs
+python -m tests.simulation --secured                the same over TLS or with logins, and with their faults
 python -m tests.simulation --seed 1099 --trace      one, with everything that happened
 python -m tests.simulation --seed 1099 --shrink     the smallest case that still fails, as a file for `regressions`
 python -m tests.simulation --case FILE              a case from a file
@@ -26,8 +27,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.simulation.case import WEATHERS, Case, make_case
+from tests.simulation.case import WEATHERS, Case, make_case, secured
 from tests.simulation.mutants import MUTANTS, WHERE
+from tests.simulation.mutants_security import SECURITY_MUTANTS
 from tests.simulation.run import Outcome, run_case
 from tests.simulation.shrink import describe, kinds_of, shrink
 from tests.simulation.witness import stand_in_for
@@ -38,13 +40,18 @@ if TYPE_CHECKING:
 _console = Console(stderr=True)
 
 
-def run_seed(seed: int, weather: str | None = None) -> Outcome:
+def run_seed(seed: int, weather: str | None = None, is_secured: bool = False) -> Outcome:
     """For a process of its own."""
-    return run_case(make_case(seed, weather=weather))
+    case = make_case(seed, weather=weather)
+    return run_case(secured(case) if is_secured else case)
 
 
 def run_mutant(seed: int, name: str) -> Outcome:
     """One seed with one bug on purpose."""
+    if name in SECURITY_MUTANTS:
+        mutant = SECURITY_MUTANTS[name]
+        with mutant.bug():
+            return run_case(secured(make_case(seed, weather=mutant.weather), mutant.security))
     with MUTANTS[name]():
         return run_case(make_case(seed, **WHERE.get(name, {})))
 
@@ -148,7 +155,7 @@ def run_many(arguments: argparse.Namespace) -> int:
     failed: list[Outcome] = []
 
     def watched() -> Iterator[Outcome]:
-        run = partial(run_seed, weather=arguments.weather)
+        run = partial(run_seed, weather=arguments.weather, is_secured=arguments.secured)
         for outcome in in_processes(run, seeds, f"{len(seeds)} seeds", arguments.jobs):
             if outcome.violations:
                 failed.append(outcome)
@@ -201,6 +208,12 @@ def run_one(case: Case, arguments: argparse.Namespace) -> int:
     return 1 if outcome.violations else 0
 
 
+def _where(name: str) -> list[str]:
+    if name in SECURITY_MUTANTS:
+        return [SECURITY_MUTANTS[name].weather, SECURITY_MUTANTS[name].security]
+    return [str(value) for value in WHERE.get(name, {}).values()]
+
+
 def run_mutants(arguments: argparse.Namespace) -> int:
     """Say for each mutant how many seeds notice it, and by which letters; or what notices it in their place."""
     seeds = range(arguments.first, arguments.first + arguments.seeds)
@@ -209,18 +222,18 @@ def run_mutants(arguments: argparse.Namespace) -> int:
         table.add_column(column)
     survivors = 0
     rows: list[dict[str, Any]] = []
-    for name in arguments.mutant or MUTANTS:
+    for name in arguments.mutant or [*MUTANTS, *SECURITY_MUTANTS]:
         outcomes = list(in_processes(partial(run_mutant, name=name), seeds, name, arguments.jobs))
         caught = [outcome for outcome in outcomes if outcome.violations]
         letters = Counter(letter for outcome in caught for letter in kinds_of(outcome))
-        stand_in = stand_in_for(name)
+        stand_in = stand_in_for(name) if name in MUTANTS else None
         survivors += not (stand_in.notices if stand_in is not None else caught)
         by = ", ".join(f"{letter} {count}" for letter, count in letters.most_common())
         if stand_in is not None:
             by = f"{by}; {stand_in}" if by else str(stand_in)
         first = caught[0].case.seed if caught else None
         _console.print(f"{name}: {len(caught)} of {len(seeds)}", markup=False, highlight=False)
-        where = ", ".join(str(value) for value in WHERE.get(name, {}).values())
+        where = ", ".join(_where(name))
         table.add_row(name, where, f"{len(caught)} of {len(seeds)}", str(first), by)
         rows.append(
             {
@@ -246,13 +259,17 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, help="how many (200; 100 with --mutants)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--weather", choices=WEATHERS, help="only this kind")
+    parser.add_argument(
+        "--secured", action="store_true", help="each over TLS or with logins, and their faults"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one per processor)")
     parser.add_argument("--seed", type=int, help="run this one alone")
     parser.add_argument("--case", type=Path, help="run the case in this file alone")
     parser.add_argument("--trace", action="store_true", help="print all that happened")
     parser.add_argument("--shrink", action="store_true", help="find the smallest case that still fails")
     parser.add_argument("--mutants", action="store_true", help="run bugs on purpose")
-    parser.add_argument("--mutant", action="append", choices=MUTANTS, help="with --mutants: only this one")
+    names = [*MUTANTS, *SECURITY_MUTANTS]
+    parser.add_argument("--mutant", action="append", choices=names, help="with --mutants: only this one")
     parser.add_argument("--json", action="store_true", help="for a program")
     arguments = parser.parse_args()
     if arguments.seeds is None:
@@ -260,7 +277,8 @@ def main() -> int:
     if arguments.case is not None:
         return run_one(Case.from_json(arguments.case.read_text()), arguments)
     if arguments.seed is not None:
-        return run_one(make_case(arguments.seed, weather=arguments.weather), arguments)
+        case = make_case(arguments.seed, weather=arguments.weather)
+        return run_one(secured(case) if arguments.secured else case, arguments)
     return run_mutants(arguments) if arguments.mutants else run_many(arguments)
 
 

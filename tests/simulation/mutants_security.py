@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from unittest.mock import patch
 
 from aioproduce.core.cluster.broker_connection import BrokerConnection
@@ -58,9 +58,28 @@ def _expired_given_out() -> Iterator[None]:
         yield
 
 
-SECURITY_MUTANTS: dict[str, tuple[Callable[[], AbstractContextManager[None]], str, str]] = {
-    "a request during a login": (_request_during_login, "SASL_PLAINTEXT/PLAIN/3000", "P"),
-    "plaintext before the handshake is done": (_plaintext_first, "SSL//", "P"),
-    "an expired credential": (_expired_given_out, "SASL_SSL/OAUTHBEARER/", "K"),
+class SecurityMutant(NamedTuple):
+    """A bug, and the cases that can show it.
+
+    Attributes:
+        bug: What puts it in.
+        security: The security of the cases.
+        weather: Their weather.
+        seed: The case to try first: a cheap one that shows it.
+        letter: What must object.
+    """
+
+    bug: Callable[[], AbstractContextManager[None]]
+    security: str
+    weather: str
+    seed: int
+    letter: str
+
+
+SECURITY_MUTANTS: dict[str, SecurityMutant] = {
+    "a request during a login": SecurityMutant(
+        _request_during_login, "SASL_PLAINTEXT/PLAIN/3000", "squall", 2, "P"
+    ),
+    "plaintext before the handshake is done": SecurityMutant(_plaintext_first, "SSL//", "squall", 0, "P"),
+    "an expired credential": SecurityMutant(_expired_given_out, "SASL_SSL/OAUTHBEARER/", "hour", 3, "K"),
 }
-"""By name: the bug, the security of the cases that can show it, and the letter that must object."""
