@@ -256,11 +256,16 @@ class SecuredPeer:
         self.connection.writable(self.now)
 
     def receive(self, data: bytes) -> list[Any]:
-        return [done.request.asker for done in self.connection.receive_data(data, self.now)]
+        """Bytes come, and its turn if it waits for one."""
+        completed = self.connection.receive_data(data, self.now)
+        self.connection.take_turn(self.now)
+        return [done.request.asker for done in completed]
 
     def connected(self) -> SecuredPeer:
         self.connection.connect(self.now, 10.0)
+        self.connection.take_turn(self.now)
         self.connection.connection_made(self.now)
+        self.connection.take_turn(self.now)
         return self
 
     def negotiated(self, offered: dict[int, tuple[int, int]] | None = None) -> SecuredPeer:

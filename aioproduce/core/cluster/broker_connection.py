@@ -21,6 +21,11 @@ Invariants:
    other.
 8. Where there is a channel, a `Send` has its bytes and not the request's: those are free once they are encrypted.
    What the channel says by itself goes when nothing else is outstanding.
+9. Where there is to be a channel, the attempt begins and its handshake goes on only in the connection's turns
+   (`take_turn`), of which there is one at a time: each takes up to a millisecond, and a hundred at once would stop
+   the loop for a tenth of a second. What comes until then waits, and is bounded: beyond `_MAX_WAITING` bytes it is
+   the connection's turn at once.
+10. A `Close` comes after the `Connect`, always: only so does the driver report the loss.
 
 A response may be reported before `writable` (a driver with one task to read and one to write has no order
 between them): the peer has answered the whole request, so its bytes are gone.
@@ -69,6 +74,10 @@ _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 """An int32 on the wire; negative ones are legal but help nobody who reads a trace."""
 
 
+_MAX_WAITING: Final = 64 * 1024
+"""Bytes of a handshake that wait for a turn: several times what a broker with a long chain sends."""
+
+
 @final
 class BrokerConnection:
     """One TCP connection, from `Connect` to `connection_lost`.
@@ -99,11 +108,14 @@ class BrokerConnection:
         "_deadlines",
         "_effects",
         "_frames",
+        "_next_attempt",
         "_open_channel",
         "_own_answered",
         "_own_request",
         "_setup_deadline",
         "_traffic",
+        "_turns",
+        "_waiting",
         "address",
         "api_versions",
         "authentication",
@@ -133,9 +145,13 @@ class BrokerConnection:
         deadlines: Deadlines[int],
         traffic: NodeMetrics,
         open_channel: Callable[[str], Channel] | None = None,
+        turns: dict[int, float] | None = None,
     ) -> None:
         self._traffic = traffic
         self._open_channel = open_channel
+        self._turns: dict[int, float] = {} if turns is None else turns
+        self._waiting = bytearray()
+        self._next_attempt: Connect | None = None
         self.channel: Channel | None = None
         self.authentication: Authentication | None = None
         self.has_answered = False
@@ -213,11 +229,14 @@ class BrokerConnection:
         )
 
     def connect(self, now: float, timeout: float, prepare: Callable[[], None] | None = None) -> None:
-        """Emits `Connect`; the attempt, with TLS's handshake, is given up after `timeout` seconds (KIP-601)."""
+        """Emits `Connect`, for TLS in its turn; it is given up, its handshake too, after `timeout` s (KIP-601)."""
         self._await_setup(now, timeout)
-        self._effects.append(
-            Connect(self.connection_id, self.address.host, self.address.port, timeout, prepare)
-        )
+        attempt = Connect(self.connection_id, self.address.host, self.address.port, timeout, prepare)
+        if self._open_channel is None:
+            self._effects.append(attempt)
+        else:
+            self._next_attempt = attempt
+            self._turns.setdefault(self.connection_id, now)
 
     def connection_made(self, now: float) -> None:
         """The transport is there: encrypts it where it is to be, and asks for the broker's versions."""
@@ -230,14 +249,27 @@ class BrokerConnection:
             negotiate(self, self.settings.client_id, now)
             return
         self._move("connected for TLS")
-        try:
-            # Not before: the key files are read anew with each attempt.
-            self.channel = self._open_channel(self.address.host)
-            self.channel.start()
-        except TlsError as error:
-            self.fail(error)
+        self._turns.setdefault(self.connection_id, now)
+
+    def take_turn(self, now: float) -> None:
+        """Go on: begin the attempt, begin the handshake, or take what has come of it since."""
+        self._turns.pop(self.connection_id, None)
+        self._begin_attempt()
+        if self.state is not ConnectionState.ENCRYPTING:
             return
-        self._write_channel()
+        if self.channel is None:
+            assert self._open_channel is not None, "who does not encrypt is never ENCRYPTING"
+            try:
+                # Not before: the key files are read anew with each attempt.
+                self.channel = self._open_channel(self.address.host)
+                self.channel.start()
+            except TlsError as error:
+                self.fail(error)
+                return
+            self._write_channel()
+        if self._waiting:
+            data, self._waiting = bytes(self._waiting), bytearray()
+            self._take(data, now)
 
     def send(
         self,
@@ -283,10 +315,20 @@ class BrokerConnection:
         Returns:
             What was answered, in the order of the requests.
         """
-        completed: list[Completed] = []
         if not self.is_open:
-            return completed
+            return []
         self.last_used_at = now
+        if self.state is not ConnectionState.ENCRYPTING:
+            return self._take(data, now)
+        self._waiting += data
+        if len(self._waiting) > _MAX_WAITING:
+            self.take_turn(now)
+        else:
+            self._turns.setdefault(self.connection_id, now)
+        return []
+
+    def _take(self, data: bytes, now: float) -> list[Completed]:
+        completed: list[Completed] = []
         answers = 0
         try:
             if self.channel is not None:
@@ -342,8 +384,10 @@ class BrokerConnection:
         self._move("closed by us")
         self.reason, self.cause, self.error = reason, cause, error
         self._deadlines.cancel(self.connection_id)
+        self._turns.pop(self.connection_id, None)
         if self.authentication is not None:
             self.authentication.stop()
+        self._begin_attempt()  # invariant 10
         self._effects.append(Close(self.connection_id))
 
     def lost(self, error: BaseException | None) -> list[InFlightRequest]:
@@ -439,6 +483,11 @@ class BrokerConnection:
 
     def _move(self, event: ConnectionEvent) -> None:
         self.state = CONNECTION_STATES.after(self.state, event, self)
+
+    def _begin_attempt(self) -> None:
+        attempt, self._next_attempt = self._next_attempt, None
+        if attempt is not None:
+            self._effects.append(attempt)
 
     def _await_setup(self, now: float, timeout: float) -> None:
         self.setup_timeout = timeout

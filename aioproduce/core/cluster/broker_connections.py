@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, final
 
 from aioproduce.core.cluster.authentication import Authentication
 from aioproduce.core.cluster.broker_connection import BrokerConnection
-from aioproduce.core.cluster.connection_states import ConnectionSettings, LossCause
+from aioproduce.core.cluster.connection_states import ConnectionSettings, ConnectionState, LossCause
 from aioproduce.core.cluster.in_flight_request import Completed, InFlightRequest
 from aioproduce.core.cluster.login import Login
 from aioproduce.core.cluster.node import Backoffs, Node, security_error_of
@@ -107,6 +107,8 @@ class BrokerConnections:
         "_random",
         "_security",
         "_settings",
+        "_turned_at",
+        "_turns",
         "_wakeups",
         "effects",
         "login",
@@ -151,6 +153,8 @@ class BrokerConnections:
         self._last_connection_id = 0
         self._is_closed = False
         self._deadlines: Deadlines[int] = Deadlines()  # by connection id
+        self._turns: dict[int, float] = {}  # by connection id: handshakes that can go on, and since when
+        self._turned_at = -inf
         self._wakeups: Deadlines[int] = Deadlines()  # by node id (invariant 6)
 
     # What is there
@@ -405,6 +409,8 @@ class BrokerConnections:
             return None
         if connection.connected_at is not None:
             self._metrics.connections_closed.record(1, now)
+        if connection.state is ConnectionState.ENCRYPTING:
+            connection.take_turn(now)  # what came last says why
         requests = connection.lost(error)
         self._note_end(connection, now)
         self._drop_effects(connection_id)
@@ -415,6 +421,8 @@ class BrokerConnections:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` is to be called; `None`: no time is waited for."""
+        if self._turns:
+            return max(self._turned_at, next(iter(self._turns.values())))
         deadline = self._deadlines.next_at()
         wakeup = self._wakeups.next_at()
         if self.login is not None and self.login.timer_at < inf:
@@ -429,6 +437,12 @@ class BrokerConnections:
         Returns:
             Nodes that are worth another look: their throttling or their back-off is over (invariant 6).
         """
+        if self._turns:  # one at a time: the loop serves others between two
+            connection = self._by_id[next(iter(self._turns))]
+            self._turned_at = now
+            connection.take_turn(now)
+            if not connection.is_open:
+                self._note_end(connection, now)
         due = self._deadlines.pop_due(now)
         for connection_id in due:
             self._by_id[connection_id].handle_timer(now)
@@ -486,6 +500,7 @@ class BrokerConnections:
             self._deadlines,
             sensors,
             None if channels is None else channels.open,
+            self._turns,
         )
         if security is not None and security.sasl is not None and self.login is not None:
             connection.authentication = Authentication(
