@@ -22,10 +22,7 @@ Invariants:
 8. Where there is a channel, a `Send` has its bytes and not the request's: those are free once they are encrypted.
    What the channel says by itself goes when nothing else is outstanding.
 9. Where there is to be a channel, the attempt begins and its handshake goes on only in the connection's turns
-   (`take_turn`), of which there is one at a time: each takes up to a millisecond, and a hundred at once would stop
-   the loop for a tenth of a second. What comes until then waits, and is bounded: beyond `_MAX_WAITING` bytes it is
-   the connection's turn at once.
-10. A `Close` comes after the `Connect`, always: only so does the driver report the loss.
+   (`core.cluster.channel_set_up`).
 
 A response may be reported before `writable` (a driver with one task to read and one to write has no order
 between them): the peer has answered the whole request, so its bytes are gone.
@@ -39,6 +36,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, final
 
+from aioproduce.core.cluster.channel_set_up import ChannelSetUp, Turns
 from aioproduce.core.cluster.connection_states import (
     CONNECTION_STATES,
     SET_UP,
@@ -74,10 +72,6 @@ _MAX_CORRELATION_ID: Final = 0x7FFF_FFFF
 """An int32 on the wire; negative ones are legal but help nobody who reads a trace."""
 
 
-_MAX_WAITING: Final = 64 * 1024
-"""Bytes of a handshake that wait for a turn: several times what a broker with a long chain sends."""
-
-
 @final
 class BrokerConnection:
     """One TCP connection, from `Connect` to `connection_lost`.
@@ -97,6 +91,7 @@ class BrokerConnection:
         settings: What is equal for all connections.
         setup_timeout: Seconds that the step of the set-up may take that is under way, or was the last.
         authentication: Its login; `None` where there is none.
+        set_up: The way to its channel; `None` where there is none.
         channel: What encrypts it; `None` where nothing does, and before the transport is there.
         cause: Why it ended, once CLOSING or CLOSED.
         reason: The same in words.
@@ -108,14 +103,10 @@ class BrokerConnection:
         "_deadlines",
         "_effects",
         "_frames",
-        "_next_attempt",
-        "_open_channel",
         "_own_answered",
         "_own_request",
         "_setup_deadline",
         "_traffic",
-        "_turns",
-        "_waiting",
         "address",
         "api_versions",
         "authentication",
@@ -129,6 +120,7 @@ class BrokerConnection:
         "is_writable",
         "last_used_at",
         "reason",
+        "set_up",
         "settings",
         "setup_timeout",
         "state",
@@ -145,13 +137,9 @@ class BrokerConnection:
         deadlines: Deadlines[int],
         traffic: NodeMetrics,
         open_channel: Callable[[str], Channel] | None = None,
-        turns: dict[int, float] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._traffic = traffic
-        self._open_channel = open_channel
-        self._turns: dict[int, float] = {} if turns is None else turns
-        self._waiting = bytearray()
-        self._next_attempt: Connect | None = None
         self.channel: Channel | None = None
         self.authentication: Authentication | None = None
         self.has_answered = False
@@ -170,6 +158,9 @@ class BrokerConnection:
         self.error: BaseException | None = None
         self.settings = settings
         self._effects = effects
+        self.set_up = (
+            None if open_channel is None else ChannelSetUp(self, open_channel, turns or Turns(), effects)
+        )
         self._deadlines = deadlines
         self._frames = FrameReader(settings.max_response_size)
         self._correlation_id = 0
@@ -183,16 +174,6 @@ class BrokerConnection:
     def node_id(self) -> int:
         """The broker's id; negative for a bootstrap server."""
         return self.address.node_id
-
-    @property
-    def host(self) -> str:
-        """Where it goes to."""
-        return self.address.host
-
-    @property
-    def port(self) -> int:
-        """Where it goes to."""
-        return self.address.port
 
     @property
     def peer(self) -> str:
@@ -212,7 +193,7 @@ class BrokerConnection:
     @property
     def is_encrypted(self) -> bool:
         """Whether it is, or is to be."""
-        return self._open_channel is not None
+        return self.set_up is not None
 
     @property
     def pending_count(self) -> int:
@@ -232,11 +213,10 @@ class BrokerConnection:
         """Emits `Connect`, for TLS in its turn; it is given up, its handshake too, after `timeout` s (KIP-601)."""
         self._await_setup(now, timeout)
         attempt = Connect(self.connection_id, self.address.host, self.address.port, timeout, prepare)
-        if self._open_channel is None:
+        if self.set_up is None:
             self._effects.append(attempt)
         else:
-            self._next_attempt = attempt
-            self._turns.setdefault(self.connection_id, now)
+            self.set_up.begin(attempt, now)
 
     def connection_made(self, now: float) -> None:
         """The transport is there: encrypts it where it is to be, and asks for the broker's versions."""
@@ -244,32 +224,12 @@ class BrokerConnection:
             return
         self.connected_at = now
         self.is_writable = True
-        if self._open_channel is None:
+        if self.set_up is None:
             self._move("connected")
             negotiate(self, self.settings.client_id, now)
-            return
-        self._move("connected for TLS")
-        self._turns.setdefault(self.connection_id, now)
-
-    def take_turn(self, now: float) -> None:
-        """Go on: begin the attempt, begin the handshake, or take what has come of it since."""
-        self._turns.pop(self.connection_id, None)
-        self._begin_attempt()
-        if self.state is not ConnectionState.ENCRYPTING:
-            return
-        if self.channel is None:
-            assert self._open_channel is not None, "who does not encrypt is never ENCRYPTING"
-            try:
-                # Not before: the key files are read anew with each attempt.
-                self.channel = self._open_channel(self.address.host)
-                self.channel.start()
-            except TlsError as error:
-                self.fail(error)
-                return
-            self._write_channel()
-        if self._waiting:
-            data, self._waiting = bytes(self._waiting), bytearray()
-            self._take(data, now)
+        else:
+            self._move("connected for TLS")
+            self.set_up.want_turn(now)
 
     def send(
         self,
@@ -318,16 +278,13 @@ class BrokerConnection:
         if not self.is_open:
             return []
         self.last_used_at = now
-        if self.state is not ConnectionState.ENCRYPTING:
-            return self._take(data, now)
-        self._waiting += data
-        if len(self._waiting) > _MAX_WAITING:
-            self.take_turn(now)
-        else:
-            self._turns.setdefault(self.connection_id, now)
-        return []
+        if self.set_up is not None and self.state is ConnectionState.ENCRYPTING:
+            self.set_up.hear(data, now)
+            return []
+        return self.take(data, now)
 
-    def _take(self, data: bytes, now: float) -> list[Completed]:
+    def take(self, data: bytes, now: float) -> list[Completed]:
+        """Decrypts and reads bytes; see `receive_data`."""
         completed: list[Completed] = []
         answers = 0
         try:
@@ -368,7 +325,7 @@ class BrokerConnection:
         self.is_writable = True
         self.last_used_at = now
         if self.channel is not None:
-            self._write_channel()
+            self.write_channel()
         if self._own_request is not None:
             self._ask_now(now)
         request, self.unacknowledged = self.unacknowledged, None
@@ -384,10 +341,10 @@ class BrokerConnection:
         self._move("closed by us")
         self.reason, self.cause, self.error = reason, cause, error
         self._deadlines.cancel(self.connection_id)
-        self._turns.pop(self.connection_id, None)
+        if self.set_up is not None:
+            self.set_up.end()
         if self.authentication is not None:
             self.authentication.stop()
-        self._begin_attempt()  # invariant 10
         self._effects.append(Close(self.connection_id))
 
     def lost(self, error: BaseException | None) -> list[InFlightRequest]:
@@ -476,18 +433,13 @@ class BrokerConnection:
         """Its login has failed, or its channel is of no use any more: the peer is told why, if it can be."""
         if isinstance(error, TlsError | AuthenticationError):
             error.host, error.port = self.address.host, self.address.port
-        self._write_channel()
+        self.write_channel()
         self.close(f"{self.peer}: {error}", LossCause.SECURITY, error)
 
     # -- below ---
 
     def _move(self, event: ConnectionEvent) -> None:
         self.state = CONNECTION_STATES.after(self.state, event, self)
-
-    def _begin_attempt(self) -> None:
-        attempt, self._next_attempt = self._next_attempt, None
-        if attempt is not None:
-            self._effects.append(attempt)
 
     def _await_setup(self, now: float, timeout: float) -> None:
         self.setup_timeout = timeout
@@ -501,10 +453,10 @@ class BrokerConnection:
         if self.state is ConnectionState.ENCRYPTING and channel.is_established:
             self._move("encrypted")
             negotiate(self, self.settings.client_id, now)  # together with the handshake's last bytes
-        self._write_channel()
+        self.write_channel()
         return plaintext if self.is_open else b""
 
-    def _write_channel(self) -> None:
+    def write_channel(self) -> None:
         """What the channel says by itself: its handshake, the change of a key."""
         if self.is_writable and self.channel is not None and (data := self.channel.outgoing()):
             self.is_writable = False

@@ -31,7 +31,8 @@ from typing import TYPE_CHECKING, final
 
 from aioproduce.core.cluster.authentication import Authentication
 from aioproduce.core.cluster.broker_connection import BrokerConnection
-from aioproduce.core.cluster.connection_states import ConnectionSettings, ConnectionState, LossCause
+from aioproduce.core.cluster.channel_set_up import Turns
+from aioproduce.core.cluster.connection_states import ConnectionSettings, LossCause
 from aioproduce.core.cluster.in_flight_request import Completed, InFlightRequest
 from aioproduce.core.cluster.login import Login
 from aioproduce.core.cluster.node import Backoffs, Node, security_error_of
@@ -44,9 +45,6 @@ from aioproduce.metrics import ProducerMetrics
 from aioproduce.wire.messages import BrokerAddress
 
 if TYPE_CHECKING:
-    from aioproduce.config import ProducerConfig
-    from aioproduce.core.bounded_log import BoundedLog
-    from aioproduce.core.retry import Random
     from aioproduce.security.security import Security
 
 
@@ -107,7 +105,6 @@ class BrokerConnections:
         "_random",
         "_security",
         "_settings",
-        "_turned_at",
         "_turns",
         "_wakeups",
         "effects",
@@ -153,8 +150,7 @@ class BrokerConnections:
         self._last_connection_id = 0
         self._is_closed = False
         self._deadlines: Deadlines[int] = Deadlines()  # by connection id
-        self._turns: dict[int, float] = {}  # by connection id: handshakes that can go on, and since when
-        self._turned_at = -inf
+        self._turns = Turns()
         self._wakeups: Deadlines[int] = Deadlines()  # by node id (invariant 6)
 
     # What is there
@@ -409,8 +405,8 @@ class BrokerConnections:
             return None
         if connection.connected_at is not None:
             self._metrics.connections_closed.record(1, now)
-        if connection.state is ConnectionState.ENCRYPTING:
-            connection.take_turn(now)  # what came last says why
+        if connection.set_up is not None:
+            connection.set_up.take_turn(now)  # what came last says why
         requests = connection.lost(error)
         self._note_end(connection, now)
         self._drop_effects(connection_id)
@@ -421,8 +417,9 @@ class BrokerConnections:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` is to be called; `None`: no time is waited for."""
-        if self._turns:
-            return max(self._turned_at, next(iter(self._turns.values())))
+        turn_at = self._turns.next_at()
+        if turn_at is not None:
+            return turn_at
         deadline = self._deadlines.next_at()
         wakeup = self._wakeups.next_at()
         if self.login is not None and self.login.timer_at < inf:
@@ -437,10 +434,11 @@ class BrokerConnections:
         Returns:
             Nodes that are worth another look: their throttling or their back-off is over (invariant 6).
         """
-        if self._turns:  # one at a time: the loop serves others between two
-            connection = self._by_id[next(iter(self._turns))]
-            self._turned_at = now
-            connection.take_turn(now)
+        turn = self._turns.first(now)
+        if turn is not None:
+            connection = self._by_id[turn]
+            assert connection.set_up is not None
+            connection.set_up.take_turn(now)
             if not connection.is_open:
                 self._note_end(connection, now)
         due = self._deadlines.pop_due(now)
@@ -476,7 +474,7 @@ class BrokerConnections:
         connection = node.connection
         if connection is not None:
             connection.close(
-                f"node {address.node_id} moved from {connection.host}:{connection.port} "
+                f"node {address.node_id} moved from {connection.address.host}:{connection.address.port} "
                 f"to {address.host}:{address.port}",
                 LossCause.ADDRESS_CHANGED,
             )
@@ -570,39 +568,3 @@ class BrokerConnections:
         if len(kept) != len(self.effects):
             self.effects.clear()
             self.effects.extend(kept)
-
-
-def make_broker_connections(
-    config: ProducerConfig,
-    random: Random,
-    metrics: ProducerMetrics,
-    log: BoundedLog,
-    security: Security | None = None,
-    wall: Callable[[], float] | None = None,
-) -> BrokerConnections:
-    """No connection yet, and how each is made, as the settings have it."""
-    offloads = Offloads()
-    login = None
-    if security is not None and security.sasl is not None:
-        assert wall is not None, "credentials expire by the wall clock"
-        login = Login(security.sasl, offloads, wall, random.random, log)
-    return BrokerConnections(
-        client_id=config.client_id,
-        max_in_flight=config.max_in_flight,
-        request_timeout=config.request_timeout,
-        connections_max_idle=config.connections_max_idle,
-        setup_backoff=ExponentialBackoff(
-            config.socket_connection_setup_timeout,
-            config.socket_connection_setup_timeout_max,
-            random=random.random,
-        ),
-        reconnect_backoff=ExponentialBackoff(
-            config.reconnect_backoff, config.reconnect_backoff_max, random=random.random
-        ),
-        random=random.randrange,
-        metrics=metrics,
-        security=security,
-        login=login,
-        offloads=offloads,
-        jitter=random.random,
-    )
