@@ -9,7 +9,7 @@ Loaded by pytest before any test module, and it must stay the first to import an
    starts Spark carries ``spark``.
 4. With ``AIOPRODUCE_REQUIRE_KAFKA=1`` (set by ``.ci/run`` in CI) a skip of such a test is a failure that says
    why.
-5. Hypothesis does not judge how fast examples are made: that is the machine's, and no test has a limit by the clock.
+5. Hypothesis does not judge how fast examples come: no test has a limit by the clock.
 """
 
 from __future__ import annotations
