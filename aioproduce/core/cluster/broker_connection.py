@@ -267,7 +267,7 @@ class BrokerConnection:
             timeout = self.settings.request_timeout
         self._emit(api, version, encode, asker, now, timeout, expects_response)
 
-    def receive_data(self, data: bytes, now: float) -> list[Completed]:
+    def receive_data(self, data: bytes, now: float, *, in_turn: bool = False) -> list[Completed]:
         """Takes bytes as they came.
 
         Answers that came before a fault in the same bytes count; the fault closes the connection.
@@ -275,17 +275,14 @@ class BrokerConnection:
         Returns:
             What was answered, in the order of the requests.
         """
-        if not self.is_open:
-            return []
-        self.last_used_at = now
-        if self.set_up is not None and self.state is ConnectionState.ENCRYPTING:
-            self.set_up.hear(data, now)
-            return []
-        return self.take(data, now)
-
-    def take(self, data: bytes, now: float) -> list[Completed]:
-        """Decrypts and reads bytes; see `receive_data`."""
         completed: list[Completed] = []
+        if not self.is_open:
+            return completed
+        self.last_used_at = now
+        if self.state is ConnectionState.ENCRYPTING and not in_turn:
+            assert self.set_up is not None
+            self.set_up.hear(data, now)
+            return completed
         answers = 0
         try:
             if self.channel is not None:

@@ -417,9 +417,8 @@ class BrokerConnections:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` is to be called; `None`: no time is waited for."""
-        turn_at = self._turns.next_at()
-        if turn_at is not None:
-            return turn_at
+        if self._turns.since:
+            return self._turns.next_at()
         deadline = self._deadlines.next_at()
         wakeup = self._wakeups.next_at()
         if self.login is not None and self.login.timer_at < inf:

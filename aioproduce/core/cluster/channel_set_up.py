@@ -33,32 +33,36 @@ _MAX_WAITING: Final = 64 * 1024
 
 @final
 class Turns:
-    """Connections that can go on with their set-up, by id, in the order in which they could."""
+    """Connections that can go on with their set-up, by id, in the order in which they could.
 
-    __slots__ = ("_since", "_taken_at")
+    Attributes:
+        since: Since when each can. Looked at in every step of the sender, hence without a call.
+    """
+
+    __slots__ = ("_taken_at", "since")
 
     def __init__(self) -> None:
-        self._since: dict[int, float] = {}
+        self.since: dict[int, float] = {}
         self._taken_at = float("-inf")
 
     def want(self, connection_id: int, now: float) -> None:
         """It can go on; its place in the order stays."""
-        self._since.setdefault(connection_id, now)
+        self.since.setdefault(connection_id, now)
 
     def drop(self, connection_id: int) -> None:
         """It has had its turn, or needs none any more."""
-        self._since.pop(connection_id, None)
+        self.since.pop(connection_id, None)
 
-    def next_at(self) -> float | None:
-        """When a turn is due: not before the last one, so that the loop is not called late by what that took."""
-        return max(self._taken_at, next(iter(self._since.values()))) if self._since else None
+    def next_at(self) -> float:
+        """When the next is due: not before the last one, so that the loop is not called late by what that took."""
+        return max(self._taken_at, next(iter(self.since.values())))
 
     def first(self, now: float) -> int | None:
         """Whose turn it is now."""
-        if not self._since:
+        if not self.since:
             return None
         self._taken_at = now
-        return next(iter(self._since))
+        return next(iter(self.since))
 
 
 @final
@@ -116,7 +120,7 @@ class ChannelSetUp:
             connection.write_channel()
         if self._waiting:
             data, self._waiting = bytes(self._waiting), bytearray()
-            connection.take(data, now)
+            connection.receive_data(data, now, in_turn=True)
 
     def end(self) -> None:
         """The connection is closed: it needs no turn."""
