@@ -19,8 +19,8 @@ R = TypeVar("R")
 def hides_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """A function whose errors show neither its arguments nor what it made of them.
 
-    A `ProducerError`, or a `TypeError` for arguments that it does not take, leaves with the frame of its caller on top:
-    message, cause and attributes are as they were. Any other error is a bug, and keeps its frames.
+    A `ProducerError`, or a `TypeError` for arguments that it does not take, leaves with the frame of its caller
+    alone: message, cause and attributes are as they were. Any other error is a bug, and keeps its frames.
 
     Args:
         function: One that is given settings.
