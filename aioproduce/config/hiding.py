@@ -19,8 +19,8 @@ R = TypeVar("R")
 def hides_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """A function whose errors show neither its arguments nor what it made of them.
 
-    A `ProducerError`, or a `TypeError` for arguments that it does not take, leaves with the frame of its caller
-    alone: message, cause and attributes are as they were. Any other error is a bug, and keeps its frames.
+    A `ProducerError`, `TypeError` or `ValueError` is about these arguments, and leaves without the frames: message,
+    cause and attributes are as they were. Any other error is a bug, and keeps its frames.
 
     Args:
         function: One that is given settings.
@@ -34,8 +34,10 @@ def hides_arguments(function: Callable[P, R]) -> Callable[P, R]:
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except (ProducerError, TypeError) as error:
+        except (ProducerError, TypeError, ValueError) as error:
             told = error.with_traceback(None)
+            if told.__suppress_context__:  # raised `from None`, by a frame that has the value
+                told.__context__ = None
         del args, kwargs
         raise told
 

@@ -163,6 +163,8 @@ class SchemaRegistryClient:
         return cls(urls, **made)
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_http"):  # in the traceback of a constructor that failed
+            return "<SchemaRegistryClient, not made>"
         return f"<SchemaRegistryClient {', '.join(self._http.urls)}>"
 
     async def __aenter__(self) -> Self:
