@@ -19,7 +19,7 @@ from aioproduce._native.hand_over import BlockingPath
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.deliveries import BlockingDeliveries
-from aioproduce.config.hiding import hides_arguments
+from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import (
     NotStartedError,
     PartialSendError,

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, final
 
 from aioproduce.config.environment import ENVIRONMENT_PREFIX, load_environment
-from aioproduce.config.hiding import hides_arguments
 from aioproduce.config.kinds import INT_MAX
+from aioproduce.config.secret import hides_arguments
 from aioproduce.config.security_table import unheeded
 from aioproduce.config.table import KEYS
 from aioproduce.errors import ConfigError

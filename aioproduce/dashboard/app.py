@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
 
-from aioproduce.config.hiding import hides_arguments
+from aioproduce.config.secret import hides_arguments
 from aioproduce.dashboard.feed import Feed
 from aioproduce.security.http_access import CHALLENGE, REFUSAL, made_access
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast, final
 
 from aioproduce._native.send_path import SendPath
 from aioproduce.config import ProducerConfig, dotted_keys, load_properties
-from aioproduce.config.hiding import hides_arguments
+from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import FlushTimeoutError
 from aioproduce.producer.bulk import Bulk
 from aioproduce.producer.bulk_calls import BulkCalls

@@ -20,7 +20,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Final, Self, final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from aioproduce.config.hiding import hides_arguments
+from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import ListenError, MissingExtraError, PortInUseError
 
 with MissingExtraError.unless_installed(

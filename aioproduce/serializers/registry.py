@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import anyio
 
-from aioproduce.config.hiding import hides_arguments
+from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import ConfigError, SchemaRegistryError
 from aioproduce.serializers.registry_http import Credentials, RegistryHttp, TokenSource
 from aioproduce.serializers.schemas import (

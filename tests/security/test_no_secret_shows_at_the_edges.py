@@ -15,7 +15,7 @@ from aioproduce import Producer
 from aioproduce.blocking import BlockingProducer
 from aioproduce.cli import main
 from aioproduce.config import ProducerConfig
-from aioproduce.config.hiding import hides_arguments
+from aioproduce.config.secret import hides_arguments
 from aioproduce.dashboard import Dashboard
 from aioproduce.errors import ConfigError, SchemaRegistryError
 from aioproduce.reporters.prometheus import MetricsServer
