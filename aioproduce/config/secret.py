@@ -4,8 +4,8 @@ Made by the kinds of the configuration table for every key that holds one, and b
 behind it is seen by `reveal()` alone, which is called where it is used and not held in a variable.
 
 What was given to a call is kept out of the tracebacks of its errors by `hides_arguments`. Who logs tracebacks with
-local variables (Sentry, rich, `cgitb`) would see passwords there which stand nowhere in the user's own code: they came
-from the environment or from a vault.
+local variables (Sentry, rich, `cgitb`) would see passwords there which stand nowhere in the user's own code: they
+came from the environment or from a vault.
 """
 
 from __future__ import annotations
