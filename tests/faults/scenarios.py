@@ -4,8 +4,8 @@
     python -m tests.faults.scenarios --run      run those tests, and write the table of README.md anew
 
 A test says what it proves with `@pytest.mark.scenario(number, layer)`; this collects the marks. The layers: S,
-simulation (`tests/simulation`); D, the drivers against a `FakeCluster`; M, librdkafka's mock cluster; P, a TCP proxy
-that knows Kafka's framing; N, a network namespace; K, real Kafka.
+simulation (`tests/simulation`); D, the drivers against a `FakeCluster`; M, librdkafka's mock cluster; P, a TCP
+proxy that knows Kafka's framing; N, a network namespace; K, real Kafka.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class Coverage:
             marks = list(item.iter_markers("scenario"))
             for mark in marks:
                 number, layer = mark.args
-                path = item.location[0].removeprefix("tests/")
+                # Where it is collected: on trio a test's function is another module's.
+                path = item.nodeid.partition("::")[0].removeprefix("tests/")
                 name = f"{path}::{item.originalname if isinstance(item, pytest.Function) else item.name}"
                 self.tests.setdefault((number, layer), {}).setdefault(name, []).append(item.nodeid)
             if marks:
