@@ -9,6 +9,7 @@ Loaded by pytest before any test module, and it must stay the first to import an
    starts Spark carries ``spark``.
 4. With ``AIOPRODUCE_REQUIRE_KAFKA=1`` (set by ``.ci/run`` in CI) a skip of such a test is a failure that says
    why.
+5. Hypothesis does not judge how fast examples come: no test has a limit by the clock.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tracemalloc
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 from tests.dashboard.browser import NO_CHROMIUM
@@ -31,6 +33,9 @@ if TYPE_CHECKING:
 
 # For tests/plugin, which runs pytest in pytest; only here may it be asked for.
 pytest_plugins = ["pytester", "tests.gate.plugin"]
+
+hypothesis.settings.register_profile("tests", suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tests")
 
 IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
 REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"

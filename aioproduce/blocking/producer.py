@@ -19,6 +19,7 @@ from aioproduce._native.hand_over import BlockingPath
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.deliveries import BlockingDeliveries
+from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import (
     NotStartedError,
     PartialSendError,
@@ -83,6 +84,7 @@ class BlockingProducer(BlockingPath):
         "config",
     )
 
+    @hides_arguments
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
@@ -160,6 +162,8 @@ class BlockingProducer(BlockingPath):
         )
 
     def __repr__(self) -> str:
+        if not hasattr(self, "config"):  # in the traceback of a constructor that failed
+            return "<BlockingProducer, not made>"
         servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
         state = "new" if self._session is None else "closed" if self._is_closed else "running"
         return f"<BlockingProducer {self.config.client_id} -> {servers}, {state}>"

@@ -18,7 +18,7 @@ runs and not before: the package can be imported without them, and says what to 
 | `perf_lines`, `perf_timeline` | Kafka's lines and their counts; the course of the run |
 | `perf_report`, `perf_plot` | the JSON document, summary and bar; the picture |
 | `run`, `signals` | what both runs have in common; SIGINT and SIGTERM |
-| `dev` | `aioproduce dev` |
+| `dev`, `dev_access` | `aioproduce dev`; how clients get into it |
 | `look` | `aioproduce dashboard` and `aioproduce top` |
 | `load` | what these show when no service is given: a load, and a demo's cluster with troubles |
 | `top`, `top_view` | the samples of a dashboard in the terminal; what the screen looks like |

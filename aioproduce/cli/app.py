@@ -50,14 +50,20 @@ from aioproduce.cli.options import (
     KeyField,
     KeySeparator,
     LineFormat,
+    Mechanism,
     OnError,
     OnErrorOption,
     Overrides,
     Partition,
+    Password,
     ProgressFlag,
     Rate,
+    Sasl,
     Timeout,
+    Tls,
     Topic,
+    User,
+    WriteConfig,
     failure,
 )
 from aioproduce.cli.perf_command import PerfCommand, perf
@@ -273,16 +279,36 @@ def dev(
         typer.Option("--topic", metavar="NAME[:PARTITIONS]", help="Created at the start; repeatable."),
     ] = None,
     partitions: Annotated[int, typer.Option(min=1, help="Of topics that do not say how many.")] = 6,
+    has_tls: Tls = False,
+    mechanism: Sasl = None,
+    user: User = None,
+    password: Password = None,
+    write_config: WriteConfig = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a Kafka cluster in memory on loopback, until Ctrl-C. For development: all is lost at the end."""
+    """Run a Kafka cluster in memory on loopback, until Ctrl-C. For development: all is lost at the end.
+
+    With --tls or --sasl it writes a file with what clients need, for their --config. Only its owner may read it.
+    """
     from aioproduce.cli.dev import parse_topics, run_dev
+    from aioproduce.cli.dev_access import make_access
 
     try:
         at_start = parse_topics(topics or [], partitions)
     except ValueError as error:
         raise failure(error) from None
-    raise typer.Exit(asyncio.run(run_dev(brokers, host, port, at_start, partitions, as_json=as_json)))
+    if mechanism is Mechanism.PLAIN and not has_tls:
+        complain(
+            "warning: --sasl PLAIN without --tls sends the password unencrypted: add --tls, or use SCRAM"
+        )
+    try:
+        access = make_access(
+            has_tls=has_tls, mechanism=mechanism, user=user, password=password, path=write_config
+        )
+        ended = asyncio.run(run_dev(brokers, host, port, at_start, partitions, access, as_json=as_json))
+    except (ConfigError, MissingExtraError) as error:
+        raise failure(error) from None
+    raise typer.Exit(ended)
 
 
 add_look_commands(app)

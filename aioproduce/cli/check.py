@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, final
 from aioproduce._native.stats import Windows
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.core.bounded_log import BoundedLog
-from aioproduce.core.cluster.broker_connections import make_broker_connections
 from aioproduce.core.cluster.cluster_check import Attempt, ClusterCheck
 from aioproduce.core.cluster.connection_states import ConnectionState
+from aioproduce.core.cluster.making_connections import make_broker_connections
 from aioproduce.drivers.choice import make_driver
 from aioproduce.errors import AuthenticationError, TlsError, TokenError
 from aioproduce.metrics import ProducerMetrics

@@ -5,15 +5,20 @@ Called by `app`. The cluster is `aioproduce.testing.FakeCluster`: for developmen
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 from aioproduce.cli.display import as_json_line, complain, write_output
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.signals import ended_by_signal
+from aioproduce.errors import ConfigError
 from aioproduce.testing import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
+
+    from aioproduce.cli.dev_access import Access
 
 
 def parse_topics(topics: Sequence[str], default_partitions: int) -> dict[str, int]:
@@ -34,7 +39,14 @@ def parse_topics(topics: Sequence[str], default_partitions: int) -> dict[str, in
 
 
 async def run_dev(
-    brokers: int, host: str, port: int, topics: dict[str, int], default_partitions: int, *, as_json: bool
+    brokers: int,
+    host: str,
+    port: int,
+    topics: dict[str, int],
+    default_partitions: int,
+    access: Access,
+    *,
+    as_json: bool,
 ) -> ExitCode:
     """Run the cluster until SIGINT or SIGTERM, which is how it is meant to end.
 
@@ -44,7 +56,12 @@ async def run_dev(
         port: Of the first broker, the others follow; 0: free ones.
         topics: Name -> partitions, created at the start.
         default_partitions: Of topics that clients create.
+        access: How clients get in.
         as_json: Tell the addresses as one JSON object instead of text.
+
+    Raises:
+        ConfigError: The file for the clients cannot be written.
+        MissingExtraError: It is to speak TLS, and the library for certificates is missing.
     """
     ended = ended_by_signal()
     try:
@@ -54,10 +71,10 @@ async def run_dev(
             ports=range(port, port + brokers) if port else (),
             topics=topics,
             default_partitions=default_partitions,
+            security=access.security,
         )
     except ValueError as error:
-        complain(f"error: {error}")
-        return ExitCode.BAD_INPUT
+        raise ConfigError(str(error)) from None
     try:
         await cluster.start()
     except OSError as error:
@@ -67,9 +84,15 @@ async def run_dev(
         )
         return ExitCode.NOT_ACKNOWLEDGED
     try:
-        if not write_output(as_json_line(_addresses(cluster)) if as_json else _welcome(cluster)):
-            return ExitCode.NOT_ACKNOWLEDGED
-        await ended.wait()
+        with access.written(cluster) as path:
+            text = (
+                as_json_line(_addresses(cluster, access, path))
+                if as_json
+                else _welcome(cluster, access, path)
+            )
+            if not write_output(text):
+                return ExitCode.NOT_ACKNOWLEDGED
+            await ended.wait()
     finally:
         await cluster.close()
     if not as_json:
@@ -77,21 +100,39 @@ async def run_dev(
     return ExitCode.DONE
 
 
-def _addresses(cluster: FakeCluster) -> dict[str, object]:
+def _addresses(cluster: FakeCluster, access: Access, path: Path | None) -> dict[str, object]:
     return {
         "bootstrap_servers": cluster.bootstrap_servers,
         "topics": {name: len(topic.partitions) for name, topic in cluster.topics.items()},
+        "security_protocol": access.protocol,
+        "sasl_mechanism": access.mechanism,
+        "user": access.user,
+        "made_password": access.made_password,
+        "config_file": None if path is None else str(path),
     }
 
 
-def _welcome(cluster: FakeCluster) -> str:
+def _welcome(cluster: FakeCluster, access: Access, path: Path | None) -> str:
     servers = cluster.bootstrap_servers
     topic = next(iter(cluster.topics), "orders")
+    facts = [("bootstrap servers", servers)]
+    if access.security is not None:
+        facts.append(("security", " ".join(filter(None, (access.protocol, access.mechanism)))))
+    if access.user is not None:
+        facts.append(("user", access.user))
+    if access.made_password is not None:
+        facts.append(("password", access.made_password))
+    if path is None:
+        way, made = f"-b {servers}", f'Producer("{servers}")'
+    else:
+        facts.append(("clients' settings", str(path)))
+        way, made = f"--config {shlex.quote(str(path))}", f'Producer.from_properties("{path}")'
     return (
         f"{len(cluster.ports)} brokers in memory: for development, all is lost at the end. Ctrl-C ends them.\n\n"
-        f"bootstrap servers: {servers}\n\n"
-        f"  echo hello | aioproduce send {topic} -b {servers}\n"
-        f'  async with Producer("{servers}") as producer:\n'
+        + "".join(f"{name}: {value}\n" for name, value in facts)
+        + f"\n  echo hello | aioproduce send {topic} {way}\n"
+        f"  aioproduce check {topic} {way}\n"
+        f"  async with {made} as producer:\n"
         f'      await producer.send_and_wait("{topic}", b"hello")\n\n'
         "Topics are created when they are first sent to.\n"
     )

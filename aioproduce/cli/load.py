@@ -16,6 +16,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING, Final, final
 
+from aioproduce.cli.display import hushed_warnings
 from aioproduce.cli.run import meanwhile
 from aioproduce.errors import ProducerError
 from aioproduce.producer.producer import Producer
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 _PACES_PER_SECOND: Final = 50
 _RETRY_SECONDS: Final = 1.0
+_START_SECONDS: Final = 10.0
 _HALVINGS: Final = 8
 
 DEMO_TOPICS: Final = {"orders": 6, "payments": 3, "clicks": 6}
@@ -143,10 +145,16 @@ async def demo(rate: float, size: int, tell: Callable[[str], None]) -> AsyncIter
 async def load_on(
     config: ProducerConfig, topics: Sequence[str], rate: float, size: int, tell: Callable[[str], None]
 ) -> AsyncIterator[Producer]:
-    """A producer that sends to a real cluster."""
+    """A producer that sends to a real cluster.
+
+    Raises:
+        ProducerError: The cluster cannot be reached, or does not let us in.
+    """
     producer = Producer(config)
     await producer.start()
     try:
+        with hushed_warnings():
+            await producer.check(_START_SECONDS)  # or there would be an empty picture and no reason
         load = Load(producer, topics, rate=rate, size=size, is_wavy=False, tell=tell)
         async with meanwhile(load.run()):
             yield producer

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,6 +29,15 @@ class OnError(StrEnum):
 
     STOP = "stop"
     SKIP = "skip"
+
+
+class Mechanism(StrEnum):
+    """How clients of `aioproduce dev` log in: Kafka's names."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
 
 
 def failure(error: object, exit_code: ExitCode = ExitCode.BAD_INPUT) -> typer.Exit:
@@ -114,4 +124,37 @@ OnErrorOption = Annotated[
 ProgressFlag = Annotated[
     bool | None,
     typer.Option("--progress/--no-progress", help="The bar; by default on a terminal.", show_default=False),
+]
+Tls = Annotated[
+    bool, typer.Option("--tls", help="Speak TLS, with an authority and certificates made for this run.")
+]
+Sasl = Annotated[
+    Mechanism | None,
+    typer.Option(
+        "--sasl",
+        case_sensitive=False,
+        metavar="MECHANISM",
+        help=f"Clients must log in: {', '.join(Mechanism)}.",
+        show_default=False,
+    ),
+]
+User = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="With --sasl: who may log in (developer).", show_default=False),
+]
+Password = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TEXT",
+        help="With --sasl: the password, which other users of this machine can see; by default a new one.",
+        show_default=False,
+    ),
+]
+WriteConfig = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="PATH",
+        help="Write the clients' settings there; by default, with --tls or --sasl, to a temporary file.",
+        show_default=False,
+    ),
 ]

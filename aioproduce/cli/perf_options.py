@@ -44,7 +44,10 @@ ProducerConfigFile = Annotated[
     str | None, typer.Option("--producer.config", metavar="FILE", help="As --command-config; older.")
 ]
 CommandConfig = Annotated[
-    str | None, typer.Option(metavar="FILE", help="A .properties file with producer keys.")
+    str | None,
+    typer.Option(
+        "--command-config", "--config", metavar="FILE", help="A .properties file with producer keys."
+    ),
 ]
 PrintMetrics = Annotated[
     bool, typer.Option("--print-metrics", help="Print the producer's metrics at the end.")

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, final
 
 from aioproduce.config.environment import ENVIRONMENT_PREFIX, load_environment
 from aioproduce.config.kinds import INT_MAX
+from aioproduce.config.secret import hides_arguments
 from aioproduce.config.security_table import unheeded
 from aioproduce.config.table import KEYS
 from aioproduce.errors import ConfigError
@@ -162,6 +163,7 @@ class ProducerConfig:
     sasl_kerberos_domain_name: str | None
 
     @classmethod
+    @hides_arguments
     def from_mapping(cls, settings: Mapping[str, object]) -> Self:
         """The settings under Kafka's dotted keys.
 
@@ -186,6 +188,7 @@ class ProducerConfig:
         return cls(**{held: KEYS[name].kind.to_attribute(values[name]) for held, name in _HELD.items()})
 
     @classmethod
+    @hides_arguments
     def from_keywords(cls, **settings: object) -> Self:
         """The settings as keyword arguments: Kafka's keys with underscores for dots.
 
@@ -201,6 +204,7 @@ class ProducerConfig:
         return cls.from_mapping(dotted_keys(settings))
 
     @classmethod
+    @hides_arguments
     def from_environment(
         cls,
         prefix: str = ENVIRONMENT_PREFIX,

@@ -1,4 +1,4 @@
-r"""Reads a `.properties` file as Java does (`java.util.Properties.load` from a stream).
+r"""Reads a `.properties` file as Java does (`java.util.Properties.load` from a stream), and writes one's text.
 
 Called by `Producer` and the CLI; the values come back as strings, for `ProducerConfig.from_mapping`.
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,10 @@ _PAIR: Final = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*(?:[=:][ \t\f]*)?(.*)
 _ESCAPE: Final = re.compile(r"\\(?:u(.{0,4})|(.)|$)", re.DOTALL)
 _HEX: Final = re.compile(r"[0-9A-Fa-f]{4}")
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_NOT_ASCII: Final = re.compile("[^ -~]")
+_ESCAPES: Final = str.maketrans(
+    {"\\": r"\\", **{control: "\\" + letter for letter, control in _LETTERS.items()}}
+)
 
 
 def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -58,6 +62,32 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
             # Without the text: it may be a password.
             raise ConfigError(f"{os.fspath(path)!r}, line {number}: {error}") from None
     return properties
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    r"""Settings as the text of a `.properties` file, ASCII: a line each.
+
+    Args:
+        settings: Dotted key -> value, any text.
+
+    Example:
+        >>> properties_text({"sasl.username": "José", "ssl.truststore.certificates": "one\ntwo"})
+        'sasl.username=Jos\\u00e9\nssl.truststore.certificates=one\\ntwo\n'
+    """
+    return "".join(f"{key}={_escape(value)}\n" for key, value in settings.items())
+
+
+def _escape(value: str) -> str:
+    text = value.translate(_ESCAPES)
+    if text.startswith(" "):
+        text = "\\" + text  # else it is white space behind the separator
+    return _NOT_ASCII.sub(_units, text)
+
+
+def _units(match: re.Match[str]) -> str:
+    r"""A character as Java has it: `\uXXXX`, or two of them."""
+    digits = match[0].encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{digits[start : start + 4]}" for start in range(0, len(digits), 4))
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:

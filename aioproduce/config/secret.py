@@ -2,12 +2,23 @@
 
 Made by the kinds of the configuration table for every key that holds one, and by whoever has fetched one. What is
 behind it is seen by `reveal()` alone, which is called where it is used and not held in a variable.
+
+What was given to a call is kept out of the tracebacks of its errors by `hides_arguments`. Who logs tracebacks with
+local variables (Sentry, rich, `cgitb`) would see passwords there which stand nowhere in the user's own code: they
+came from the environment or from a vault.
 """
 
 from __future__ import annotations
 
 import hmac
-from typing import Final, NoReturn, Self, final
+from collections.abc import Callable
+from functools import wraps
+from typing import Final, NoReturn, ParamSpec, Self, TypeVar, final
+
+from aioproduce.errors import ProducerError
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _HIDDEN: Final = "<hidden>"
 
@@ -69,3 +80,31 @@ class Secret:
         if name != "_Secret__text" or hasattr(self, name):
             raise AttributeError("a secret does not change")
         object.__setattr__(self, name, value)
+
+
+def hides_arguments(function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose errors show neither its arguments nor what it made of them.
+
+    A `ProducerError`, `TypeError` or `ValueError` is about these arguments, and leaves without the frames: message,
+    cause and attributes are as they were. Any other error is a bug, and keeps its frames.
+
+    Args:
+        function: One that is given settings.
+
+    Example:
+        >>> @hides_arguments
+        ... def connect(**settings: object) -> None: ...
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except (ProducerError, TypeError, ValueError) as error:
+            told = error.with_traceback(None)
+            if told.__suppress_context__:  # raised `from None`, by a frame that has the value
+                told.__context__ = None
+        del args, kwargs
+        raise told
+
+    return call

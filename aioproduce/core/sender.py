@@ -38,9 +38,9 @@ from aioproduce.core.batching.record_accumulator import RecordAccumulator
 from aioproduce.core.batching.record_audit import RecordAudit
 from aioproduce.core.batching.sequences import Sequences
 from aioproduce.core.bounded_log import BoundedLog
-from aioproduce.core.cluster.broker_connections import make_broker_connections
 from aioproduce.core.cluster.cluster_metadata import make_cluster_metadata
 from aioproduce.core.cluster.connection_states import LossCause
+from aioproduce.core.cluster.making_connections import make_broker_connections
 from aioproduce.core.exchanges.audit_marks import AuditMarks
 from aioproduce.core.exchanges.metadata_requests import MetadataRequests
 from aioproduce.core.exchanges.produce_completion import ProduceCompletion

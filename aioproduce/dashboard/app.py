@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import anyio
 
+from aioproduce.config.secret import hides_arguments
 from aioproduce.dashboard.feed import Feed
 from aioproduce.security.http_access import CHALLENGE, REFUSAL, made_access
 
@@ -108,6 +109,7 @@ class Dashboard:
 
     __slots__ = ("_access", "_is_closing", "_max_streams", "_stream_seconds", "_streams", "feed")
 
+    @hides_arguments
     def __init__(
         self,
         producers: Source | Sequence[Source],

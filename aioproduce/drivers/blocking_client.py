@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 from aioproduce._native.stats import Windows
 from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.core.cluster.authentication import AuthenticationState
-from aioproduce.core.cluster.broker_connections import make_broker_connections
 from aioproduce.core.cluster.connection_states import ConnectionState, LossCause
 from aioproduce.core.cluster.connection_words import security_error_of_timeout
+from aioproduce.core.cluster.making_connections import make_broker_connections
 from aioproduce.core.effects import Connect, Send
 from aioproduce.drivers.offloading import run_in_thread, without_frames
 from aioproduce.errors import (
@@ -336,7 +336,7 @@ def _error_of(connection: BrokerConnection) -> BaseException:
         return error
     if connection.cause in _TIMEOUTS:
         return TimeoutError(connection.reason)
-    host, port = connection.host, connection.port
+    host, port = connection.address.host, connection.address.port
     ended: BrokerConnectionError
     if isinstance(error, TokenError):
         ended = AuthenticationError(

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, cast, final
 
 from aioproduce._native.send_path import SendPath
 from aioproduce.config import ProducerConfig, dotted_keys, load_properties
+from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import FlushTimeoutError
 from aioproduce.producer.bulk import Bulk
 from aioproduce.producer.bulk_calls import BulkCalls
@@ -89,6 +90,7 @@ class Producer(SendPath, BulkCalls):
         "config",
     )
 
+    @hides_arguments
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
@@ -113,6 +115,7 @@ class Producer(SendPath, BulkCalls):
         self._outcomes: TupleOutcomes | None = None
 
     @classmethod
+    @hides_arguments
     def from_properties(cls, path: str | os.PathLike[str], **settings: object) -> Self:
         """A producer configured by a Java `.properties` file; keyword settings go before the file's.
 
@@ -186,6 +189,8 @@ class Producer(SendPath, BulkCalls):
         )
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_life"):  # in the traceback of a constructor that failed
+            return "<Producer, not made>"
         servers = ",".join(f"{host}:{port}" for host, port in self.config.bootstrap_servers)
         return f"<Producer {self.config.client_id} -> {servers}, {self._life.state.name.lower()}>"
 

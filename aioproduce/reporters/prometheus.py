@@ -20,6 +20,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Final, Self, final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import ListenError, MissingExtraError, PortInUseError
 
 with MissingExtraError.unless_installed(
@@ -158,6 +159,7 @@ class MetricsServer:
         ...     print(f"curl http://localhost:{server.port}/metrics")  # doctest: +SKIP
     """
 
+    @hides_arguments
     def __init__(
         self,
         port: int,

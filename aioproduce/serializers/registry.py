@@ -20,6 +20,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 import anyio
 
+from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import ConfigError, SchemaRegistryError
 from aioproduce.serializers.registry_http import Credentials, RegistryHttp, TokenSource
 from aioproduce.serializers.schemas import (
@@ -83,6 +84,7 @@ class SchemaRegistryClient:
         ...     await registry.register("orders-value", Schema(text))
     """
 
+    @hides_arguments
     def __init__(
         self,
         urls: str | Sequence[str],
@@ -161,6 +163,8 @@ class SchemaRegistryClient:
         return cls(urls, **made)
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_http"):  # in the traceback of a constructor that failed
+            return "<SchemaRegistryClient, not made>"
         return f"<SchemaRegistryClient {', '.join(self._http.urls)}>"
 
     async def __aenter__(self) -> Self:

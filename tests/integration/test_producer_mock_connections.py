@@ -321,7 +321,7 @@ async def test_a_broker_moves_to_another_address(
         await traffic.settle()
         connection = producer._life.sender.connections.connection(3)
         assert connection is not None
-        assert (connection.host, connection.port) == ("localhost", port)
+        assert (connection.address.host, connection.address.port) == ("localhost", port)
 
     assert traffic.errors() == []
     assert await judge_kind(traffic, mock_cluster, topic_name, kind) == Verdict()

@@ -94,6 +94,44 @@ async def test_a_session_is_renewed_in_full_traffic(
     await assert_sound(secured1, traffic, topic_name)
 
 
+@pytest.mark.extended("the endpoint is gone for 20 s")
+async def test_the_token_endpoint_is_gone_for_a_while(
+    secured1: SecuredKafka,
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its tokens live for 5 s, so that the sessions end: what is sent meanwhile waits, and arrives once."""
+    await asyncio.to_thread(secured1.create_topic, topic_name, partitions=6)
+    keys = prepare(Cell("tls1.3", OIDC), secured1, monkeypatch)
+    keys |= {"bootstrap.servers": secured1.listener("REAUTH_JWKS")}
+    monkeypatch.setattr(secured1.tokens, "lifetime", 5)
+    async with Producer(keys | SETTINGS) as producer:
+        traffic = Traffic(producer, topic_name)
+
+        async def send_for(seconds: float) -> None:
+            begun, before = time.monotonic(), traffic.sent
+            while (passed := time.monotonic() - begun) < seconds:
+                await traffic.send(max(0, int(passed * RATE // 10) - (traffic.sent - before)))
+                await asyncio.sleep(0.005)
+
+        await send_for(2.0)
+        secured1.tokens.misbehave("gone")
+        try:
+            await send_for(20.0)
+            is_waiting = len(traffic.acked) < traffic.sent
+        finally:  # other tests have the same server
+            secured1.tokens.misbehave("none")
+        await send_for(2.0)
+        await traffic.settle()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    told = [message for message in warnings if message.startswith("no new credentials for OAUTHBEARER")]
+    assert told
+    assert all("sasl.oauthbearer.token.endpoint.url" in message for message in told)
+    assert is_waiting
+    await assert_sound(secured1, traffic, topic_name)
+
+
 @pytest.mark.scenario(33, "K")
 @pytest.mark.extended("re-authentication stays in the gate, and a killed leader without TLS")
 @pytest.mark.parametrize("hard", [False, True], ids=["bounced", "killed"])

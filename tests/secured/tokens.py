@@ -37,6 +37,8 @@ class TokenServer:
     Attributes:
         jwks: The file with the key set.
         asked: The forms that were posted.
+        lifetime: Of the tokens of the endpoint, in seconds.
+        is_gone: Whether the endpoint closes every connection without an answer.
     """
 
     def __init__(self, folder: Path, certificate: Path) -> None:
@@ -44,6 +46,8 @@ class TokenServer:
         self.jwks = folder / "jwks.json"
         self.jwks.write_text(json.dumps({"keys": [self._key.as_dict(private=False)]}))
         self.asked: list[dict[str, list[str]]] = []
+        self.lifetime = 300.0
+        self.is_gone = False
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate)
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(), bind_and_activate=True)
@@ -81,13 +85,17 @@ class TokenServer:
             def do_POST(self) -> None:
                 form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
                 server.asked.append(form)
+                if server.is_gone:
+                    self.close_connection = True
+                    return
                 basic = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
                 in_form = [form.get(name) for name in ("client_id", "client_secret")]
                 if self.headers.get("Authorization") == f"Basic {basic}" or in_form == [
                     [CLIENT_ID],
                     [CLIENT_SECRET],
                 ]:
-                    answer = {"access_token": server.token(), "token_type": "Bearer", "expires_in": 300}
+                    token = server.token(lifetime=server.lifetime)
+                    answer = {"access_token": token, "token_type": "Bearer", "expires_in": server.lifetime}
                     self._answer(200, answer)
                 else:
                     self._answer(401, {"error": "invalid_client"})

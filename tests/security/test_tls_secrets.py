@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from aioproduce.config.secret import Secret
 from aioproduce.errors import ProducerError
 from aioproduce.security.key_files import KeyStore, TrustStore
 from aioproduce.security.tls import TlsSettings
+from tests.security.leaks import told
 from tests.security.tls_peer import (
     HOST,
     Peer,
@@ -37,23 +37,6 @@ from tests.security.tls_peer import (
 PASSWORD = "correct-horse-battery"
 WRONG = "staple-of-a-horse"
 PLAINTEXT = b"\0user\0sasl-plain-password"
-
-
-def chain_of(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def shown(error: BaseException) -> str:
-    """All that can be seen of an error, in any way."""
-    texts = []
-    for link in chain_of(error):
-        told = traceback.TracebackException.from_exception(link, capture_locals=True)
-        # The frames of the test hold what it hides.
-        told.stack[:] = [frame for frame in told.stack if "/tests/" not in frame.filename]
-        texts += [str(link), repr(link), repr(vars(link)), *told.format()]
-    return "\n".join(texts)
 
 
 def pieces(key: bytes) -> list[str]:
@@ -121,7 +104,7 @@ def test_errors_of_key_stores(
         for name, case in cases(client, tmp_path).items():
             with pytest.raises(ProducerError) as caught:
                 case()
-            seen = shown(caught.value)
+            seen = told(caught.value)
             assert "aioproduce/security" in seen, "the locals of our frames are looked at"
             for piece in hidden:
                 assert piece not in seen, (name, piece)
@@ -137,16 +120,16 @@ def test_plaintext_is_in_no_error_of_sending(ca: trustme.CA, broker: trustme.Lea
 
     channel, peer = made(trusting(ca)).open(HOST), Peer(server_context(broker))
     channel.start()
-    assert "sasl-plain" not in shown(fail(channel))
+    assert "sasl-plain" not in told(fail(channel))
     shake(channel := made(trusting(ca)).open(HOST), peer)
     shut = channel._tls
     with pytest.raises(ProducerError):
         channel.receive(b"\x17\x03\x03\0\x20" + bytes(32))
-    assert "sasl-plain" not in shown(fail(channel))
+    assert "sasl-plain" not in told(fail(channel))
     # OpenSSL itself refuses, as it does when a peer forced an end.
     channel._fault = None
     assert shut is channel._tls
-    assert "sasl-plain" not in shown(fail(channel))
+    assert "sasl-plain" not in told(fail(channel))
 
 
 def test_plaintext_is_in_no_error_of_receiving(ca: trustme.CA, broker: trustme.LeafCert) -> None:
@@ -155,7 +138,7 @@ def test_plaintext_is_in_no_error_of_receiving(ca: trustme.CA, broker: trustme.L
     wire = peer.say(b"a-token-in-an-answer") + b"\x17\x03\x03\0\x20" + bytes(32)
     with pytest.raises(ProducerError) as caught:
         channel.receive(wire)
-    assert "a-token-in-an-answer" not in shown(caught.value)
+    assert "a-token-in-an-answer" not in told(caught.value)
 
 
 def test_reprs(client: trustme.LeafCert, ca: trustme.CA, tmp_path: Path) -> None:

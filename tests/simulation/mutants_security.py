@@ -81,5 +81,5 @@ SECURITY_MUTANTS: dict[str, SecurityMutant] = {
         _request_during_login, "SASL_PLAINTEXT/PLAIN/3000", "squall", 2, "P"
     ),
     "plaintext before the handshake is done": SecurityMutant(_plaintext_first, "SSL//", "squall", 0, "P"),
-    "an expired credential": SecurityMutant(_expired_given_out, "SASL_SSL/OAUTHBEARER/", "hour", 3, "K"),
+    "an expired credential": SecurityMutant(_expired_given_out, "SASL_SSL/OAUTHBEARER/", "storm", 16, "K"),
 }

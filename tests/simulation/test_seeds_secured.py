@@ -15,7 +15,7 @@ SEEDS = 120
 IN_THE_GATE = (0, 12, 24, 36, 40, 44, 48, 56, 64, 68, 72, 84, 88)
 """Of each security one at least, and none of the costly weathers."""
 
-HUNTING = 10
+HUNTING = 40
 
 
 @pytest.mark.parametrize("seed", others_extended(range(SEEDS), keep=IN_THE_GATE, reason="more of the same"))

@@ -255,12 +255,21 @@ class SecuredPeer:
     def written(self) -> None:
         self.connection.writable(self.now)
 
+    def take_turn(self) -> None:
+        if self.connection.set_up is not None:
+            self.connection.set_up.take_turn(self.now)
+
     def receive(self, data: bytes) -> list[Any]:
-        return [done.request.asker for done in self.connection.receive_data(data, self.now)]
+        """Bytes come, and its turn if it waits for one."""
+        completed = self.connection.receive_data(data, self.now)
+        self.take_turn()
+        return [done.request.asker for done in completed]
 
     def connected(self) -> SecuredPeer:
         self.connection.connect(self.now, 10.0)
+        self.take_turn()
         self.connection.connection_made(self.now)
+        self.take_turn()
         return self
 
     def negotiated(self, offered: dict[int, tuple[int, int]] | None = None) -> SecuredPeer:

@@ -12,6 +12,7 @@ from aioproduce.core.cluster.broker_connections import BrokerConnections
 from aioproduce.core.cluster.login import Login
 from aioproduce.core.cluster.node import Backoffs, Node
 from aioproduce.core.cluster.offloads import Offloads
+from aioproduce.core.effects import Close, Connect
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.errors import AuthenticationError, ProducerError, TlsError, TokenError
 from aioproduce.metrics import ProducerMetrics
@@ -49,6 +50,7 @@ class World:
         self.metrics = ProducerMetrics(Windows())
         self.offloads = Offloads()
         self.fails = ""
+        self.channels: list[ScriptedChannel] = []
         security, login = None, None
         if script is not None:
             sasl = Sasl(
@@ -79,14 +81,17 @@ class World:
         """There are no key files."""
 
     def open(self, host: str) -> ScriptedChannel:
-        return ScriptedChannel(fails=self.fails)
+        self.channels.append(ScriptedChannel(fails=self.fails))
+        return self.channels[-1]
 
     def connect(self, address: BrokerAddress, now: float) -> int:
         """The id of a connection that was made, with its question written."""
         assert self.connections.ensure(address, now) is None
         connection = self.connections.connection(address.node_id)
         assert connection is not None
+        self.connections.handle_timer(now)  # the turn of the attempt
         self.connections.connection_made(connection.connection_id, now)
+        self.connections.handle_timer(now)  # the turn of its handshake
         self.written(connection.connection_id, now)
         return connection.connection_id
 
@@ -234,3 +239,84 @@ def test_a_channel_that_does_not_come_about_starts_the_back_off_at_once() -> Non
     assert world.connections.connection(1) is None
     assert world.connections.next_attempt_at(1) == pytest.approx(1.0)
     assert world.metrics.failed_authentications.total == 1
+
+
+def connects(world: World) -> list[int]:
+    """The ids of the attempts that were asked for since."""
+    asked = [effect.connection_id for effect in world.connections.effects if isinstance(effect, Connect)]
+    world.connections.effects.clear()
+    return asked
+
+
+def test_set_ups_for_tls_go_on_one_at_a_time() -> None:
+    """Each takes up to a millisecond: the loop serves others between two."""
+    world = World(has_tls=True)
+    connections = world.connections
+    for address in (ONE, TWO):
+        connections.ensure(address, 1.0)
+    assert connects(world) == []
+    assert connections.next_timer() == 1.0
+    connections.handle_timer(1.0)
+    assert connects(world) == [1]
+    # Not late by what the turn before took.
+    assert connections.next_timer() == 1.0
+    connections.handle_timer(1.5)
+    assert connects(world) == [2]
+    for number in (1, 2):
+        connections.connection_made(number, 2.0)
+    assert not connections.effects
+    for number in (1, 2):
+        connections.handle_timer(2.0)
+        assert [effect.connection_id for effect in connections.effects] == [number]
+        world.written(number, 2.0)
+    for number in (1, 2):
+        connections.receive_data(number, b"HEL", 3.0)
+        connections.receive_data(number, b"LO", 3.0)
+    assert not connections.effects
+    for number in (1, 2):
+        connections.handle_timer(3.0)
+        assert [effect.connection_id for effect in connections.effects] == [number]
+        world.written(number, 3.0)
+    timer = connections.next_timer()
+    assert timer is not None
+    assert timer > 3.0
+
+
+def test_a_plaintext_connection_waits_for_no_turn() -> None:
+    world = World()
+    for address in (ONE, TWO):
+        world.connections.ensure(address, 0.0)
+    assert connects(world) == [1, 2]
+
+
+def test_a_peer_that_floods_a_handshake_is_heard_at_once() -> None:
+    world = World(has_tls=True)
+    number = world.connect(ONE, 0.0)
+    channel = world.channels[0]
+    channel.fails = "receive"
+    world.connections.receive_data(number, b"x" * 65_536, 0.0)
+    assert world.connections.connection(1) is not None
+    world.connections.receive_data(number, b"x", 0.0)
+    assert world.connections.connection(1) is None
+
+
+def test_what_came_before_the_end_says_why_although_its_turn_had_not_come() -> None:
+    world = World(has_tls=True)
+    number = world.connect(ONE, 0.0)
+    world.channels[0].fails = "receive"
+    world.connections.receive_data(number, b"an alert", 0.0)
+    lost = world.connections.connection_lost(number, ConnectionResetError(), 0.0)
+    assert lost is not None
+    assert "scripted failure of receive" in lost.reason
+    assert isinstance(world.connections.security_error, TlsError)
+
+
+def test_a_connection_that_is_closed_before_its_turn_is_begun_and_aborted() -> None:
+    """The driver reports the end of what it was told of alone."""
+    world = World(has_tls=True)
+    world.connections.ensure(ONE, 0.0)
+    world.connections.close(1, "not wanted", 0.0)
+    assert [type(effect) for effect in world.connections.effects] == [Connect, Close]
+    assert world.connections.connection_lost(1, None, 0.0) is not None
+    world.connections.handle_timer(0.0)
+    assert len(world.connections) == 0

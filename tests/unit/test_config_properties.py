@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aioproduce.config import ProducerConfig, load_properties
+from aioproduce.config.properties import properties_text
 from aioproduce.errors import ConfigError
 
 ORACLE = Path(__file__).parent / "kafka_config"
@@ -25,6 +26,22 @@ def test_a_nasty_file_reads_as_in_java() -> None:
     assert len(expected) > 25
     assert load_properties(ORACLE / "nasty.properties") == expected
     assert load_properties(os.fspath(ORACLE / "nasty.properties")) == expected
+
+
+def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
+    """Values as Java reads them: those of the oracle."""
+    values = json.loads((ORACLE / "properties.json").read_text(encoding="ascii")).values()
+    expected = {f"key.{number}": value for number, value in enumerate(values)}
+    expected |= {
+        "pem": "one\ntwo\r\n",
+        "edges": " \t\\ ",
+        "plane": "\U0001f600",
+        "none": "",
+        "equals": "=:#!",
+    }
+    path = tmp_path / "written.properties"
+    path.write_text(properties_text(expected), encoding="ascii")
+    assert load_properties(path) == expected
 
 
 def test_a_file_from_real_life_makes_a_config(tmp_path: Path) -> None:

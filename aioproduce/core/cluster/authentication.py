@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from aioproduce.core.cluster.offloads import Offloads
     from aioproduce.metrics import ProducerMetrics
     from aioproduce.security.mechanism import Answer, Credential, Mechanism, Sasl
-    from aioproduce.wire.messages import SaslAuthenticateResponse, SaslHandshakeResponse
+    from aioproduce.wire.messages import BrokerAddress, SaslAuthenticateResponse, SaslHandshakeResponse
 
 _ANSWER_MAX: Final = 512 * 1024
 """Bytes of one message of the broker's: Kafka's own bound on what a client may say."""
@@ -95,13 +95,7 @@ AUTHENTICATION_STATES: Final[StateTable[AuthenticationState, _Event]] = StateTab
 class Line(Protocol):
     """The connection, as far as a login uses it."""
 
-    @property
-    def host(self) -> str:
-        """Where it goes to."""
-
-    @property
-    def port(self) -> int:
-        """Where it goes to."""
+    address: BrokerAddress
 
     def hold(self) -> None:
         """Take no more requests until the login has ended: its first request is next."""
@@ -269,7 +263,7 @@ class Authentication:
         self._move("agreed")
         assert self._credential is not None
         try:
-            self._mechanism = self._sasl.converse(self._line.host, self._credential)
+            self._mechanism = self._sasl.converse(self._line.address.host, self._credential)
             answer = self._mechanism.start()
         except ProducerError as error:
             self._fail(error, now)
@@ -369,12 +363,13 @@ class Authentication:
 
     def _error(self, what: str, setting: str | None) -> AuthenticationError:
         again = "" if self.is_first else " again"
+        address = self._line.address
         return AuthenticationError(
-            f"cannot log in{again} to {self._line.host}:{self._line.port} with {self._sasl.mechanism}: {what}",
+            f"cannot log in{again} to {address.host}:{address.port} with {self._sasl.mechanism}: {what}",
             mechanism=self._sasl.mechanism,
             setting=setting,
-            host=self._line.host,
-            port=self._line.port,
+            host=address.host,
+            port=address.port,
             # The same broker took this login before: a new connection may do what a session cannot.
             is_transient=setting is None or not self.is_first,
         )

@@ -21,6 +21,8 @@ Invariants:
    other.
 8. Where there is a channel, a `Send` has its bytes and not the request's: those are free once they are encrypted.
    What the channel says by itself goes when nothing else is outstanding.
+9. Where there is to be a channel, the attempt begins and its handshake goes on only in the connection's turns
+   (`core.cluster.channel_set_up`).
 
 A response may be reported before `writable` (a driver with one task to read and one to write has no order
 between them): the peer has answered the whole request, so its bytes are gone.
@@ -34,6 +36,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, final
 
+from aioproduce.core.cluster.channel_set_up import ChannelSetUp, Turns
 from aioproduce.core.cluster.connection_states import (
     CONNECTION_STATES,
     SET_UP,
@@ -88,6 +91,7 @@ class BrokerConnection:
         settings: What is equal for all connections.
         setup_timeout: Seconds that the step of the set-up may take that is under way, or was the last.
         authentication: Its login; `None` where there is none.
+        set_up: The way to its channel; `None` where there is none.
         channel: What encrypts it; `None` where nothing does, and before the transport is there.
         cause: Why it ended, once CLOSING or CLOSED.
         reason: The same in words.
@@ -99,7 +103,6 @@ class BrokerConnection:
         "_deadlines",
         "_effects",
         "_frames",
-        "_open_channel",
         "_own_answered",
         "_own_request",
         "_setup_deadline",
@@ -117,6 +120,7 @@ class BrokerConnection:
         "is_writable",
         "last_used_at",
         "reason",
+        "set_up",
         "settings",
         "setup_timeout",
         "state",
@@ -133,9 +137,9 @@ class BrokerConnection:
         deadlines: Deadlines[int],
         traffic: NodeMetrics,
         open_channel: Callable[[str], Channel] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self._traffic = traffic
-        self._open_channel = open_channel
         self.channel: Channel | None = None
         self.authentication: Authentication | None = None
         self.has_answered = False
@@ -154,6 +158,9 @@ class BrokerConnection:
         self.error: BaseException | None = None
         self.settings = settings
         self._effects = effects
+        self.set_up = (
+            None if open_channel is None else ChannelSetUp(self, open_channel, turns or Turns(), effects)
+        )
         self._deadlines = deadlines
         self._frames = FrameReader(settings.max_response_size)
         self._correlation_id = 0
@@ -167,16 +174,6 @@ class BrokerConnection:
     def node_id(self) -> int:
         """The broker's id; negative for a bootstrap server."""
         return self.address.node_id
-
-    @property
-    def host(self) -> str:
-        """Where it goes to."""
-        return self.address.host
-
-    @property
-    def port(self) -> int:
-        """Where it goes to."""
-        return self.address.port
 
     @property
     def peer(self) -> str:
@@ -196,7 +193,7 @@ class BrokerConnection:
     @property
     def is_encrypted(self) -> bool:
         """Whether it is, or is to be."""
-        return self._open_channel is not None
+        return self.set_up is not None
 
     @property
     def pending_count(self) -> int:
@@ -213,11 +210,13 @@ class BrokerConnection:
         )
 
     def connect(self, now: float, timeout: float, prepare: Callable[[], None] | None = None) -> None:
-        """Emits `Connect`; the attempt, with TLS's handshake, is given up after `timeout` seconds (KIP-601)."""
+        """Emits `Connect`, for TLS in its turn; it is given up, its handshake too, after `timeout` s (KIP-601)."""
         self._await_setup(now, timeout)
-        self._effects.append(
-            Connect(self.connection_id, self.address.host, self.address.port, timeout, prepare)
-        )
+        attempt = Connect(self.connection_id, self.address.host, self.address.port, timeout, prepare)
+        if self.set_up is None:
+            self._effects.append(attempt)
+        else:
+            self.set_up.begin(attempt, now)
 
     def connection_made(self, now: float) -> None:
         """The transport is there: encrypts it where it is to be, and asks for the broker's versions."""
@@ -225,19 +224,12 @@ class BrokerConnection:
             return
         self.connected_at = now
         self.is_writable = True
-        if self._open_channel is None:
+        if self.set_up is None:
             self._move("connected")
             negotiate(self, self.settings.client_id, now)
-            return
-        self._move("connected for TLS")
-        try:
-            # Not before: the key files are read anew with each attempt.
-            self.channel = self._open_channel(self.address.host)
-            self.channel.start()
-        except TlsError as error:
-            self.fail(error)
-            return
-        self._write_channel()
+        else:
+            self._move("connected for TLS")
+            self.set_up.want_turn(now)
 
     def send(
         self,
@@ -275,7 +267,7 @@ class BrokerConnection:
             timeout = self.settings.request_timeout
         self._emit(api, version, encode, asker, now, timeout, expects_response)
 
-    def receive_data(self, data: bytes, now: float) -> list[Completed]:
+    def receive_data(self, data: bytes, now: float, *, in_turn: bool = False) -> list[Completed]:
         """Takes bytes as they came.
 
         Answers that came before a fault in the same bytes count; the fault closes the connection.
@@ -287,6 +279,10 @@ class BrokerConnection:
         if not self.is_open:
             return completed
         self.last_used_at = now
+        if self.state is ConnectionState.ENCRYPTING and not in_turn:
+            assert self.set_up is not None
+            self.set_up.hear(data, now)
+            return completed
         answers = 0
         try:
             if self.channel is not None:
@@ -326,7 +322,7 @@ class BrokerConnection:
         self.is_writable = True
         self.last_used_at = now
         if self.channel is not None:
-            self._write_channel()
+            self.write_channel()
         if self._own_request is not None:
             self._ask_now(now)
         request, self.unacknowledged = self.unacknowledged, None
@@ -342,6 +338,8 @@ class BrokerConnection:
         self._move("closed by us")
         self.reason, self.cause, self.error = reason, cause, error
         self._deadlines.cancel(self.connection_id)
+        if self.set_up is not None:
+            self.set_up.end()
         if self.authentication is not None:
             self.authentication.stop()
         self._effects.append(Close(self.connection_id))
@@ -432,7 +430,7 @@ class BrokerConnection:
         """Its login has failed, or its channel is of no use any more: the peer is told why, if it can be."""
         if isinstance(error, TlsError | AuthenticationError):
             error.host, error.port = self.address.host, self.address.port
-        self._write_channel()
+        self.write_channel()
         self.close(f"{self.peer}: {error}", LossCause.SECURITY, error)
 
     # -- below ---
@@ -452,10 +450,10 @@ class BrokerConnection:
         if self.state is ConnectionState.ENCRYPTING and channel.is_established:
             self._move("encrypted")
             negotiate(self, self.settings.client_id, now)  # together with the handshake's last bytes
-        self._write_channel()
+        self.write_channel()
         return plaintext if self.is_open else b""
 
-    def _write_channel(self) -> None:
+    def write_channel(self) -> None:
         """What the channel says by itself: its handshake, the change of a key."""
         if self.is_writable and self.channel is not None and (data := self.channel.outgoing()):
             self.is_writable = False

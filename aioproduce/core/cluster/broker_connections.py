@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, final
 
 from aioproduce.core.cluster.authentication import Authentication
 from aioproduce.core.cluster.broker_connection import BrokerConnection
+from aioproduce.core.cluster.channel_set_up import Turns
 from aioproduce.core.cluster.connection_states import ConnectionSettings, LossCause
 from aioproduce.core.cluster.in_flight_request import Completed, InFlightRequest
 from aioproduce.core.cluster.login import Login
@@ -44,9 +45,6 @@ from aioproduce.metrics import ProducerMetrics
 from aioproduce.wire.messages import BrokerAddress
 
 if TYPE_CHECKING:
-    from aioproduce.config import ProducerConfig
-    from aioproduce.core.bounded_log import BoundedLog
-    from aioproduce.core.retry import Random
     from aioproduce.security.security import Security
 
 
@@ -107,6 +105,7 @@ class BrokerConnections:
         "_random",
         "_security",
         "_settings",
+        "_turns",
         "_wakeups",
         "effects",
         "login",
@@ -151,6 +150,7 @@ class BrokerConnections:
         self._last_connection_id = 0
         self._is_closed = False
         self._deadlines: Deadlines[int] = Deadlines()  # by connection id
+        self._turns = Turns()
         self._wakeups: Deadlines[int] = Deadlines()  # by node id (invariant 6)
 
     # What is there
@@ -405,6 +405,8 @@ class BrokerConnections:
             return None
         if connection.connected_at is not None:
             self._metrics.connections_closed.record(1, now)
+        if connection.set_up is not None:
+            connection.set_up.take_turn(now)  # what came last says why
         requests = connection.lost(error)
         self._note_end(connection, now)
         self._drop_effects(connection_id)
@@ -415,6 +417,8 @@ class BrokerConnections:
 
     def next_timer(self) -> float | None:
         """When `handle_timer` is to be called; `None`: no time is waited for."""
+        if self._turns.since:
+            return self._turns.next_at()
         deadline = self._deadlines.next_at()
         wakeup = self._wakeups.next_at()
         if self.login is not None and self.login.timer_at < inf:
@@ -429,6 +433,13 @@ class BrokerConnections:
         Returns:
             Nodes that are worth another look: their throttling or their back-off is over (invariant 6).
         """
+        turn = self._turns.first(now)
+        if turn is not None:
+            connection = self._by_id[turn]
+            assert connection.set_up is not None
+            connection.set_up.take_turn(now)
+            if not connection.is_open:
+                self._note_end(connection, now)
         due = self._deadlines.pop_due(now)
         for connection_id in due:
             self._by_id[connection_id].handle_timer(now)
@@ -462,7 +473,7 @@ class BrokerConnections:
         connection = node.connection
         if connection is not None:
             connection.close(
-                f"node {address.node_id} moved from {connection.host}:{connection.port} "
+                f"node {address.node_id} moved from {connection.address.host}:{connection.address.port} "
                 f"to {address.host}:{address.port}",
                 LossCause.ADDRESS_CHANGED,
             )
@@ -486,6 +497,7 @@ class BrokerConnections:
             self._deadlines,
             sensors,
             None if channels is None else channels.open,
+            self._turns,
         )
         if security is not None and security.sasl is not None and self.login is not None:
             connection.authentication = Authentication(
@@ -555,39 +567,3 @@ class BrokerConnections:
         if len(kept) != len(self.effects):
             self.effects.clear()
             self.effects.extend(kept)
-
-
-def make_broker_connections(
-    config: ProducerConfig,
-    random: Random,
-    metrics: ProducerMetrics,
-    log: BoundedLog,
-    security: Security | None = None,
-    wall: Callable[[], float] | None = None,
-) -> BrokerConnections:
-    """No connection yet, and how each is made, as the settings have it."""
-    offloads = Offloads()
-    login = None
-    if security is not None and security.sasl is not None:
-        assert wall is not None, "credentials expire by the wall clock"
-        login = Login(security.sasl, offloads, wall, random.random, log)
-    return BrokerConnections(
-        client_id=config.client_id,
-        max_in_flight=config.max_in_flight,
-        request_timeout=config.request_timeout,
-        connections_max_idle=config.connections_max_idle,
-        setup_backoff=ExponentialBackoff(
-            config.socket_connection_setup_timeout,
-            config.socket_connection_setup_timeout_max,
-            random=random.random,
-        ),
-        reconnect_backoff=ExponentialBackoff(
-            config.reconnect_backoff, config.reconnect_backoff_max, random=random.random
-        ),
-        random=random.randrange,
-        metrics=metrics,
-        security=security,
-        login=login,
-        offloads=offloads,
-        jitter=random.random,
-    )

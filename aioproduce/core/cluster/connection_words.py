@@ -99,7 +99,7 @@ def security_error_of_loss(connection: BrokerConnection, error: BaseException | 
     """
     if isinstance(error, TlsError):
         return error
-    host, port = connection.host, connection.port
+    host, port = connection.address.host, connection.address.port
     if connection.state is ConnectionState.ENCRYPTING:
         return TlsError(
             f"the connection was closed during TLS's handshake{_why(error)}. Is this port a listener with TLS? "
@@ -161,8 +161,8 @@ def foreign_protocol(connection: BrokerConnection, data: bytes, error: ProtocolE
         "it answers TLS: set security.protocol to SSL or SASL_SSL, or use the port of a listener without TLS",
         reason="TLS not expected",
         setting="security.protocol",
-        host=connection.host,
-        port=connection.port,
+        host=connection.address.host,
+        port=connection.address.port,
     )
 
 

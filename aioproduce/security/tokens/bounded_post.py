@@ -65,9 +65,9 @@ class TokenEndpoint:
         is_http_allowed: Whether it may be http, which shows the client's secret to the network.
         ca_location: A PEM file with the authorities to trust; `None`: those of the system.
         ssl_context: What to connect with, in place of both.
-        proxy: An http or https URL of a proxy (`sasl.oauthbearer.token.endpoint.proxy`); with https
-            its certificate must be trusted as the endpoint's. None of the environment is used: a variable of the process must not decide
-            who sees the client's secret.
+        proxy: An http or https URL of a proxy (`sasl.oauthbearer.token.endpoint.proxy`); with https its certificate
+            must be trusted as the endpoint's. None of the environment is used: a variable of the process must not
+            decide who sees the client's secret.
         connect_timeout: Seconds for the connection (`sasl.login.connect.timeout.ms`).
         read_timeout: Seconds for each wait for bytes (`sasl.login.read.timeout.ms`).
 

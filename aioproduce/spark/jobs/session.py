@@ -40,6 +40,8 @@ LOCAL_SETTINGS: Final = {
 
 COMMON_SETTINGS: Final = {
     "spark.log.level": "ERROR",
+    # On top of spark.redaction.regex, whose default leaves a login and a key readable in plans and event logs.
+    "spark.sql.redaction.options.regex": "(?i)url|passphrase|jaas|keystore[.]key",
     # Spark's default is a type of Parquet's that was given up in 2016.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
