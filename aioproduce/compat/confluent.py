@@ -35,6 +35,7 @@ from aioproduce.compat.confluent_options import ConfluentOptions
 from aioproduce.compat.confluent_room import MessageRoom
 from aioproduce.compat.confluent_waiting import WaitingMessage, WaitingMessages, nowhere
 from aioproduce.compat.confluent_watch import ErrorWatch
+from aioproduce.config import Secret
 from aioproduce.errors import FlushTimeoutError, MetadataTimeoutError, ProducerError
 from aioproduce.producer.producer import Producer
 
@@ -364,6 +365,23 @@ class AIOProducer(LaterCalls):
         except ProducerError as error:
             failure = kafka_error(error)
         return cluster_metadata(await self._check(until), topic, partitions, failure)
+
+    async def set_sasl_credentials(self, username: str, password: str) -> None:
+        """Log in by others, from the next login on: of a connection that is made, or of a session that ends.
+
+        Connections that are there stay. Of no effect where the mechanism asks for no password, as in librdkafka.
+
+        Raises:
+            TypeError: one of them is no str.
+        """
+        for name, text in (("username", username), ("password", password)):
+            if not isinstance(text, str):
+                kind = type(text).__name__
+                del username, password, text
+                raise TypeError(f"{name} is a str, not {kind}")
+        credentials = self._options.credentials
+        if credentials is not None:
+            credentials.username, credentials.password = username, Secret(password)
 
     async def cluster_id(self, timeout: float = _FOREVER) -> str | None:
         """The cluster's id; `None` from brokers that do not tell.

@@ -17,7 +17,7 @@ _FOREVER: Final = -1.0
 
 
 class LaterCalls:
-    """Transactions and SASL: every call raises ConfluentNotSupportedError."""
+    """Transactions: every call raises ConfluentNotSupportedError."""
 
     async def init_transactions(self, timeout: float = _FOREVER) -> NoReturn:
         """Transactions come with a later version; raises ConfluentNotSupportedError."""
@@ -40,14 +40,6 @@ class LaterCalls:
     async def abort_transaction(self, timeout: float = _FOREVER) -> NoReturn:
         """Transactions come with a later version; raises ConfluentNotSupportedError."""
         raise _no_transactions("abort_transaction")
-
-    async def set_sasl_credentials(self, username: str, password: str) -> NoReturn:
-        """Other credentials for a producer that runs; raises ConfluentNotSupportedError."""
-        raise ConfluentNotSupportedError(
-            "set_sasl_credentials() is missing: make another producer with them, or use aioproduce.Producer with a "
-            "sasl_credentials_provider, which is asked before each login",
-            feature="set_sasl_credentials",
-        )
 
 
 def _no_transactions(call: str) -> ConfluentNotSupportedError:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from aioproduce.compat.confluent_errors import ConfluentConfigError
 from aioproduce.compat.confluent_option_tables import OPTIONS
-from aioproduce.compat.confluent_security import security_settings
+from aioproduce.compat.confluent_security import SaslCredentials, security_settings
 from aioproduce.config import ProducerConfig, Secret
 from aioproduce.config.kinds import INT_MAX, LONG_MAX, Choice, Float, Function, Int
 from aioproduce.errors import ConfigError
@@ -40,6 +40,7 @@ class ConfluentOptions:
         error_cb: Told of errors that are no message's; sync or async.
         on_delivery: Told of each message.
         only_errors: Whether `on_delivery` is told of failures only.
+        credentials: Who logs in next; `None` where no password is asked for.
     """
 
     config: ProducerConfig
@@ -49,6 +50,7 @@ class ConfluentOptions:
     error_cb: Callable[[Any], object] | None
     on_delivery: Callable[[Any, Any], object] | None
     only_errors: bool
+    credentials: SaslCredentials | None
 
     def callback(self) -> Callable[[Any, Any], object] | None:
         """What to call for messages that bring no callback of their own."""
@@ -77,6 +79,9 @@ class ConfluentOptions:
             config = ProducerConfig.from_mapping(_settings(values, given))
         except ConfigError as error:
             raise ConfluentConfigError(str(error), key=error.key, suggestion=error.suggestion) from error
+        credentials = SaslCredentials.of(config)
+        if credentials is not None:
+            config = replace(config, sasl_credentials_provider=credentials.ask)
         return cls(
             config=config,
             message_timeout=config.delivery_timeout,
@@ -85,6 +90,7 @@ class ConfluentOptions:
             error_cb=values["error_cb"],
             on_delivery=values["on_delivery"] or values["dr_cb"],
             only_errors=values["delivery.report.only.error"],
+            credentials=credentials,
         )
 
 

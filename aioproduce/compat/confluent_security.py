@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, final
 
-from aioproduce.config import Key, Secret
+from aioproduce.config import Key, ProducerConfig, Secret
 from aioproduce.config.kinds import TEXT, Choice, Function, Int, Kind, Unused
 from aioproduce.config.security_kinds import Hidden
 from aioproduce.config.security_table import SASL_MECHANISMS
@@ -223,6 +223,32 @@ def _set(settings: Mapping[str, object]) -> dict[str, object]:
     return {
         name: value for name, value in settings.items() if value not in (None, "", []) and value != Secret("")
     }
+
+
+@final
+class SaslCredentials:
+    """Who logs in next by PLAIN or SCRAM: what the options say, until `set_sasl_credentials()` says otherwise.
+
+    Attributes:
+        username: Kafka's user.
+        password: The password.
+    """
+
+    __slots__ = ("password", "username")
+
+    def __init__(self, username: str, password: Secret) -> None:
+        self.username, self.password = username, password
+
+    @classmethod
+    def of(cls, config: ProducerConfig) -> SaslCredentials | None:
+        """Those of a configuration; `None` where its mechanism asks for no password."""
+        if not config.sasl_username or config.sasl_password is None:
+            return None
+        return cls(config.sasl_username, config.sasl_password)
+
+    async def ask(self) -> tuple[str, Secret]:
+        """Both, as a `sasl.credentials.provider` gives them."""
+        return self.username, self.password
 
 
 @final

@@ -138,6 +138,7 @@ class ProducerConfig:
     sasl_oauthbearer_extensions: Mapping[str, str]
     sasl_oauthbearer_token_endpoint_url: str | None
     sasl_oauthbearer_token_endpoint_ca_location: str | None
+    sasl_oauthbearer_token_endpoint_proxy: str | None
     sasl_oauthbearer_allow_http: bool
     sasl_oauthbearer_client_credentials_client_id: str | None
     sasl_oauthbearer_client_credentials_client_secret: Secret | None

@@ -115,19 +115,49 @@ def _url(value: object) -> str | None:
         parts = urlsplit(text)
         is_whole = parts.port != 0  # reading it checks it
     except ValueError:
-        raise WrongValueError("is not a URL") from None
+        raise WrongValueError("is not a URL", _without_user(text)) from None
     scheme = parts.scheme.lower()
     if scheme not in ("https", "http", "file"):
-        raise WrongValueError("is not an https URL")
+        raise WrongValueError("is not an https URL", _without_user(text))
     if not is_whole or (not parts.hostname and scheme != "file"):
-        raise WrongValueError("is a URL without a host, or with port 0")
+        raise WrongValueError("is a URL without a host, or with port 0", _without_user(text))
     return str(text)
+
+
+def _without_user(text: str) -> str:
+    """Without what stands before the last `@`, which may be a password."""
+    _, found, rest = text.rpartition("@")
+    return f"...@{rest}" if found else text
 
 
 URL: Final = Kind(
     "str", "an https URL; http only with sasl.oauthbearer.allow.http, file: only with FileJwtRetriever", _url
 )
 """Where tokens come from."""
+
+
+def _proxy(value: object) -> str | None:
+    text = _url_text.parse(value)
+    if text is None:
+        return None
+    why = None
+    try:
+        parts = urlsplit(text)
+        if "@" in parts.netloc:
+            why = "has a name or a password in it, which would be seen in errors: use a proxy that asks for none"
+        elif parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+            why = "is not an http URL with a host"
+        elif parts.path not in ("", "/") or parts.query or parts.fragment:
+            why = "has more than a host and a port"
+    except ValueError:
+        why = "is not a URL"
+    if why is not None:
+        raise WrongValueError(why, _without_user(text))
+    return str(text)
+
+
+PROXY: Final = Kind("str", "the http or https URL of a proxy that asks for no password, or None", _proxy)
+"""What the token endpoint is asked through."""
 
 
 def _extensions(value: object) -> dict[str, str]:

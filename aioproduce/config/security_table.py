@@ -31,6 +31,7 @@ from aioproduce.config.kinds import (
 from aioproduce.config.security_kinds import (
     EXTENSIONS,
     HOST_CHECK,
+    PROXY,
     SSL_CONTEXT,
     TLS_VERSIONS,
     TOKEN_PROVIDER,
@@ -158,6 +159,8 @@ OAUTH_KEYS: Final[tuple[Key, ...]] = (
     Key("sasl.oauthbearer.token.endpoint.ca.location", _FILE, None,
         "Certificates, in PEM, of the authorities that the token endpoint is trusted by; without it, those of the "
         "system.", is_own=True),
+    Key("sasl.oauthbearer.token.endpoint.proxy", PROXY, None,
+        "A proxy to ask the token endpoint through. None of the environment is used.", is_own=True),
     Key("sasl.oauthbearer.allow.http", BOOL, False,
         "Whether the token endpoint may be http: for trials, as it shows secret and token to the network.",
         is_own=True),

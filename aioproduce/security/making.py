@@ -233,6 +233,7 @@ def _token_source(
         url=url,
         is_http_allowed=config.sasl_oauthbearer_allow_http,
         ca_location=config.sasl_oauthbearer_token_endpoint_ca_location,
+        proxy=config.sasl_oauthbearer_token_endpoint_proxy,
         connect_timeout=config.sasl_login_connect_timeout or 10.0,
         read_timeout=config.sasl_login_read_timeout or 10.0,
     )

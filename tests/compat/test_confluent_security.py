@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer as TheirProducer
 
+from aioproduce.compat.confluent import AIOProducer as OurProducer
 from aioproduce.compat.confluent_errors import ConfluentConfigError
 from aioproduce.compat.confluent_options import ConfluentOptions
 from aioproduce.config import ProducerConfig, Secret
+from aioproduce.testing import FakeCluster, FakeSecurity
+from tests.drivers.producing import until
 
 SECRET = "hunter2-do-not-show"
 SERVERS = {"bootstrap.servers": "localhost:9092"}
@@ -164,6 +168,39 @@ def test_an_oauth_cb_is_asked_with_its_config() -> None:
     token = asyncio.run(ask())
     assert (token.value, token.principal, token.extensions) == (Secret(SECRET), "", {})
     assert SECRET not in repr(token)
+
+
+async def test_other_credentials_are_taken_from_the_next_login_on() -> None:
+    users = FakeSecurity("SASL_PLAINTEXT", users={"bob": SECRET}, failed_authentication_delay_ms=0)
+    async with FakeCluster(security=users, topics={"orders": 1}) as cluster:
+        conf = {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.username": "alice",
+            "sasl.password": "wrong",
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 10,
+        }
+        async with OurProducer(conf) as producer:
+            waiting = await producer.produce("orders", b"1")
+            await until(lambda: producer.metrics().value("failed-authentication-total") > 0)
+            assert not waiting.done()
+            await producer.set_sasl_credentials("bob", SECRET)
+            assert (await waiting).error() is None
+            with pytest.raises(TypeError, match="password is a str, not bytes") as caught:
+                await producer.set_sasl_credentials("bob", SECRET.encode())  # type: ignore[arg-type]
+    frames = traceback.walk_tb(caught.value.__traceback__)
+    assert not [frame for frame, _ in list(frames)[1:] if SECRET in repr(frame.f_locals)]
+
+
+async def test_without_a_password_others_have_no_effect() -> None:
+    async with (
+        FakeCluster(topics={"orders": 1}) as cluster,
+        OurProducer({"bootstrap.servers": cluster.bootstrap_servers}) as producer,
+    ):
+        await producer.set_sasl_credentials("bob", SECRET)
+        assert (await (await producer.produce("orders", b"1"))).error() is None
 
 
 def test_librdkafka_takes_the_same() -> None:

@@ -62,6 +62,39 @@ async def test_each_mechanism(nothing_left: None, mechanism: str) -> None:
         assert all(login is not None and login.mechanism == mechanism for login in logins)
 
 
+@pytest.mark.scenario(17, "D")
+@pytest.mark.parametrize(
+    "kind", others_extended(["expired", "wrong host"], keep=["wrong host"], reason="one bad certificate")
+)
+async def test_a_bad_certificate_is_told_and_not_asked_for_without_pause(
+    nothing_left: None, kind: str
+) -> None:
+    with secured("SSL", tls=FakeTls(certificate=kind)) as cluster:
+        async with producer_of(cluster) as producer:
+            with pytest.raises(
+                TlsError, match={"expired": "expired", "wrong host": "host name mismatch"}[kind]
+            ):
+                await wait_for(producer.check(PATIENCE), PATIENCE)
+            sending = spawn(producer.send_and_wait("t", b"one"))
+            await sleep(0.5)
+            # A refusal backs off from a second on, and not from reconnect.backoff.ms.
+            assert producer.metrics().value("connection-creation-total") <= 2
+            cluster.set_certificate("valid")
+            await wait_for(sending, PATIENCE)
+        assert values(cluster) == [b"one"]
+
+
+@pytest.mark.scenario(17, "D")
+@pytest.mark.parametrize("length", [0, 60])
+async def test_a_handshake_that_is_cut_is_held_again(nothing_left: None, length: int) -> None:
+    with secured("SSL") as cluster:
+        cut = cluster.faults.cut_handshakes(length, times=3)
+        async with producer_of(cluster) as producer:
+            await wait_for(producer.send_and_wait("t", b"one"), PATIENCE)
+        assert cut.is_spent
+        assert values(cluster) == [b"one"]
+
+
 async def test_mutual_tls(nothing_left: None) -> None:
     with secured("SSL", tls=FakeTls(client_auth="required")) as cluster:
         async with producer_of(cluster) as producer:
@@ -79,6 +112,7 @@ async def test_mutual_tls(nothing_left: None) -> None:
         await stranger.close()
 
 
+@pytest.mark.scenario(18, "D")
 async def test_a_wrong_password_is_told_at_once_and_a_send_fails_by_its_time_out(nothing_left: None) -> None:
     with secured("SASL_PLAINTEXT") as cluster:
         wrong = producer_of(cluster, "SCRAM-SHA-256")
@@ -92,6 +126,7 @@ async def test_a_wrong_password_is_told_at_once_and_a_send_fails_by_its_time_out
         await wrong.close()
 
 
+@pytest.mark.scenario(18, "D")
 async def test_what_is_accepted_fails_by_its_time_out_alone_and_a_password_put_right_heals(
     nothing_left: None,
 ) -> None:
@@ -202,6 +237,7 @@ async def test_a_certificate_that_is_replaced_on_disk_is_that_of_the_next_connec
         assert values(cluster) == [b"one"]
 
 
+@pytest.mark.scenario(18, "D")
 @pytest.mark.parametrize(
     "mechanism", ["PLAIN", pytest.param("OAUTHBEARER", marks=pytest.mark.extended("one"))]
 )

@@ -4,8 +4,8 @@
     python -m tests.faults.scenarios --run      run those tests, and write the table of README.md anew
 
 A test says what it proves with `@pytest.mark.scenario(number, layer)`; this collects the marks. The layers: S,
-simulation (`tests/simulation`); M, librdkafka's mock cluster; P, a TCP proxy that knows Kafka's framing; N, a
-network namespace; K, real Kafka.
+simulation (`tests/simulation`); D, the drivers against a `FakeCluster`; M, librdkafka's mock cluster; P, a TCP
+proxy that knows Kafka's framing; N, a network namespace; K, real Kafka.
 """
 
 from __future__ import annotations
@@ -62,6 +62,10 @@ SCENARIOS: dict[int, Scenario] = {
     14: Scenario("the broker closes idle connections, or after each answer", "SPK", "no error", "="),
     15: Scenario("wrong correlation id, hostile length, garbage", "SP", "connection dropped, 1+", "1"),
     16: Scenario("the advertised address changes", "MPK", "follows metadata", "="),
+    17: Scenario("TLS: cut handshake, expired or wrong certificate", "SDK", "1; typed error, no spin", "="),
+    18: Scenario(
+        "SASL: bad password; a session ends with five in flight", "SDK", "typed error; 1", "1, order"
+    ),
     19: Scenario("NOT_LEADER once, three times, with the leader's hint", "SM", "1, one refresh", "1"),
     20: Scenario("the leader moves with five requests in flight", "SMK", "1+", "1, order"),
     21: Scenario("an older leader epoch in later metadata", "SM", "ignored", "="),
@@ -76,7 +80,7 @@ SCENARIOS: dict[int, Scenario] = {
     30: Scenario("the leader is killed (SIGKILL)", "K", "acks=1 may lose, all: 1+", "1"),
     31: Scenario("five clean bounces of the leader", "K", "1+", "1"),
     32: Scenario("five hard bounces of the leader", "K", "as 30", "1"),
-    33: Scenario("rolling restart, with gzip and zstd", "K", "1+", "1"),
+    33: Scenario("rolling restart, with gzip and zstd, also over SASL_SSL", "K", "1+", "1"),
     34: Scenario("one, two of three brokers stopped (SIGSTOP)", "K", "1+ or f, ambiguous", "1 or f, no gap"),
     35: Scenario("min.insync.replicas not met: before, after the append", "SMK", "1; 1+", "1"),
     36: Scenario(
@@ -117,7 +121,7 @@ SCENARIOS: dict[int, Scenario] = {
     71: Scenario("the buffer is full in an outage that ends", "S", "waits or raises; memory", "="),
     72: Scenario("ten clients, many topics, one slow broker", "SM", "others not delayed", "="),
 }
-"""By their numbers. 17 and 18 (TLS, SASL) and that part of 33 come with security, 56 to 66 with transactions."""
+"""By their numbers; 56 to 66 come with transactions."""
 
 EXCEPTIONS: dict[tuple[int, str], str] = {
     (
@@ -144,7 +148,8 @@ class Coverage:
             marks = list(item.iter_markers("scenario"))
             for mark in marks:
                 number, layer = mark.args
-                path = item.location[0].removeprefix("tests/")
+                # Where it is collected: on trio a test's function is another module's.
+                path = item.nodeid.partition("::")[0].removeprefix("tests/")
                 name = f"{path}::{item.originalname if isinstance(item, pytest.Function) else item.name}"
                 self.tests.setdefault((number, layer), {}).setdefault(name, []).append(item.nodeid)
             if marks:

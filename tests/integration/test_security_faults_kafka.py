@@ -59,6 +59,7 @@ IN_GATE = ("SCRAM-SHA-256", False)
 EXTENDED = pytest.mark.extended("one mechanism without idempotence stays in the gate")
 
 
+@pytest.mark.scenario(18, "K")
 @pytest.mark.parametrize(
     ("mechanism", "is_idempotent"),
     [pytest.param(*each, marks=() if each == IN_GATE else EXTENDED) for each in KINDS],
@@ -104,7 +105,7 @@ async def test_the_token_endpoint_is_gone_for_a_while(
     await asyncio.to_thread(secured1.create_topic, topic_name, partitions=6)
     keys = prepare(Cell("tls1.3", OIDC), secured1, monkeypatch)
     keys |= {"bootstrap.servers": secured1.listener("REAUTH_JWKS")}
-    monkeypatch.setattr(secured1.tokens, "lifetime", 5.0)
+    monkeypatch.setattr(secured1.tokens, "lifetime", 5)
     async with Producer(keys | SETTINGS) as producer:
         traffic = Traffic(producer, topic_name)
 
@@ -115,10 +116,12 @@ async def test_the_token_endpoint_is_gone_for_a_while(
                 await asyncio.sleep(0.005)
 
         await send_for(2.0)
-        monkeypatch.setattr(secured1.tokens, "is_gone", True)
-        await send_for(20.0)
-        is_waiting = len(traffic.acked) < traffic.sent
-        monkeypatch.setattr(secured1.tokens, "is_gone", False)
+        secured1.tokens.misbehave("gone")
+        try:
+            await send_for(20.0)
+            is_waiting = len(traffic.acked) < traffic.sent
+        finally:  # other tests have the same server
+            secured1.tokens.misbehave("none")
         await send_for(2.0)
         await traffic.settle()
     warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
@@ -129,15 +132,16 @@ async def test_the_token_endpoint_is_gone_for_a_while(
     await assert_sound(secured1, traffic, topic_name)
 
 
+@pytest.mark.scenario(33, "K")
 @pytest.mark.extended("re-authentication stays in the gate, and a killed leader without TLS")
 @pytest.mark.parametrize("hard", [False, True], ids=["bounced", "killed"])
 @pytest.mark.parametrize("count", [50_000, MILLION])
 async def test_brokers_go_and_come_back(
     secured3: SecuredKafka, topic_name: str, count: int, hard: bool
 ) -> None:
-    """Over SASL_SSL, each of the three in turn, while records are sent as fast as they are taken."""
+    """Over SASL_SSL with zstd, each of the three in turn, while records are sent as fast as they are taken."""
     await asyncio.to_thread(secured3.create_topic, topic_name, partitions=6)
-    keys = Cell("tls1.3", "SCRAM-SHA-512").keys(secured3)
+    keys = Cell("tls1.3", "SCRAM-SHA-512").keys(secured3) | {"compression.type": "zstd"}
     async with Producer(keys | SETTINGS) as producer:
         traffic = Traffic(producer, topic_name, keys=5000)
         await traffic.send(1_000)
@@ -160,6 +164,7 @@ async def bounce_each(cluster: SecuredKafka, topic: str, *, hard: bool) -> None:
         await asyncio.to_thread(cluster.wait_until_in_sync, topic)
 
 
+@pytest.mark.scenario(17, "K")
 @pytest.mark.extended("a wrong certificate stays in the gate")
 async def test_a_certificate_is_replaced_on_disk(
     secured1: SecuredKafka, topic_name: str, tmp_path: Path
@@ -184,6 +189,7 @@ async def test_a_certificate_is_replaced_on_disk(
     assert [record.value for record in await asyncio.to_thread(secured1.read_back, topic_name)] == [b"value"]
 
 
+@pytest.mark.scenario(18, "K")
 @pytest.mark.extended("a wrong password stays in the gate")
 async def test_a_password_is_set_right_at_the_broker(secured1: SecuredKafka, topic_name: str) -> None:
     """What was accepted meanwhile is sent then: a login that failed fails no record."""

@@ -56,6 +56,7 @@ async def refusal(keys: Mapping[str, Any]) -> ProducerError:
     return raised.value
 
 
+@pytest.mark.scenario(18, "K")
 @pytest.mark.parametrize(
     "mechanism",
     others_extended(
@@ -103,6 +104,7 @@ async def test_a_wrong_client_secret(secured1: SecuredKafka) -> None:
     assert "sasl.oauthbearer" in str(error)
 
 
+@pytest.mark.scenario(17, "K")
 @pytest.mark.parametrize(
     "leaf",
     others_extended(

@@ -1,6 +1,6 @@
 """A real Kafka that asks who is there: TLS and SASL on listeners of their own, with all that they need beside them.
 
-`kafka` starts it; `certificates` makes the certificates, `kdc` is the Kerberos and `tokens` the OIDC server of the
-tests. `cells` names the ways to be connected, and says with which of Kafka's keys a client takes each. Used by the
-tests of `tests/integration` by the fixtures `secured1` and `secured3`.
+`kafka` starts it; `certificates` makes the certificates, `kdc` is the Kerberos, and tokens come from
+`tests.security.oidc_server`. `cells` names the ways to be connected, and says with which of Kafka's keys a client
+takes each. Used by the tests of `tests/integration` by the fixtures `secured1` and `secured3`.
 """

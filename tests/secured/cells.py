@@ -10,9 +10,10 @@ import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.secured import kdc, tokens
+from tests.secured import kdc
 from tests.secured.certificates import STORE_PASSWORD
 from tests.secured.listeners import LISTENERS, PASSWORDS
+from tests.security import oidc_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,8 +112,8 @@ def mechanism_keys(cluster: SecuredKafka, mechanism: str, user: str = "alice") -
     if mechanism == OIDC:
         return _login("OAUTHBEARER", f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule") | {
             "sasl.oauthbearer.token.endpoint.url": cluster.tokens.url,
-            "sasl.oauthbearer.client.credentials.client.id": tokens.CLIENT_ID,
-            "sasl.oauthbearer.client.credentials.client.secret": tokens.CLIENT_SECRET,
+            "sasl.oauthbearer.client.credentials.client.id": oidc_server.CLIENT_ID,
+            "sasl.oauthbearer.client.credentials.client.secret": oidc_server.CLIENT_SECRET,
         }
     if mechanism == "GSSAPI":
         assert cluster.kdc is not None
@@ -155,8 +156,8 @@ def for_librdkafka(cell: Cell, cluster: SecuredKafka, user: str = "alice") -> di
             found |= {
                 "sasl.mechanism": "OAUTHBEARER",
                 "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.client.id": tokens.CLIENT_ID,
-                "sasl.oauthbearer.client.secret": tokens.CLIENT_SECRET,
+                "sasl.oauthbearer.client.id": oidc_server.CLIENT_ID,
+                "sasl.oauthbearer.client.secret": oidc_server.CLIENT_SECRET,
                 "sasl.oauthbearer.token.endpoint.url": cluster.tokens.url,
                 "https.ca.location": str(files.ca),
             }

@@ -9,12 +9,14 @@ Used by the fixtures of `tests/integration`, and by a test that needs nodes of i
 
 from __future__ import annotations
 
+import json
 import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_CREATE_TIME, Consumer, Message, TopicPartition
 from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
+from joserfc.jwk import RSAKey
 
 from tests.kafka_cluster import BROKER_JVM_FLAGS, KafkaCluster
 from tests.kafka_tools import ConsumedRecord
@@ -22,7 +24,7 @@ from tests.secured import kdc
 from tests.secured.certificates import Certificates
 from tests.secured.kdc import Kdc
 from tests.secured.listeners import LISTENERS, PASSWORDS, Listener, settings
-from tests.secured.tokens import TokenServer
+from tests.security.oidc_server import TokenServer, key_set, running_server
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,9 +43,11 @@ class SecuredKafka(KafkaCluster):
 
     Attributes:
         certificates: What its listeners show, what clients show and trust.
-        tokens: The token server.
+        tokens: The token server, once it runs; brokers have its keys in a file, and do not depend on its life.
         kdc: The Kerberos; `None` where there is none, and no listener takes GSSAPI.
     """
+
+    tokens: TokenServer
 
     def __init__(
         self,
@@ -57,10 +61,12 @@ class SecuredKafka(KafkaCluster):
         for folder in folders.values():
             folder.mkdir()
         self.certificates = Certificates(folders["certificates"])
-        self.tokens = TokenServer(folders["tokens"], self.certificates.leaves["broker"].pem)
+        self._key = RSAKey.generate_key(2048)
+        jwks = folders["tokens"] / "jwks.json"
+        jwks.write_text(json.dumps(key_set(self._key)))
         self.kdc = None if kdc.why_not() else Kdc(folders["kerberos"])
         self._beside = ExitStack()
-        flags = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={self.tokens.jwks.as_uri()}"]
+        flags = [f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={jwks.as_uri()}"]
         if self.kdc is not None:
             flags.append(f"-Djava.security.krb5.conf={self.kdc.config}")
         alice = f"name=alice,iterations={ITERATIONS},password={PASSWORDS['alice']}"
@@ -68,7 +74,7 @@ class SecuredKafka(KafkaCluster):
             tools,
             directory,
             brokers=brokers,
-            properties=settings(listeners, self.certificates, self.tokens, self.kdc),
+            properties=settings(listeners, self.certificates, jwks, self.kdc),
             jvm_flags=(*BROKER_JVM_FLAGS, *flags),
             listeners={name: listener.protocol for name, listener in listeners.items()},
             format_options=[
@@ -79,7 +85,8 @@ class SecuredKafka(KafkaCluster):
         )
 
     def __enter__(self) -> Self:
-        self._beside.enter_context(self.tokens)
+        broker = self.certificates.leaves["broker"].pem
+        self.tokens = self._beside.enter_context(running_server(certificate=broker, key=self._key))
         if self.kdc is not None:
             self._beside.enter_context(self.kdc)
         super().__enter__()

@@ -12,14 +12,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tests.secured import kdc, tokens
+from tests.secured import kdc
+from tests.security import oidc_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from tests.secured.certificates import Certificates
     from tests.secured.kdc import Kdc
-    from tests.secured.tokens import TokenServer
 
 REAUTH_SECONDS: Final = 2
 
@@ -92,7 +93,7 @@ LISTENERS: Final[Mapping[str, Listener]] = {
 
 
 def settings(
-    listeners: Mapping[str, Listener], certificates: Certificates, server: TokenServer, realm: Kdc | None
+    listeners: Mapping[str, Listener], certificates: Certificates, jwks: Path, realm: Kdc | None
 ) -> dict[str, str]:
     """The broker's properties for these listeners, escaped as a `.properties` file wants them."""
     found: dict[str, str] = {}
@@ -102,7 +103,7 @@ def settings(
         if listener.tls:
             own |= _tls(listener, certificates)
         if listener.sasl:
-            own |= _sasl(listener, server, realm)
+            own |= _sasl(listener, jwks, realm)
         found |= {prefix + key: _escaped(value) for key, value in own.items()}
     return found
 
@@ -118,16 +119,16 @@ def _tls(listener: Listener, certificates: Certificates) -> dict[str, str]:
     }
 
 
-def _sasl(listener: Listener, server: TokenServer, realm: Kdc | None) -> dict[str, str]:
+def _sasl(listener: Listener, jwks: Path, realm: Kdc | None) -> dict[str, str]:
     unsecured = f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required"
     if listener.is_jwks:
         own = {
             "sasl.enabled.mechanisms": "OAUTHBEARER",
             "oauthbearer.sasl.jaas.config": f"{unsecured};",
             "oauthbearer.sasl.server.callback.handler.class": _VALIDATOR,
-            "oauthbearer.sasl.oauthbearer.jwks.endpoint.url": server.jwks.as_uri(),
-            "oauthbearer.sasl.oauthbearer.expected.audience": tokens.AUDIENCE,
-            "oauthbearer.sasl.oauthbearer.expected.issuer": tokens.ISSUER,
+            "oauthbearer.sasl.oauthbearer.jwks.endpoint.url": jwks.as_uri(),
+            "oauthbearer.sasl.oauthbearer.expected.audience": oidc_server.AUDIENCE,
+            "oauthbearer.sasl.oauthbearer.expected.issuer": oidc_server.ISSUER,
         }
     else:
         users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())

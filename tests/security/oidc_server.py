@@ -1,6 +1,7 @@
 """A token endpoint for tests: HTTPS on loopback, signed tokens, a JWKS for brokers, and every way to misbehave.
 
-In a test: `with running_server() as server:`, and `server.misbehave("slow")`. As a process, for brokers:
+In a test: `with running_server() as server:`, and `server.misbehave("slow")`. The secured Kafka of `tests.secured`
+has one beside it, and its brokers have the keys in a file (`key_set`). As a process:
 
     python -m tests.security.oidc_server --port-file F --ca-file CA.pem
 
@@ -45,6 +46,7 @@ MISBEHAVIOURS: Final = frozenset(
         "slow-headers",  # likewise, within the headers
         "hang",  # accepts, reads, and says nothing for 5 s
         "cut",  # closes in the midst of the body
+        "gone",  # closes without an answer
         "not-http",
         "huge",  # 64 MB
         "redirect",
@@ -109,6 +111,10 @@ class TokenServer:
     def sign(self, claims: Mapping[str, Any]) -> str:
         return jwt.encode({"alg": "RS256", "kid": "key-1"}, dict(claims), self.key)
 
+    def token(self) -> str:
+        """A token as it is given to a client, had without asking for it."""
+        return str(self.answer()["access_token"])
+
     def answer(self) -> dict[str, Any]:
         """What is answered to a client that it knows, as the misbehaviour has it."""
         how, now = self.misbehaviour, int(time.time())
@@ -136,6 +142,11 @@ class TokenServer:
         return answer
 
 
+def key_set(key: RSAKey) -> dict[str, Any]:
+    """The JWKS by which tokens that the key signs are verified."""
+    return {"keys": [key.as_dict(private=False, kid="key-1", alg="RS256", use="sig")]}
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_of: TokenServer
@@ -143,8 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path != "/jwks":
             return self._say(404, {"error": "not_found"})
-        key = self.server_of.key.as_dict(private=False, kid="key-1", alg="RS256", use="sig")
-        return self._say(200, {"keys": [key]})
+        return self._say(200, key_set(self.server_of.key))
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
@@ -177,6 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
                 400, {"error": "invalid_request", "error_description": _echo(headers, body)}
             ),
             "hang": lambda: self.server_of.ending.wait(5),
+            "gone": lambda: None,
             "not-http": lambda: self.wfile.write(b"\x15\x03\x01 no HTTP\r\n\r\n"),
             "huge": self._say_much,
             "cut": lambda: self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"),
@@ -240,7 +251,7 @@ def _echo(headers: Mapping[str, str], body: str) -> str:
 @contextlib.contextmanager
 def running_server(
     *,
-    certificate: trustme.LeafCert | None = None,
+    certificate: trustme.LeafCert | Path | None = None,
     is_plain: bool = False,
     port: int = 0,
     lifetime: int = 3600,
@@ -249,7 +260,7 @@ def running_server(
     """A server on loopback, in threads, until the context ends.
 
     Args:
-        certificate: What it shows; needed unless it is plain.
+        certificate: What it shows, or a PEM file of key and chain; needed unless it is plain.
         is_plain: http in place of https.
         port: 0: any.
         lifetime: Seconds that its tokens are valid.
@@ -261,7 +272,10 @@ def running_server(
     if not is_plain:
         assert certificate is not None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        certificate.configure_cert(context)
+        if isinstance(certificate, Path):
+            context.load_cert_chain(certificate)
+        else:
+            certificate.configure_cert(context)
         # The handshake is done where it does not hold up the next connection.
         http.socket = context.wrap_socket(http.socket, server_side=True, do_handshake_on_connect=False)
     http.handle_error = lambda request, client_address: None  # type: ignore[method-assign]

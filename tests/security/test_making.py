@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from typing import Any
 
 import pytest
 
 from aioproduce import ProducerConfig
-from aioproduce.errors import ConfigError
+from aioproduce.errors import ConfigError, TokenError
 from aioproduce.security.making import make_security
 from aioproduce.security.security import Security
 
@@ -44,6 +45,29 @@ def test_a_login_of_another_mechanism_is_refused() -> None:
     with pytest.raises(ConfigError, match="is for PLAIN, and") as refused:
         made(security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=plain)
     assert refused.value.key == "sasl.jaas.config"
+
+
+def test_the_token_endpoint_is_asked_through_its_proxy() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(5)
+        keys = {
+            "bootstrap.servers": "a:1",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": "https://idp.example/token",
+            "sasl.oauthbearer.client.credentials.client.id": "me",
+            "sasl.oauthbearer.client.credentials.client.secret": "hidden-secret",
+            "sasl.oauthbearer.token.endpoint.proxy": f"http://127.0.0.1:{proxy.getsockname()[1]}",
+            "sasl.login.read.timeout.ms": "200",
+        }
+        security = make_security(ProducerConfig.from_mapping(keys))
+        assert security is not None
+        assert security.sasl is not None
+        with pytest.raises(TokenError, match=r"sasl\.oauthbearer\.token\.endpoint\.proxy"):
+            security.sasl.source.fetch()
+        connection, _ = proxy.accept()
+        with connection:
+            assert connection.recv(4096).startswith(b"CONNECT idp.example:443 ")
 
 
 def test_msk_logs_in_as_oauthbearer_by_the_region_of_its_brokers(

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import logging
 import socket
+import ssl
+import threading
 import time
 import urllib.parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,7 @@ from tests.security.oidc_server import CLIENT_ID, CLIENT_SECRET, SUBJECT, TokenS
 
 URL = "sasl.oauthbearer.token.endpoint.url"
 CA = "sasl.oauthbearer.token.endpoint.ca.location"
+PROXY = "sasl.oauthbearer.token.endpoint.proxy"
 SECRET = "sasl.oauthbearer.client.credentials.client.secret"
 BASIC = base64.b64encode(f"{CLIENT_ID}:{CLIENT_SECRET}".encode()).decode()
 SECRETS = [CLIENT_SECRET, BASIC]
@@ -274,6 +278,59 @@ class TestEnvironment:
             connection, _ = proxy.accept()
             with connection:
                 assert connection.recv(4096).startswith(b"CONNECT localhost:")
+
+    def test_a_proxy_with_tls_is_trusted_by_the_same_authorities(
+        self, token_server: TokenServer, ca_file: str, localhost_certificate: trustme.LeafCert
+    ) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        localhost_certificate.configure_cert(context)
+        with proxy_that_answers(b"HTTP/1.1 502 Bad Gateway\r\n\r\n", context) as (port, asked):
+            endpoint = TokenEndpoint(
+                url=token_server.url, ca_location=ca_file, proxy=f"https://localhost:{port}"
+            )
+            failure(EndpointSource(endpoint, secret_grant()))
+        assert asked[0].startswith(f"CONNECT localhost:{token_server.port} ".encode())
+
+    def test_a_proxy_that_refuses_is_named(self, token_server: TokenServer, ca_file: str) -> None:
+        refusal = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
+        with proxy_that_answers(refusal) as (port, asked):
+            endpoint = TokenEndpoint(
+                url=token_server.url, ca_location=ca_file, proxy=f"http://127.0.0.1:{port}"
+            )
+            message = check_error(failure(EndpointSource(endpoint, secret_grant())), SECRETS, PROXY)
+        assert "407" in message
+        assert BASIC.encode() not in asked[0]
+        assert token_server.requests == []
+
+    def test_a_proxy_that_is_not_there_is_named(self, token_server: TokenServer, ca_file: str) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = listening.getsockname()[1]
+        endpoint = TokenEndpoint(url=token_server.url, ca_location=ca_file, proxy=f"http://127.0.0.1:{port}")
+        assert PROXY in check_error(failure(EndpointSource(endpoint, secret_grant())), SECRETS, URL)
+
+
+@contextlib.contextmanager
+def proxy_that_answers(
+    answer: bytes, context: ssl.SSLContext | None = None
+) -> Iterator[tuple[int, list[bytes]]]:
+    """A proxy that says one thing to the first who asks: its port, and what it is asked."""
+    asked: list[bytes] = []
+
+    def serve(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        connection.settimeout(10)
+        with connection if context is None else context.wrap_socket(connection, server_side=True) as peer:
+            asked.append(peer.recv(4096))
+            peer.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(10)
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        try:
+            yield listening.getsockname()[1], asked
+        finally:
+            thread.join()
 
 
 class TestCertificates:

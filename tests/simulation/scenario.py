@@ -31,6 +31,7 @@ from aioproduce.wire.api import ApiKey
 from tests.simulation.case import KEYLESS, MODES, TOPIC, Case
 from tests.simulation.ledger import Ledger
 from tests.simulation.run import Run
+from tests.simulation.securing import client_security, fake_security, watched
 from tests.simulation.sides import AsyncioSide, BareSide
 from tests.simulation.watching import watching
 
@@ -75,6 +76,7 @@ class Scenario:
         lag: As in `Case`; `None` without replication.
         min_insync: `min.insync.replicas`.
         topics: Topics that there are from the start; the one that is written to by default.
+        security: As in `Case`; nothing by default.
         **cluster: Further settings of `Simulation`.
     """
 
@@ -91,6 +93,7 @@ class Scenario:
         lag: float | None = None,
         min_insync: int = 1,
         topics: dict[str, int] | None = None,
+        security: str = "",
         **cluster: Any,
     ) -> None:
         self.case = Case(
@@ -105,6 +108,7 @@ class Scenario:
             min_insync=min_insync,
             partitions=partitions,
             brokers=brokers,
+            security=security,
         )
         self.is_idempotent = self.case.is_idempotent
         self.simulation = Simulation(
@@ -112,11 +116,14 @@ class Scenario:
             brokers=brokers,
             topics={TOPIC: partitions} if topics is None else topics,
             trace=400,
+            security=fake_security(self.case),
             **self.case.cluster_settings() | cluster,
         )
         self.ledger = Ledger(self.simulation, self.case)
         self.side: Side = (BareSide if self.case.is_bare else AsyncioSide)(
-            self.simulation, self.case.settings
+            self.simulation,
+            self.case.settings,
+            client_security(self.simulation, self.case, self.ledger.accuse),
         )
         self._run = Run(self.simulation, self.side, self.ledger, self.case)
 
@@ -273,7 +280,7 @@ class Scenario:
         """
         heard: list[str] = []
         self.simulation.clock.limit = _STEPS
-        with watching(heard), self.ledger.watching():
+        with watching(heard), self.ledger.watching(), watched(self.ledger.accuse):
             self.side.run(self._main(story, is_closed, death is not None))
         troubles = [*self.side.troubles, *heard]
         if death is not None:

@@ -62,7 +62,7 @@ def test_the_table_holds_exactly_kafkas_keys_and_our_own() -> None:
         "partitioner.rack.aware", "client.rack", "interceptors", "on.delivery.error", "ssl.context",
         "sasl.username", "sasl.password", "sasl.credentials.provider", "sasl.oauthbearer.token.provider",
         "sasl.oauthbearer.extensions", "sasl.oauthbearer.allow.http", "sasl.kerberos.domain.name",
-        "sasl.oauthbearer.token.endpoint.ca.location",
+        "sasl.oauthbearer.token.endpoint.ca.location", "sasl.oauthbearer.token.endpoint.proxy",
     }  # fmt: skip
     assert [key for section in SECTIONS.values() for key in section] == list(KEYS.values())
 
@@ -295,6 +295,7 @@ def test_every_attribute_is_compared_with_java_or_here() -> None:
         "client_rack", "interceptors", "on_delivery_error", "ssl_context", "sasl_username", "sasl_password",
         "sasl_credentials_provider", "sasl_oauthbearer_token_provider", "sasl_oauthbearer_extensions",
         "sasl_oauthbearer_allow_http", "sasl_oauthbearer_token_endpoint_ca_location", "sasl_kerberos_domain_name",
+        "sasl_oauthbearer_token_endpoint_proxy",
     }  # fmt: skip
     assert {field.name for field in fields(ProducerConfig)} == _expected({}, {}).keys() | elsewhere
 

@@ -77,6 +77,47 @@ def test_an_address_that_asks_for_another_protocol(asked: str) -> None:
     assert f"set security.protocol={asked}" in text
 
 
+PROXY = "sasl.oauthbearer.token.endpoint.proxy"
+
+
+@pytest.mark.parametrize("proxy", ["http://proxy.example:3128", "https://[::1]:8080/", "HTTP://proxy"])
+def test_a_proxy_before_the_token_endpoint(proxy: str) -> None:
+    assert config({PROXY: proxy, **OAUTH, URL: "https://a/t"}).sasl_oauthbearer_token_endpoint_proxy == proxy
+
+
+@pytest.mark.parametrize(
+    ("proxy", "why"),
+    [
+        ("http://me:hunter2@proxy:3128", "has a name or a password in it"),
+        ("http://me:hunter2@proxy:0", "has a name or a password in it"),
+        ("http://me:hunter2@[proxy", "is not a URL"),
+        ("me:hunter2@proxy:3128", "is not an http URL with a host"),
+        ("proxy:3128", "is not an http URL with a host"),
+        ("socks5://proxy:1080", "is not an http URL with a host"),
+        ("http://", "is not an http URL with a host"),
+        ("http://proxy:0", "is not an http URL with a host"),
+        ("http://proxy:99999", "is not a URL"),
+        ("http://proxy/path", "has more than a host and a port"),
+        ("http://proxy?a=b", "has more than a host and a port"),
+        (3128, "is not"),
+    ],
+)
+def test_a_proxy_that_is_none(proxy: object, why: str) -> None:
+    error = refused(OAUTH, **{URL: "https://a/t", PROXY: proxy})
+    assert error.key == PROXY
+    assert why in str(error)
+    assert "hunter2" not in f"{error} {error!r}"
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://me:hunter2@a/t", "https://me:hunter2@a:0/t", "https://me:hunter2@[a/t"]
+)
+def test_a_token_endpoint_that_is_refused_shows_no_password(url: str) -> None:
+    error = refused(OAUTH, **{URL: url})
+    assert error.key == URL
+    assert "hunter2" not in f"{error} {error!r}"
+
+
 # -- what is missing, and what contradicts itself -----------------------------------------------------------
 
 PEM: Mapping[str, object] = MappingProxyType(

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 URL_KEY: Final = "sasl.oauthbearer.token.endpoint.url"
 CA_KEY: Final = "sasl.oauthbearer.token.endpoint.ca.location"
+PROXY_KEY: Final = "sasl.oauthbearer.token.endpoint.proxy"
 
 _MAX_ANSWER: Final = 1024 * 1024
 
@@ -64,7 +65,8 @@ class TokenEndpoint:
         is_http_allowed: Whether it may be http, which shows the client's secret to the network.
         ca_location: A PEM file with the authorities to trust; `None`: those of the system.
         ssl_context: What to connect with, in place of both.
-        proxy: An http or https URL of a proxy. None of the environment is used: a variable of the process must not
+        proxy: An http or https URL of a proxy (`sasl.oauthbearer.token.endpoint.proxy`); with https its certificate
+            must be trusted as the endpoint's. None of the environment is used: a variable of the process must not
             decide who sees the client's secret.
         connect_timeout: Seconds for the connection (`sasl.login.connect.timeout.ms`).
         read_timeout: Seconds for each wait for bytes (`sasl.login.read.timeout.ms`).
@@ -102,7 +104,7 @@ class TokenEndpoint:
             with (
                 httpcore2.ConnectionPool(
                     ssl_context=context,
-                    proxy=None if self.proxy is None else httpcore2.Proxy(self.proxy),
+                    proxy=self._proxy(context),
                     network_backend=network,
                 ) as pool,
                 pool.stream(
@@ -114,6 +116,13 @@ class TokenEndpoint:
                 ) as response,
             ):
                 return self._read(response)
+        except httpcore2.ProxyError as error:
+            why = printable(error, request.secrets())
+            return Trouble(
+                f"the proxy before the token endpoint {self} refused ({why}): may it pass connections on to there, "
+                f"without a password ({PROXY_KEY})?",
+                PROXY_KEY,
+            )
         except httpcore2.ConnectTimeout:
             return self._trouble(f"did not accept a connection within {self.connect_timeout:g} s", _REACH)
         except httpcore2.TimeoutException:
@@ -140,6 +149,13 @@ class TokenEndpoint:
             location=headers.get(b"location", ""),
             body=bytes(body),
         )
+
+    def _proxy(self, context: ssl.SSLContext | None) -> httpcore2.Proxy | None:
+        if self.proxy is None:
+            return None
+        # The library takes no context for a proxy without TLS.
+        is_tls = self.proxy.lower().startswith("https:")
+        return httpcore2.Proxy(self.proxy, ssl_context=context if is_tls else None)
 
     def _timeouts(self) -> dict[str, float]:
         return {
@@ -176,7 +192,8 @@ class TokenEndpoint:
         return self._trouble(f"cannot be reached ({why})", _REACH)
 
     def _trouble(self, what: str, remedy: str) -> Trouble:
-        return Trouble(f"the token endpoint {self} {what}: {remedy}", URL_KEY)
+        through = "" if self.proxy is None else f", asked through {PROXY_KEY},"
+        return Trouble(f"the token endpoint {self}{through} {what}: {remedy}", URL_KEY)
 
 
 _REACH: Final = (
