@@ -6,8 +6,8 @@ at once, and for logins a FakeCluster.
 1. The loop is watched from before the first connection is opened until a record is acknowledged on each.
 2. Every round opens new connections and, for logins, is another user's: SCRAM's keys are derived anew.
 3. All of a round come at once: a loop that hears of ten connections in a turn serves all ten before its timer.
-4. What the process had before a round is frozen (`gc.freeze`), as it is in a service that does so once it has started:
-   a full collection of the 80,000 objects of these benchmarks takes 70 ms, comes once in some ten rounds, and says
+4. What the process had before a round is frozen (`gc.freeze`), as in a service that does so once it has started: a
+   full collection of the 80,000 objects of these benchmarks takes 70 ms, comes once in some ten rounds, and says
    nothing of handshakes. What a round itself makes is collected while it is watched.
 """
 

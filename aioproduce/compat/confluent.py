@@ -374,11 +374,11 @@ class AIOProducer(LaterCalls):
         Raises:
             TypeError: one of them is no str.
         """
-        for name, text in (("username", username), ("password", password)):
-            if not isinstance(text, str):
-                kind = type(text).__name__
-                del username, password, text
-                raise TypeError(f"{name} is a str, not {kind}")
+        given: dict[str, object] = {"username": username, "password": password}
+        for name, kind in [(name, type(text)) for name, text in given.items()]:
+            if not issubclass(kind, str):
+                del username, password, given
+                raise TypeError(f"{name} is a str, not {kind.__name__}")
         credentials = self._options.credentials
         if credentials is not None:
             credentials.username, credentials.password = username, Secret(password)
