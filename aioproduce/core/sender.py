@@ -49,6 +49,7 @@ from aioproduce.core.exchanges.producer_id_requests import ProducerIdRequests
 from aioproduce.core.exchanges.telemetry import Telemetry
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.core.state_table import StateTable
+from aioproduce.core.transactions.transaction_manager import TransactionManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,6 +128,7 @@ class Sender:
         "pool",
         "sequences",
         "telemetry",
+        "transactions",
     )
 
     def __init__(
@@ -171,6 +173,7 @@ class Sender:
             partitioning=self.partitioning,
             audit=record_audit,
             audit_topic=None if source is None else source.topic,
+            is_transactional=config.transactional_id is not None,
         )
         self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.sequences, metrics)
         self.metadata_requests = MetadataRequests(
@@ -186,7 +189,11 @@ class Sender:
         # In the order of steps, and of the end: the last mark comes when all records are settled, the last push
         # to the cluster after it.
         self._exchanges: list[Exchange] = [self.metadata_requests]
-        if self.sequences is not None:
+        self.transactions: TransactionManager | None = None
+        if config.transactional_id is not None and self.sequences is not None:
+            self.transactions = self._transaction_manager(config, self.sequences, retry, random)
+            self._exchanges.append(self.transactions)
+        elif self.sequences is not None:
             self._exchanges.append(self._producer_id_requests(config, self.sequences, retry))
         self._exchanges.append(self._produce_requests(config))
         if audit is not None and record_audit is not None:
@@ -208,6 +215,21 @@ class Sender:
             self._bounded_log,
         )
 
+    def _transaction_manager(
+        self, config: ProducerConfig, sequences: Sequences, retry: ExponentialBackoff, random: Random
+    ) -> TransactionManager:
+        return TransactionManager(
+            config,
+            sequences,
+            self.metadata,
+            self.accumulator,
+            self.connections,
+            self._completion,
+            retry,
+            random.random,
+            self._bounded_log,
+        )
+
     def _produce_requests(self, config: ProducerConfig) -> Exchange:
         return ProduceRequests(
             config,
@@ -219,6 +241,7 @@ class Sender:
             self.partitioning.loads,
             self._metrics,
             self._completion,
+            self.transactions,
         )
 
     def _audit_marks(
@@ -251,6 +274,7 @@ class Sender:
             self._has_work
             or self.accumulator.readiness.has_news
             or self.metadata_requests.has_news
+            or (self.transactions is not None and self.transactions.has_news)
             or bool(self.connections.effects)
             or bool(self.connections.offloads.effects)
             or (self._compression is not None and bool(self._compression.effects))
@@ -457,6 +481,8 @@ class Sender:
 
     def _finish_close(self, now: float) -> None:
         self._move("finished")
+        if self.transactions is not None:
+            self.transactions.closed()
         self.connections.close_all("the producer is closing", now)
         self._check_flushes()
 
