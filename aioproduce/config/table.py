@@ -49,9 +49,7 @@ ACKS: Final[Mapping[str, int]] = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 _IN_FLIGHT_MAX: Final = 5  # how many batches per producer a broker remembers
 _BY_KEY_ONLY: Final = ("murmur2", "consistent", "fnv1a")
-_NO_TWO_PHASE_COMMIT: Final = (
-    "brokers do not offer it yet (KIP-939): Transaction.prepare() gives what another process can end; leave it out."
-)
+_NO_TWO_PHASE_COMMIT: Final = "brokers do not offer it yet (KIP-939): Transaction.prepare() gives what another process can end; leave it out."
 
 
 # fmt: off

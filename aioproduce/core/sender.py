@@ -471,6 +471,8 @@ class Sender:
         if self._state is SenderState.CLOSED:
             # Nobody asks any more.
             self.accumulator.readiness.has_news = self.metadata_requests.has_news = False
+            if self.transactions is not None:
+                self.transactions.has_news = False
             return
         for exchange in self._exchanges:
             exchange.advance(now)

@@ -93,6 +93,15 @@ ACTIONS: Final[Mapping[ApiKey, Mapping[int, Action]]] = MappingProxyType(
             # What it means depends on the verdict and the version: see `transaction_manager`.
             codes.INVALID_TXN_STATE: Action.FENCED,
         },
+        # Whatever else is said of it, somebody else has the id now.
+        ApiKey.DESCRIBE_TRANSACTIONS: {
+            codes.NONE: Action.DONE,
+            codes.COORDINATOR_LOAD_IN_PROGRESS: Action.RETRY,
+            codes.COORDINATOR_NOT_AVAILABLE: Action.FIND,
+            codes.NOT_COORDINATOR: Action.FIND,
+            codes.TRANSACTIONAL_ID_NOT_FOUND: Action.DONE,
+            codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.DONE,
+        },
     }
 )
 

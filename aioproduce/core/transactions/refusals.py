@@ -5,11 +5,10 @@ Used by `transaction_manager` alone.
 
 from __future__ import annotations
 
-import copy
 from typing import TYPE_CHECKING, Final
 
+from aioproduce._native._error_copies import copy_of
 from aioproduce.core.batching.producer_batch import BatchState
-from aioproduce.core.state_table import name_of
 from aioproduce.core.transactions.transaction_states import TransactionState
 from aioproduce.errors import (
     ProducerFencedError,
@@ -59,11 +58,9 @@ _REMEDIES: Final = {
 }
 
 
-def again(error: TransactionError) -> TransactionError:
+def again(error: TransactionError) -> BaseException:
     """An error that was told before, as a new object: its traceback would hold whoever it is raised to."""
-    told = copy.copy(error).with_traceback(None)
-    told.__cause__ = error.__cause__
-    return told
+    return copy_of(error)
 
 
 def wrong_state(call: str, state: TransactionState, transaction: Transaction | None) -> TransactionStateError:
@@ -112,7 +109,9 @@ def refused(api: ApiKey, code: int, what: str) -> TransactionError:
     remedy = f" ({_REMEDIES[code]})" if code in _REMEDIES else ""
     if api.name == "INIT_PRODUCER_ID":
         return TransactionsUnavailableError(
-            f"the cluster gives no producer id. {text}{remedy}. Call init_transactions() again", recover="init", code=code
+            f"the cluster gives no producer id. {text}{remedy}. Call init_transactions() again",
+            recover="init",
+            code=code,
         )
     return TransactionFailedError(f"abort the transaction. {text}{remedy}", recover="abort", code=code)
 
@@ -206,9 +205,7 @@ def aborted_meanwhile() -> TransactionFailedError:
 def closed(outcome: TransactionOutcome | None) -> TransactionError:
     """The producer was closed while a call waited."""
     what = "" if outcome is None else f"; the transaction is {outcome.value}"
-    return TransactionError(
-        f"the producer was closed{what}", recover="new producer", outcome=outcome
-    )
+    return TransactionError(f"the producer was closed{what}", recover="new producer", outcome=outcome)
 
 
 def aborted_record(batch: ProducerBatch, cause: TransactionError | None) -> TransactionAbortedError:

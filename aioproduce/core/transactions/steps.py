@@ -288,3 +288,8 @@ class DescribeTransactionStep(Step):
                 version, correlation_id, self.who.client_id, [self.who.transactional_id]
             )
         ]
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        found = response.transactions.get(self.who.transactional_id)
+        code = codes.NONE if found is None else found.error_code
+        return action_for(self.api, code), code, ""

@@ -158,7 +158,7 @@ class TransactionManager(Exchange):
 
     # -- calls ---
 
-    def init(self, now: float) -> Operation:
+    def init(self) -> Operation:
         """Get a producer id, which ends what an earlier producer of the same transactional id left open."""
         operation = self._current("init")
         if operation is not None:
@@ -186,7 +186,7 @@ class TransactionManager(Exchange):
         return 2 if self._connections.features.transaction_version >= 2 else 1
 
     def send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata, now: float
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
     ) -> Operation:
         """Commit a consumer group's offsets with the open transaction."""
         self._check({_State.IN_TRANSACTION}, "send_offsets")
@@ -216,12 +216,12 @@ class TransactionManager(Exchange):
         if operation is not None:
             return operation
         self._check({_State.IN_TRANSACTION, _State.PREPARED}, "commit")
-        self._operation = Operation("commit")
+        operation = self._operation = Operation("commit")
         self._look_at_the_clock(now)
-        if self.state is not _State.ABORTABLE_ERROR:
+        if not operation.is_done:
             self._move("commit")
             self._accumulator.begin_flush(now)
-        return self._operation or _ended_by(self.transaction)
+        return operation
 
     def abort(self, now: float) -> Operation:
         """Let nobody who reads committed records see any of the transaction."""
@@ -259,7 +259,7 @@ class TransactionManager(Exchange):
         """Whether records may be appended."""
         return self.state is _State.IN_TRANSACTION
 
-    def refusal(self) -> TransactionError:
+    def refusal(self) -> BaseException:
         """Why no record may be appended."""
         if self.error is not None:
             return refusals.again(self.error)
@@ -305,7 +305,9 @@ class TransactionManager(Exchange):
             self._first_produced_at = now
 
     def answered_produce(self, now: float) -> None:
-        """A Produce request was answered."""
+        """A Produce request is answered."""
+        if self.state is not _State.IN_TRANSACTION:
+            self.has_news = True  # it may be the last that an end waits for
         if self._first_produced_at < inf:
             self.pause.observe(now - self._first_produced_at)
             self._first_produced_at = -inf
@@ -464,7 +466,12 @@ class TransactionManager(Exchange):
 
     def _log_answer(self, step: Step, code: int, now: float) -> None:
         self._bounded_log.warning(
-            ("txn", step.api, code), now, "%s: %s: %s", step.api.name, codes.name_of(code), codes.message_of(code)
+            ("txn", step.api, code),
+            now,
+            "%s: %s: %s",
+            step.api.name,
+            codes.name_of(code),
+            codes.message_of(code),
         )
 
     def _is_hopeless(self, step: Step, code: int, now: float) -> bool:
@@ -481,9 +488,9 @@ class TransactionManager(Exchange):
         elif isinstance(step, InitProducerIdStep):
             self._id_given(ProducerIdAndEpoch(response.producer_id, response.producer_epoch), now)
         elif isinstance(step, DescribeTransactionStep):
-            self._described(response, now)
+            self._described(response)
         elif isinstance(step, EndTxnStep):
-            self._end_confirmed(step, response, now)
+            self._end_confirmed(response, now)
         elif transaction is None or self.state is _State.ABORTING:
             pass  # it is being aborted meanwhile, whatever was registered
         elif isinstance(step, AddOffsetsStep):
@@ -511,7 +518,7 @@ class TransactionManager(Exchange):
 
     # -- the end of a transaction ---
 
-    def _end_confirmed(self, step: EndTxnStep, response: Any, now: float) -> None:
+    def _end_confirmed(self, response: Any, now: float) -> None:
         transaction = self.transaction
         assert transaction is not None
         producer = None
@@ -541,16 +548,17 @@ class TransactionManager(Exchange):
         elif is_invalid_state:
             # It was committed: by an earlier attempt of ours, or by whoever has its PreparedTransaction.
             transaction.has_doubt = True
-            error = None if transaction.is_probed else refusals.committed_elsewhere()
-            self._ended(TransactionOutcome.COMMITTED, None, now, error)
+            elsewhere = None if transaction.is_probed else refusals.committed_elsewhere()
+            self._ended(TransactionOutcome.COMMITTED, None, now, elsewhere)
         else:
             self._die(refusals.fenced(code, self._outcome_when_fenced()))
 
-    def _described(self, response: Any, now: float) -> None:
+    def _described(self, response: Any) -> None:
         """With version 1 a time-out looks like a fence: the coordinator knows whose epoch it is now."""
         found = response.transactions.get(self.transactional_id)
         was_timed_out = (
             found is not None
+            and found.error_code == codes.NONE
             and (found.producer_id, found.producer_epoch)
             == (self._producer.producer_id, self._producer.epoch + 1)
             and found.state in ("CompleteAbort", "PrepareAbort", "PrepareEpochFence")
@@ -722,13 +730,6 @@ class TransactionManager(Exchange):
         _log.debug("%s: %s -> %s", self.transactional_id, name_of(before), name_of(self.state))
         if self.on_change is not None:
             self.on_change()
-
-
-def _ended_by(transaction: Transaction | None) -> Operation:
-    """A commit that was refused before it began."""
-    operation = Operation("commit")
-    operation.end(None if transaction is None else transaction.error)
-    return operation
 
 
 @final
