@@ -639,7 +639,7 @@ class TransactionTimedOutError(TransactionError, TimeoutError):
 
 
 class TransactionUnconfirmedError(TransactionError, TimeoutError):
-    """No answer came within `max.block.ms`. The producer goes on asking: the same call again waits for the outcome."""
+    """No answer came within `max.block.ms`. The producer goes on asking: the same call again waits on."""
 
 
 class ProducerFencedError(TransactionError):

@@ -133,8 +133,8 @@ class OffsetAndMetadata:
 class GroupMetadata:
     """A consumer group, and who in it has read what a transaction is made of (KIP-447).
 
-    With a generation and a member the broker refuses offsets of one that has lost its partitions to another. Without
-    them (a consumer that assigned its partitions itself) nobody is refused.
+    With a generation and a member the broker refuses offsets of one that has lost its partitions to another.
+    Without them (a consumer that assigned its partitions itself) nobody is refused.
 
     Args:
         group_id: The group's name.

@@ -27,8 +27,8 @@ class ApiVersionsResponse:
         error_code: 0, or 35 (UNSUPPORTED_VERSION) where the version asked for is too new for the broker.
         versions: API key -> (lowest, highest) version.
         throttle: Seconds that the client shall wait (KIP-219).
-        finalized_features: Name -> (lowest, highest) level that the whole cluster has agreed on (KIP-584); empty from
-            brokers that do not tell.
+        finalized_features: Name -> (lowest, highest) level that the whole cluster has agreed on (KIP-584); empty
+            from brokers that do not tell.
         finalized_features_epoch: Of that agreement; a higher one is newer, -1: not told.
     """
 

@@ -1,4 +1,6 @@
-"""Transactions as brokers see them: which requests go out, in which order and version, and what answers make of them."""
+"""Transactions as brokers see them: which requests go out, in which order and version, and what answers make of
+them.
+"""
 
 from __future__ import annotations
 
@@ -129,6 +131,41 @@ def test_a_failed_record_makes_the_commit_impossible(h: TransactionHarness) -> N
     assert [verdict for verdict, _ in h.verdicts] == [False]
     assert first.error
     assert second.is_done
+
+
+def test_what_was_certainly_not_registered_is_not_ended() -> None:
+    h = TransactionHarness(version=1)
+    h.held.add(ADD_PARTITIONS)
+    (record,) = h.begun_with(0)
+    h.answer_waiting(ADD_PARTITIONS, codes.CONCURRENT_TRANSACTIONS)
+    assert h.abort().outcome is ABORTED
+    assert record.error
+    assert h.verdicts == []
+    assert h.manager.state is TransactionState.READY
+
+
+def test_what_may_be_registered_is_ended_and_a_new_epoch_follows() -> None:
+    h = TransactionHarness(version=1)
+    h.held.add(ADD_PARTITIONS)
+    h.begun_with(0)
+    h.lose(0)
+    operation = h.abort()
+    h.advance(0.2)
+    assert operation.outcome is ABORTED
+    assert h.verdicts == [(False, 0)]
+    assert h.count(INIT_PRODUCER_ID) == 2
+    assert h.manager.state is TransactionState.READY
+
+
+def test_an_abort_waits_for_the_answer_of_what_registers() -> None:
+    h = TransactionHarness(version=1)
+    h.held.add(ADD_PARTITIONS)
+    h.begun_with(0)
+    operation = h.abort()
+    assert h.verdicts == []
+    h.answer_waiting(ADD_PARTITIONS)
+    assert operation.outcome is ABORTED
+    assert h.verdicts == [(False, 0)]
 
 
 # -- offsets ---

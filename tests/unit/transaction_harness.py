@@ -1,7 +1,7 @@
 """A transactional Sender on a virtual clock, and its coordinators, played by hand at the level of the wire.
 
-As `sender_harness`, with what brokers say of transactions. Coordinators answer at once, as Kafka 4.3 does, unless the
-API is `held`; Produce is answered by the test.
+As `sender_harness`, with what brokers say of transactions. Coordinators answer at once, as Kafka 4.3 does, unless
+the API is `held`; Produce is answered by the test.
 """
 
 from __future__ import annotations

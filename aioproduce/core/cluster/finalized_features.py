@@ -1,7 +1,7 @@
 """What the whole cluster has agreed on (KIP-584), as far as its brokers have told.
 
-Owned by BrokerConnections; each connection tells it what its broker said. Brokers may lag behind: what came with the
-highest epoch counts, as in Kafka's ApiVersions.
+Owned by BrokerConnections; each connection tells it what its broker said. Brokers may lag behind: what came with
+the highest epoch counts, as in Kafka's ApiVersions.
 """
 
 from __future__ import annotations

@@ -117,7 +117,9 @@ def action_for(api: ApiKey, code: int) -> Action:
 
 
 IS_UNCONFIRMED: Final = frozenset({Action.RETRY, Action.FIND})
-"""After these the coordinator may have done what was asked all the same: it answers so where its own log did not."""
+"""After these the coordinator may have done what was asked all the same: it answers so where its own log did
+not.
+"""
 
 DEFINITE: Final = frozenset(
     {codes.COORDINATOR_LOAD_IN_PROGRESS, codes.NOT_COORDINATOR, codes.CONCURRENT_TRANSACTIONS}

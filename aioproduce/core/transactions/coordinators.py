@@ -1,7 +1,8 @@
 """Which broker coordinates a transactional id or a consumer group, as far as it is known.
 
-Owned by the transaction manager, which asks for the answers. A coordinator is lost when it says that it is none, when
-its connection is lost, and when it cannot be connected to: a broker that is gone answers nothing (aiokafka#1134).
+Owned by the transaction manager, which asks for the answers. A coordinator is lost when it says that it is none,
+when its connection is lost, and when it cannot be connected to: a broker that is gone answers nothing
+(aiokafka#1134).
 """
 
 from __future__ import annotations

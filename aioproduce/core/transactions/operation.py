@@ -1,4 +1,5 @@
-"""Something that a transactional producer was asked for and that takes a while: init, offsets, prepare, commit, abort.
+"""What a transactional producer was asked for and that takes a while: init, offsets, prepare, commit, abort.
+abort.
 
 Made by the transaction manager; whoever asked waits on it, and may stop waiting: the operation goes on.
 """

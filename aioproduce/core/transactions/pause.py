@@ -1,8 +1,8 @@
 """How long to wait between the end of a transaction and the first request of the next one.
 
-The coordinator answers EndTxn before its markers are written. A first Produce that meets them is held by the broker for
-`add.partitions.to.txn.retry.backoff.ms` (20 ms) and not for the millisecond that the markers take: with a pause of 1 ms
-one broker did 309 to 343 transactions a second, without one 56 to 112.
+The coordinator answers EndTxn before its markers are written. A first Produce that meets them is held by the broker
+for `add.partitions.to.txn.retry.backoff.ms` (20 ms) and not for the millisecond that the markers take: with a pause
+of 1 ms one broker did 309 to 343 transactions a second, without one 56 to 112.
 
 Owned by the transaction manager, which tells how long first Produces took.
 """
@@ -22,7 +22,7 @@ _TRIED_AGAIN_AFTER: Final = 64
 
 @final
 class Pause:
-    """Learns the pause: longer where first Produces are held back, shorter where they are not, none where it is of no use.
+    """Learns the pause: longer where first Produces are held back, shorter where not, none where it is of no use.
 
     Attributes:
         seconds: The pause now.

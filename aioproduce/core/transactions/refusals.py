@@ -1,4 +1,4 @@
-"""What a transactional producer says when something does not work: cause, what became of the transaction, what to do.
+"""What a transactional producer says when something does not work: cause, outcome, what to do.
 
 Used by `transaction_manager` alone.
 """
@@ -154,7 +154,7 @@ def fenced(code: int, outcome: TransactionOutcome | None) -> ProducerFencedError
     what = {
         None: "",
         TransactionOutcome.ABORTED: " The transaction is aborted.",
-        TransactionOutcome.UNKNOWN: " Whether the transaction was committed before is not known: an answer was lost.",
+        TransactionOutcome.UNKNOWN: " Whether the transaction was committed is not known: an answer was lost.",
         TransactionOutcome.COMMITTED: " The transaction is committed.",
     }[outcome]
     return ProducerFencedError(
@@ -169,8 +169,8 @@ def timed_out(timeout: float, recover: Recover = "begin") -> TransactionTimedOut
     """The coordinator aborted it, as it was open for too long."""
     then = "begin the next one" if recover == "begin" else "call init_transactions() before the next one"
     return TransactionTimedOutError(
-        f"the coordinator aborted the transaction, which was open for longer than transaction.timeout.ms ({timeout:g} s): "
-        f"{then}, with fewer records or a longer time-out",
+        "the coordinator aborted the transaction, which was open for longer than transaction.timeout.ms "
+        f"({timeout:g} s): {then}, with fewer records or a longer time-out",
         recover=recover,
         outcome=TransactionOutcome.ABORTED,
     )
@@ -179,8 +179,8 @@ def timed_out(timeout: float, recover: Recover = "begin") -> TransactionTimedOut
 def open_too_long(timeout: float) -> TransactionTimedOutError:
     """By this producer's own clock the coordinator is about to abort it."""
     return TransactionTimedOutError(
-        f"the transaction is open for longer than transaction.timeout.ms ({timeout:g} s): abort it, and do fewer records "
-        "in one, or set a longer time-out",
+        f"the transaction is open for longer than transaction.timeout.ms ({timeout:g} s): abort it, and do fewer "
+        "records in one, or set a longer time-out",
         recover="abort",
     )
 

@@ -1,7 +1,7 @@
 """The requests of a transaction: what each says, to whom, and what is to be looked at in its answer.
 
-Made by the transaction manager, one at a time. A step knows its request and its answer; what an answer means for the
-transaction is the manager's (`answers` has the table).
+Made by the transaction manager, one at a time. A step knows its request and its answer; what an answer means for
+the transaction is the manager's (`answers` has the table).
 """
 
 from __future__ import annotations
@@ -126,6 +126,7 @@ class FindCoordinatorStep(Step):
         self.key = key
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
         return [
             encode_find_coordinator(
                 version, correlation_id, self.who.client_id, self.key.name, key_type=self.key.kind
@@ -140,6 +141,7 @@ class InitProducerIdStep(Step):
     api = ApiKey.INIT_PRODUCER_ID
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
         who = self.who
         return [
             encode_init_producer_id(
@@ -166,6 +168,7 @@ class AddPartitionsStep(Step):
         self.partitions = partitions
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
         who = self.who
         return [
             encode_add_partitions_to_txn(
@@ -180,6 +183,7 @@ class AddPartitionsStep(Step):
         ]
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
         return _gravest(self.api, response.partitions)
 
 
@@ -195,6 +199,7 @@ class AddOffsetsStep(Step):
         self.offsets = offsets
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
         who = self.who
         return [
             encode_add_offsets_to_txn(
@@ -209,6 +214,7 @@ class AddOffsetsStep(Step):
         ]
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
         action, code, _ = super().judge(response)
         return action, code, f"the group {self.offsets.group.group_id!r}"
 
@@ -225,6 +231,7 @@ class TxnOffsetCommitStep(Step):
         self.offsets = offsets
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
         who = self.who
         return [
             encode_txn_offset_commit(
@@ -240,6 +247,7 @@ class TxnOffsetCommitStep(Step):
         ]
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
         offsets = self.offsets.offsets
         for topic_partition, code in response.partitions.items():
             if code == codes.NONE:
@@ -262,6 +270,7 @@ class EndTxnStep(Step):
         self.committed = committed
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
         who = self.who
         return [
             encode_end_txn(
@@ -283,6 +292,7 @@ class DescribeTransactionStep(Step):
     api = ApiKey.DESCRIBE_TRANSACTIONS
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
         return [
             encode_describe_transactions(
                 version, correlation_id, self.who.client_id, [self.who.transactional_id]
@@ -290,6 +300,7 @@ class DescribeTransactionStep(Step):
         ]
 
     def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
         found = response.transactions.get(self.who.transactional_id)
         code = codes.NONE if found is None else found.error_code
         return action_for(self.api, code), code, ""

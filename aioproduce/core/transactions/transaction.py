@@ -1,7 +1,7 @@
 """One transaction, from begin to end: what is in it, and what is known of its fate.
 
-Owned by the transaction manager. Nothing of it outlives it: offsets, partitions and doubts of one transaction are never
-those of the next (in Java offsets whose commit failed go out with the next transaction's).
+Owned by the transaction manager. Nothing of it outlives it: offsets, partitions and doubts of one transaction are
+never those of the next (in Java offsets whose commit failed go out with the next transaction's).
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Transaction:
         return self.first_sent_at < inf
 
     def sent(self, now: float) -> None:
-        """A request went out that registers it."""
+        """The coordinator knows of it now, or may know of it."""
         self.first_sent_at = min(self.first_sent_at, now)
 
     def admits(self, topic_partition: TopicPartition) -> bool:

@@ -1,20 +1,22 @@
 """The transactions of one producer: begun and ended by its calls, carried out by requests, one at a time.
 
-An exchange of the Sender's, in the place where an idempotent producer has ProducerIdRequests: it gets the producer id
-too. Kafka's TransactionManager has the same part; `transaction_states` and `answers` are its tables.
+An exchange of the Sender's, in the place where an idempotent producer has ProducerIdRequests: it gets the producer
+id too. Kafka's TransactionManager has the same part; `transaction_states` and `answers` are its tables.
 
-    calls:  init, begin, send_offsets, prepare, commit, abort: each gives an Operation, or raises and changes nothing
+    calls:  init, begin, send_offsets, prepare, commit, abort: each gives an Operation, or raises and changes
+        nothing
     facts:  the answers of its own requests; `delivery_failed` and `is_doubtful` from `produce_completion`,
             `produced` and `first_answer` from `produce_requests`
 
 Invariants:
 
-1. A commit is never reported as the opposite of what happened. Whatever is not confirmed is asked again with the same
-   verdict and the same epoch, until it is answered; nothing else is asked for meanwhile.
-2. EndTxn goes out when every record of the transaction has its outcome and its offsets are taken, or it is an abort.
-3. Nothing of a transaction is sent after its EndTxn: what was not sent by then has failed. What may still be on the way
-   (an answer was lost) meets a later epoch: with version 2 each end brings one, with version 1 one is asked for before
-   the next transaction wherever anything is in doubt.
+1. A commit is never reported as the opposite of what happened. Whatever is not confirmed is asked again with the
+   same verdict and the same epoch, until it is answered; nothing else is asked for meanwhile.
+2. EndTxn goes out when every record of the transaction has its outcome and its offsets are taken, or it is an
+   abort.
+3. Nothing of a transaction is sent after its EndTxn: what was not sent by then has failed. What may still be on the
+   way (an answer was lost) meets a later epoch: with version 2 each end brings one, with version 1 one is asked for
+   before the next transaction wherever anything is in doubt.
 4. A failed record, or anything else that went wrong with a part, makes the commit impossible.
 5. A transaction is ended in the version that it began with, whatever the cluster's feature is by then.
 """
@@ -159,7 +161,10 @@ class TransactionManager(Exchange):
     # -- calls ---
 
     def init(self) -> Operation:
-        """Get a producer id, which ends what an earlier producer of the same transactional id left open."""
+        """Get a producer id, which ends what an earlier producer of the same transactional id left open.
+
+        While a new epoch is on its way after a transaction, it gives the operation that brings it.
+        """
         operation = self._current("init")
         if operation is not None:
             return operation
@@ -395,7 +400,7 @@ class TransactionManager(Exchange):
         except UnsupportedVersionError as error:
             self._die(refusals.unsupported(error))
             return None
-        if step.may_register and self.transaction is not None:
+        if step.may_register and step.version == 2 and self.transaction is not None:
             self.transaction.sent(now)
         self._asked = step
         return None
@@ -423,7 +428,7 @@ class TransactionManager(Exchange):
         transaction = self.transaction
         if action in (Action.RETRY, Action.FIND):
             if code not in DEFINITE:
-                self._in_doubt(step)
+                self._in_doubt(step, now)
             if action is Action.FIND and step.coordinator is not None:
                 self._coordinators.lost(step.coordinator)
             if self._is_hopeless(step, code, now):
@@ -448,7 +453,7 @@ class TransactionManager(Exchange):
     def step_lost(self, step: Step, loss: Lost, now: float) -> None:
         """The connection that carried one of its requests is gone."""
         self._asked = None
-        self._in_doubt(step)
+        self._in_doubt(step, now)
         if not isinstance(step, FindCoordinatorStep):
             self._coordinators.lost(step.coordinator)
         self._bounded_log.warning(
@@ -456,11 +461,12 @@ class TransactionManager(Exchange):
         )
         self._back_off(self._retry, now)
 
-    def _in_doubt(self, step: Step) -> None:
+    def _in_doubt(self, step: Step, now: float) -> None:
         transaction = self.transaction
         if transaction is None or not (step.may_register or isinstance(step, EndTxnStep)):
             return
         transaction.has_doubt = True
+        transaction.sent(now)
         if isinstance(step, EndTxnStep) and step.committed:
             transaction.is_unconfirmed = True
 
@@ -483,6 +489,9 @@ class TransactionManager(Exchange):
 
     def _done(self, step: Step, response: Any, now: float) -> None:
         transaction = self.transaction
+        if isinstance(step, AddOffsetsStep) and transaction is not None:
+            transaction.groups.add(step.offsets.group.group_id)
+            transaction.sent(now)
         if isinstance(step, FindCoordinatorStep):
             self._coordinators.found(step.key, response.address)
         elif isinstance(step, InitProducerIdStep):
@@ -491,11 +500,11 @@ class TransactionManager(Exchange):
             self._described(response)
         elif isinstance(step, EndTxnStep):
             self._end_confirmed(response, now)
-        elif transaction is None or self.state is _State.ABORTING:
-            pass  # it is being aborted meanwhile, whatever was registered
-        elif isinstance(step, AddOffsetsStep):
-            transaction.groups.add(step.offsets.group.group_id)
-        elif isinstance(step, TxnOffsetCommitStep):
+        elif (
+            isinstance(step, TxnOffsetCommitStep)
+            and transaction is not None
+            and step.offsets in transaction.offsets
+        ):
             transaction.offsets.remove(step.offsets)
             step.offsets.operation.end()
 
@@ -507,6 +516,7 @@ class TransactionManager(Exchange):
             if code == codes.NONE:
                 transaction.wanted.pop(topic_partition, None)
                 transaction.partitions.add(topic_partition)
+                transaction.sent(now)
                 self._accumulator.unblock(topic_partition, now)
 
     def _id_given(self, producer: ProducerIdAndEpoch, now: float) -> None:
@@ -611,6 +621,7 @@ class TransactionManager(Exchange):
             self._move("ended, new epoch wanted")
             self._sequences.lose_id()
             self._sequences.init_begun()
+            self._operation = Operation("init")
         else:
             self._move("ended")
         if operation is not None:
