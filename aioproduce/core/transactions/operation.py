@@ -1,5 +1,4 @@
-"""What a transactional producer was asked for and that takes a while: init, offsets, prepare, commit, abort.
-abort.
+"""What a transactional producer was asked for: init, offsets, prepare, commit, abort.
 
 Made by the transaction manager; whoever asked waits on it, and may stop waiting: the operation goes on.
 """
@@ -42,6 +41,11 @@ class Operation:
             notify()
         else:
             self._waiting.append(notify)
+
+    def forget(self, notify: Callable[[], None]) -> None:
+        """Whoever waited does not wait any more."""
+        if notify in self._waiting:
+            self._waiting.remove(notify)
 
     def end(self, error: TransactionError | None = None, outcome: TransactionOutcome | None = None) -> None:
         """It has ended. Nothing happens where it had before."""

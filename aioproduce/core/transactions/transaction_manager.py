@@ -260,6 +260,16 @@ class TransactionManager(Exchange):
             raise refusals.wrong_state(call, self.state, self.transaction)
 
     @property
+    def pending(self) -> Operation | None:
+        """What the next transaction has to wait for: an end without an answer, or a new epoch."""
+        return self._operation if self.state in _ENDING or self.state is _State.INITIALIZING else None
+
+    @property
+    def can_abort(self) -> bool:
+        """Whether an abort may be asked for."""
+        return self.error is None and self.state in _OPEN
+
+    @property
     def is_open(self) -> bool:
         """Whether records may be appended."""
         return self.state is _State.IN_TRANSACTION
