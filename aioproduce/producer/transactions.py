@@ -338,20 +338,23 @@ class Transaction(Sending):
             await self.commit()
         except TransactionError as failure:
             if failure.recover == "abort":
-                await self._abort_for(failure)
+                refused = await self._abort_for(failure)
                 failure.outcome = self.outcome
+                failure.recover = "begin" if refused is None else refused.recover
             raise
 
-    async def _abort_for(self, error: BaseException) -> None:
-        """Abort as the body failed; that it cannot be is told by the log, as the body's error is what is raised."""
+    async def _abort_for(self, error: BaseException) -> TransactionError | None:
+        """Abort as the body failed; gives why it cannot be, and logs it, as the body's error is what is raised."""
         manager = self._transactions.manager
         if manager.transaction is not self._core or not manager.can_abort or isinstance(error, GeneratorExit):
-            return
+            return None
         try:
             with self._life.driver.shielded():
                 await self.abort()
         except TransactionError as failure:
             _log.warning("%s: the abort after an error failed: %s", self.config.transactional_id, failure)
+            return failure
+        return None
 
     def __repr__(self) -> str:
         state = "open" if self.is_open else self.outcome.value if self.outcome is not None else "not open"

@@ -123,7 +123,7 @@ def test_a_failed_record_makes_the_commit_impossible(h: TransactionHarness) -> N
     assert isinstance(operation.error, TransactionFailedError)
     assert operation.error.recover == "abort"
     assert operation.error.__cause__ is not None
-    with pytest.raises(TransactionStateError, match="abort it"):
+    with pytest.raises(TransactionFailedError, match="abort it"):
         h.manager.commit(h.now)
     operation = h.abort()
     h.acknowledge_all()

@@ -220,6 +220,8 @@ class TransactionManager(Exchange):
         operation = self._current("commit")
         if operation is not None:
             return operation
+        if self.state is _State.ABORTABLE_ERROR and self.transaction is not None and self.transaction.error:
+            raise refusals.again(self.transaction.error)
         self._check({_State.IN_TRANSACTION, _State.PREPARED}, "commit")
         operation = self._operation = Operation("commit")
         self._look_at_the_clock(now)
