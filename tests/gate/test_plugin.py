@@ -19,7 +19,8 @@ if not measure.Tree.is_possible():
     pytest.skip("this kernel tells nothing of the run queue", allow_module_level=True)
 
 REPOSITORY = Path(__file__).parents[2]
-# A sleep of 0.3 s is too long for a test, and so is 0.15 s of processor time.
+# A sleep of 0.6 s is too long for a test, and so is 0.15 s of processor time. Waiting is measured as a lower bound:
+# on a machine with other work half of a sleep may go uncounted.
 SMALL = ("-o", "gate_waiting=0.1", "-o", "gate_cpu=0.05", "-o", "gate_floor=0.1")
 CONFIGURATION = """
     [pytest]
@@ -84,7 +85,7 @@ def test_where_the_kernel_tells_nothing_it_does_nothing(
     pytester: pytest.Pytester, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(measure.Tree, "is_possible", lambda: False)
-    pytester.makepyfile("import time\ndef test_it(): time.sleep(0.3)")
+    pytester.makepyfile("import time\ndef test_it(): time.sleep(0.6)")
 
     result = run("--gate-budget")
 
@@ -98,7 +99,7 @@ def test_a_test_that_waits_and_one_that_works_fail_the_run_and_extended_ones_do_
     pytester.makepyfile(
         BURN
         + """
-    def test_that_waits(): time.sleep(0.3)
+    def test_that_waits(): time.sleep(0.6)
 
     def test_that_works(): burn()
 
@@ -117,8 +118,8 @@ def test_a_test_that_waits_and_one_that_works_fail_the_run_and_extended_ones_do_
     result.stdout.re_match_lines(
         [
             r"TOO MUCH: \.: 0\.\d s of CPU, 0\.0 s are recorded, .*",
-            r"TOO MUCH: \.: 0\.[23] s of waiting, 0\.0 s are recorded, .*",
-            r" +0\.[23]\d s  test_a_test_that_waits.*\.py::test_that_waits",
+            r"TOO MUCH: \.: 0\.[2-6] s of waiting, 0\.0 s are recorded, .*",
+            r" +0\.[2-6]\d s  test_a_test_that_waits.*\.py::test_that_waits",
             r"TOO MUCH: kafka: .* s of CPU, .*",
             r"TOO MUCH: .*::test_that_waits: 0\.\d+ s of waiting; a test of the gate may take 0\.1 s.*",
             r"TOO MUCH: .*::test_that_works: 0\.\d+ s of CPU; a test of the gate may take 0\.05 s.*",
@@ -169,7 +170,7 @@ def test_only_a_whole_run_that_passes_is_recorded(pytester: pytest.Pytester, run
 
 def test_a_run_that_ended_early_is_not_judged(pytester: pytest.Pytester, run: Run) -> None:
     pytester.makepyfile(
-        "import time\ndef test_it():\n    time.sleep(0.3)\n    assert False\ndef test_two(): pass"
+        "import time\ndef test_it():\n    time.sleep(0.6)\n    assert False\ndef test_two(): pass"
     )
 
     result = run("--gate-budget", "-x")
@@ -209,7 +210,7 @@ def test_a_shared_fixture_is_not_the_cost_of_who_asks_first(pytester: pytest.Pyt
 
     def test_first(session): pass
 
-    def test_alone(): time.sleep(0.2)
+    def test_alone(): time.sleep(0.4)
 
     def test_second(session, module): pass
     """
@@ -225,9 +226,9 @@ def test_a_shared_fixture_is_not_the_cost_of_who_asks_first(pytester: pytest.Pyt
     assert tests["test_first"]["cpu_s"] < 0.15
     assert tests["test_alone"]["cpu_s"] < 0.15
     # What was slept, less what the machine hides: waiting is measured as a lower bound.
-    assert 0.1 < tests["test_alone"]["waiting_s"] < 0.3
+    assert 0.1 < tests["test_alone"]["waiting_s"] < 0.5
     assert tests["test_second"]["waiting_s"] < 0.1
-    assert 0.3 < rows["."]["waiting_s"] < 0.6
+    assert 0.3 < rows["."]["waiting_s"] < 0.8
 
 
 def test_a_fixture_of_a_module_is_limited_as_a_test(pytester: pytest.Pytester, run: Run) -> None:
@@ -237,7 +238,7 @@ def test_a_fixture_of_a_module_is_limited_as_a_test(pytester: pytest.Pytester, r
 
         @pytest.fixture(scope="module")
         def slow():
-            time.sleep(0.3)
+            time.sleep(0.6)
 
         def test_it(slow): pass
         """
@@ -246,7 +247,7 @@ def test_a_fixture_of_a_module_is_limited_as_a_test(pytester: pytest.Pytester, r
     result = run("--gate-budget")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.re_match_lines([r"TOO MUCH: test_a_fix.*\.py::fixture slow: 0\.[23]\d s of waiting.*"])
+    result.stdout.re_match_lines([r"TOO MUCH: test_a_fix.*\.py::fixture slow: 0\.[2-6]\d s of waiting.*"])
 
 
 def test_workers_measure_and_the_controller_sums_up(
@@ -257,7 +258,7 @@ def test_workers_measure_and_the_controller_sums_up(
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.makeini("[pytest]\nfilterwarnings = error")
     pytester.makeconftest("pytest_plugins = ['tests.gate.plugin']")
-    slow = "import time, pytest\n@pytest.mark.parametrize('n', range(2))\ndef test_it(n): time.sleep(0.2)"
+    slow = "import time, pytest\n@pytest.mark.parametrize('n', range(2))\ndef test_it(n): time.sleep(0.3)"
     pytester.makepyfile(test_one=slow, test_two=slow)
 
     arguments = ("-p", "xdist", "-n", "2", "--dist", "loadfile", "--gate-budget", "--gate-file=budget.json")
@@ -265,18 +266,18 @@ def test_workers_measure_and_the_controller_sums_up(
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.assert_outcomes(passed=4)
-    result.stdout.re_match_lines([r"TOO MUCH: \.: 0\.[4-8] s of waiting, .*"])
+    result.stdout.re_match_lines([r"TOO MUCH: \.: (0\.[4-9]|1\.[0-3]) s of waiting, .*"])
     told = report(pytester)
     assert told["is_whole"] is True
     assert told["rows"]["."]["tests"] == 4
     # A worker has a thread that hears from the controller: on a busy machine that wants to run meanwhile.
-    assert 0.4 < told["rows"]["."]["waiting_s"] < 0.9
+    assert 0.4 < told["rows"]["."]["waiting_s"] < 1.3
     assert [row["tests"] for row in told["functions"].values()] == [2, 2]
 
 
 def test_a_worker_that_dies_leaves_no_figures(pytester: pytest.Pytester, run: Run) -> None:
     """What is left to judge by then would be too little."""
-    pytester.makepyfile("import time\ndef test_it(): time.sleep(0.3)")
+    pytester.makepyfile("import time\ndef test_it(): time.sleep(0.6)")
     pytester.makeconftest(
         """
         from types import SimpleNamespace
