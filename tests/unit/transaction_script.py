@@ -385,7 +385,7 @@ def produce_that_adds(s: Script) -> Any:
 
 
 def sequence_of_a_new_epoch(s: Script) -> Any:
-    """Version 2: sequences begin at 0 again; version 1: they go on."""
+    """Version 2: sequences begin at 0 again; version 1: they go on, and the last ones are known as duplicates."""
     producer = s.new()
     s.write(producer)
     later = s.ended(producer, commit=True)
