@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from aioproduce.testing.fake_cluster.cluster import FakeTransaction, IsolationLevel
     from aioproduce.testing.fake_cluster.connections import BrokerSideConnection
+    from aioproduce.testing.fake_cluster.log import PartitionLog
     from aioproduce.testing.fake_cluster.security import FakeSecurity
     from aioproduce.testing.fake_cluster.state import TopicState
     from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
@@ -453,10 +454,13 @@ class ClusterThread:
 
 
 def _count(topic: TopicState) -> int:
-    return sum(
-        sum(batch.record_count for batch in each.log.batches if batch.marker is None)
-        for each in topic.partitions
-    )
+    return sum(_count_records(each.log) for each in topic.partitions)
+
+
+def _count_records(log: PartitionLog) -> int:
+    if log.transactions.markers == 0:
+        return log.end_offset - log.start_offset
+    return sum(batch.record_count for batch in log.batches if batch.marker is None)
 
 
 def _names(topics: Iterable[str]) -> str:

@@ -110,12 +110,12 @@ class FakeCluster:
     followers lag, leave and join the ISR, and an unclean election loses records. A leader that stops is followed by
     another one at once.
 
-    Transactions are those of Kafka 4.3.1, with `transaction.version` 1 and 2 (KIP-890): coordinators, markers, time-outs,
-    offsets of groups. Each broker coordinates a share of the transactional ids.
+    Transactions are those of Kafka 4.3.1, with `transaction.version` 1 and 2 (KIP-890): coordinators, markers,
+    time-outs, offsets of groups. Each broker coordinates a share of the transactional ids.
 
-    Not modelled: disk (all is lost at the end), two-phase commit (KIP-939), authorization by user, compaction, static
-    group membership, and the protocol of KIP-848. Offsets and times of a run depend on the clients; everything else
-    is deterministic.
+    Not modelled: disk (all is lost at the end), two-phase commit (KIP-939), authorization by user, compaction,
+    static group membership, and the protocol of KIP-848. Offsets and times of a run depend on the clients;
+    everything else is deterministic.
 
     Args:
         brokers: How many, with ids from 0.
@@ -428,7 +428,7 @@ class FakeCluster:
         self._model.transactions.move(transactional_id, to_broker)
 
     def take_transaction_coordinator(self, transactional_id: str) -> None:
-        """Leave an id without a coordinator until `elect_transaction_coordinator` or `move_transaction_coordinator`."""
+        """Leave an id without a coordinator until it is elected (`elect_transaction_coordinator`) or moved."""
         self._model.transactions.take(transactional_id)
 
     def elect_transaction_coordinator(self, transactional_id: str) -> None:

@@ -30,6 +30,7 @@ from aioproduce.testing.fake_cluster.record_batch import (
     HEADER_BYTES,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
     read_header,
 )
 from aioproduce.testing.fake_cluster.transaction_states import Place, Producer
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.views import MetadataViews
 
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+# The low byte of a batch's attributes.
+_FLAGS: Final = 22
 _REFUSED: Final = "The partition is not in a transaction of this producer that may be appended to."
 _CODES_WITH_LOG_START: Final = (
     ErrorCode.invalid_timestamp,
@@ -275,11 +278,11 @@ class ProduceHandler:
         for topic in exchange.body["topic_data"]:
             for entry in topic["partition_data"]:
                 content = entry["records"] or b""
-                if len(content) < HEADER_BYTES:
+                if len(content) < HEADER_BYTES or not content[_FLAGS] & TRANSACTIONAL_FLAG:
                     continue
                 header = read_header(content)
                 name = self._resolve(exchange, topic)[0]
-                if header.is_transactional and header.producer_id != NO_PRODUCER_ID and name is not None:
+                if header.producer_id != NO_PRODUCER_ID and name is not None:
                     yield (name, entry["index"]), header
 
     def _places(self, exchange: Exchange) -> Iterator[Place]:

@@ -1,8 +1,8 @@
 """The transaction coordinators of a cluster: who may begin, add to, and end which transaction.
 
 Called by `transaction_apis` (clients), by `verification` (leaders of partitions) and by `transaction_admin`. It
-repeats `TransactionCoordinator` of Apache Kafka 4.3.1 check by check, in both versions (KIP-890). A request tells by
-its own version which it means; the cluster's `transaction.version` decides for what a coordinator does by itself.
+repeats `TransactionCoordinator` of Apache Kafka 4.3.1 check by check, in both versions (KIP-890). A request tells
+by its own version which it means; `transaction.version` decides for what a coordinator does by itself.
 
 Invariants:
 1. All coordinators share one memory: what Kafka keeps in `__transaction_state` survives every move here too.

@@ -35,11 +35,13 @@ class TransactionLog:
     Attributes:
         open: The first offset of each open transaction, by producer id.
         aborted: Those that were aborted, in the order of their markers.
+        markers: How many markers were written.
     """
 
-    __slots__ = ("_uncommitted", "aborted", "open")
+    __slots__ = ("_uncommitted", "aborted", "markers", "open")
 
     def __init__(self) -> None:
+        self.markers = 0
         self.open: dict[int, int] = {}
         self.aborted: list[EndedTransaction] = []
         self._uncommitted: list[EndedTransaction] = []
@@ -50,6 +52,7 @@ class TransactionLog:
 
     def end(self, producer_id: int, offset: int, *, is_commit: bool) -> None:
         """A marker was appended; it may find no open transaction."""
+        self.markers += 1
         first = self.open.pop(producer_id, None)
         if first is None:
             return
@@ -77,3 +80,4 @@ class TransactionLog:
         self.open.clear()
         self.aborted.clear()
         self._uncommitted.clear()
+        self.markers = 0
