@@ -49,6 +49,7 @@ from aioproduce.core.exchanges.producer_id_requests import ProducerIdRequests
 from aioproduce.core.exchanges.telemetry import Telemetry
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.core.state_table import StateTable
+from aioproduce.core.transactions.step_requests import StepRequests
 from aioproduce.core.transactions.transaction_manager import TransactionManager
 
 if TYPE_CHECKING:
@@ -179,19 +180,14 @@ class Sender:
         self.metadata_requests = MetadataRequests(
             config.client_id, self.metadata, self.accumulator, self.connections, self._bounded_log
         )
-        self.telemetry = (
-            None
-            if telemetry is None
-            else Telemetry(
-                config, telemetry, self.metadata, self.connections, random.random, self._bounded_log
-            )
-        )
-        # In the order of steps, and of the end: the last mark comes when all records are settled, the last push
-        # to the cluster after it.
-        self._exchanges: list[Exchange] = [self.metadata_requests]
+        self.telemetry = None if telemetry is None else self._telemetry(config, telemetry, random)
         self.transactions: TransactionManager | None = None
         if config.transactional_id is not None and self.sequences is not None:
             self.transactions = self._transaction_manager(config, self.sequences, retry, random)
+        # In the order of steps, and of the end: the last mark comes when all records are settled, the last push
+        # to the cluster after it.
+        self._exchanges: list[Exchange] = [self.metadata_requests]
+        if self.transactions is not None:
             self._exchanges.append(self.transactions)
         elif self.sequences is not None:
             self._exchanges.append(self._producer_id_requests(config, self.sequences, retry))
@@ -200,6 +196,9 @@ class Sender:
             self._exchanges.append(self._audit_marks(*audit, record_audit, config, now))
         if self.telemetry is not None:
             self._exchanges.append(self.telemetry)
+
+    def _telemetry(self, config: ProducerConfig, source: PayloadSource, random: Random) -> Telemetry:
+        return Telemetry(config, source, self.metadata, self.connections, random.random, self._bounded_log)
 
     def _producer_id_requests(
         self, config: ProducerConfig, sequences: Sequences, retry: ExponentialBackoff
@@ -218,16 +217,11 @@ class Sender:
     def _transaction_manager(
         self, config: ProducerConfig, sequences: Sequences, retry: ExponentialBackoff, random: Random
     ) -> TransactionManager:
+        requests = StepRequests(
+            self.connections, self.metadata, retry, random.random, config.max_block, self._bounded_log
+        )
         return TransactionManager(
-            config,
-            sequences,
-            self.metadata,
-            self.accumulator,
-            self.connections,
-            self._completion,
-            retry,
-            random.random,
-            self._bounded_log,
+            config, sequences, self.accumulator, self._completion, requests, self.connections.features
         )
 
     def _produce_requests(self, config: ProducerConfig) -> Exchange:
@@ -241,7 +235,7 @@ class Sender:
             self.partitioning.loads,
             self._metrics,
             self._completion,
-            self.transactions,
+            None if self.transactions is None else self.transactions.records,
         )
 
     def _audit_marks(

@@ -1,4 +1,4 @@
-"""Transactions by the Producer against a FakeCluster: what readers of committed records see, and who may send in one."""
+"""Transactions by the Producer against a FakeCluster: what committed readers see, who may send in one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from aioproduce import Producer
 from aioproduce.errors import (
     ProducerFencedError,
     TransactionAbortedError,
+    TransactionFailedError,
     TransactionOutcome,
     TransactionStateError,
     TransactionTimedOutError,
@@ -22,10 +23,18 @@ from tests.drivers.concurrency import gather, sleep, spawn
 from tests.drivers.producing import until
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from aioproduce.producer.transactions import Transaction
     from aioproduce.testing import FakeCluster
 
 COMMITTED, ABORTED = TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED
 QUICK: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
+
+
+def outcome_of(txn: Transaction) -> TransactionOutcome | None:
+    """Asked anew each time, for those who check types."""
+    return txn.outcome
 
 
 class Body(Exception):
@@ -36,15 +45,22 @@ def producer_of(cluster: FakeCluster, **settings: Any) -> Producer:
     return Producer(cluster.bootstrap_servers, transactional_id="orders-1", **{**QUICK, **settings})
 
 
+async def fail_after(txn: Transaction, work: Callable[..., Awaitable[object]], *arguments: object) -> None:
+    """Do this in the transaction, then let an exception leave its body."""
+    async with txn:
+        await work(*arguments)
+        raise Body
+
+
 async def committed(cluster: FakeCluster, topic: str = "t") -> list[bytes | None]:
     """What a reader of committed records sees, once nothing is open any more."""
     await until(lambda: not cluster.open_transactions)
-    return sorted(record.value for record in cluster.records(topic, isolation="read_committed"))
+    return sorted((record.value for record in cluster.records(topic, isolation="read_committed")), key=repr)
 
 
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
 def version(request: pytest.FixtureRequest) -> int:
-    return request.param
+    return int(request.param)
 
 
 # -- what a reader sees ---
@@ -56,13 +72,12 @@ async def test_committed_and_aborted(cluster: FakeCluster, version: int) -> None
         for number in range(3):
             async with producer.transaction() as txn:
                 await txn.send("t", b"yes %d" % number)
-                assert txn.outcome is None
-            assert txn.outcome is COMMITTED
+                assert outcome_of(txn) is None
+            assert outcome_of(txn) is COMMITTED
+            failed = producer.transaction()
             with pytest.raises(Body):
-                async with producer.transaction() as txn:
-                    await txn.send_and_wait("t", b"no")
-                    raise Body
-            assert txn.outcome is ABORTED
+                await fail_after(failed, failed.send_and_wait, "t", b"no")
+            assert outcome_of(failed) is ABORTED
     assert await committed(cluster) == [b"yes 0", b"yes 1", b"yes 2"]
 
 
@@ -80,7 +95,7 @@ async def test_every_way_of_sending(cluster: FakeCluster, version: int) -> None:
             await producer.send("t", b"7")
             producer.try_send("t", b"8")
             await producer.send_many("t", [b"9"])
-        assert txn.outcome is COMMITTED
+        assert outcome_of(txn) is COMMITTED
     assert await committed(cluster) == [b"%d" % number for number in range(1, 10)]
 
 
@@ -104,10 +119,9 @@ async def test_offsets_are_committed_with_the_records_or_not_at_all(
     async with producer_of(cluster) as producer:
         async with producer.transaction() as txn:
             await txn.send_offsets({TopicPartition("one", 0): OffsetAndMetadata(5)}, GroupMetadata("group-1"))
+        failed = producer.transaction()
         with pytest.raises(Body):
-            async with producer.transaction() as txn:
-                await txn.send_offsets({("one", 0): 9}, "group-1")
-                raise Body
+            await fail_after(failed, failed.send_offsets, {("one", 0): 9}, "group-1")
         await until(lambda: not cluster.open_transactions)
     assert cluster.committed_offset("group-1", "one", 0) == 5
 
@@ -147,16 +161,20 @@ async def test_who_waited_for_room_is_not_let_into_the_next_one(cluster: FakeClu
     settings = {"buffer_memory": 20_000, "batch_size": 10_000}
     async with producer_of(cluster, **settings) as producer:
         cluster.faults.delay_answers(0.2, api=ApiKey.PRODUCE)
+        txn = producer.transaction()
+        waiting: list[Any] = []
+
+        async def fill() -> None:
+            for _ in range(2):
+                await txn.send("one", bytes(9_000))
+            waiting.append(spawn(txn.send("one", bytes(9_000))))
+            await until(lambda: producer.waiting_sends)
+
         with pytest.raises(Body):
-            async with producer.transaction() as txn:
-                for _ in range(2):
-                    await txn.send("one", bytes(9_000))
-                waiting = spawn(txn.send("one", bytes(9_000)))
-                await until(lambda: producer.waiting_sends)
-                raise Body
+            await fail_after(txn, fill)
         async with producer.transaction() as following:
-            with pytest.raises(TransactionStateError, match="has ended|outcome of an abort is awaited"):
-                await waiting
+            with pytest.raises(TransactionStateError, match=r"has ended|outcome of an abort is awaited"):
+                await waiting[0]
             await following.send("one", b"yes")
     assert await committed(cluster, "one") == [b"yes"]
 
@@ -180,7 +198,7 @@ async def test_a_cancelled_body_is_aborted(cluster: FakeCluster, version: int) -
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert begun[0].outcome is ABORTED
+        assert outcome_of(begun[0]) is ABORTED
         async with producer.transaction() as txn:
             await txn.send("t", b"yes")
     assert await committed(cluster) == [b"yes"]
@@ -201,11 +219,11 @@ async def test_a_cancelled_commit_goes_on(cluster: FakeCluster) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert begun[0].outcome is None
+        assert outcome_of(begun[0]) is None
         with pytest.raises(TransactionStateError, match="outcome of a commit is awaited"):
             await begun[0].abort()
         await begun[0].commit()
-        assert begun[0].outcome is COMMITTED
+        assert outcome_of(begun[0]) is COMMITTED
         held.cancel()
     assert await committed(cluster) == [b"yes"]
 
@@ -223,17 +241,17 @@ async def test_a_commit_without_an_answer_in_time(cluster: FakeCluster) -> None:
                 await txn.commit()
             except TransactionUnconfirmedError:
                 continue
-        assert txn.outcome is COMMITTED
+        assert outcome_of(txn) is COMMITTED
     assert await committed(cluster) == [b"yes"]
 
 
 async def test_a_failed_record_aborts_its_transaction(cluster: FakeCluster) -> None:
     async with producer_of(cluster, max_request_size=10_000_000, batch_size=2_000_000) as producer:
-        with pytest.raises(Exception, match="a record of the transaction failed") as caught:
+        with pytest.raises(TransactionFailedError, match="a record of the transaction failed") as caught:
             async with producer.transaction() as txn:
                 await txn.send("t", bytes(1_500_000))
         assert caught.value.outcome is ABORTED
-        assert txn.outcome is ABORTED
+        assert outcome_of(txn) is ABORTED
         async with producer.transaction() as txn:
             await txn.send("t", b"yes")
     assert await committed(cluster) == [b"yes"]
@@ -241,12 +259,16 @@ async def test_a_failed_record_aborts_its_transaction(cluster: FakeCluster) -> N
 
 async def test_what_was_not_sent_fails_with_the_abort(cluster: FakeCluster) -> None:
     async with producer_of(cluster, linger_ms=60_000) as producer:
+        deliveries = []
+        txn = producer.transaction()
+
+        async def send() -> None:
+            deliveries.append(await txn.send("t", b"no"))
+
         with pytest.raises(Body):
-            async with producer.transaction() as txn:
-                delivery = await txn.send("t", b"no")
-                raise Body
+            await fail_after(txn, send)
         with pytest.raises(TransactionAbortedError) as caught:
-            await delivery
+            await deliveries[0]
         assert not caught.value.possibly_written
 
 
@@ -269,11 +291,16 @@ async def test_another_producer_takes_over(cluster: FakeCluster, version: int) -
 async def test_the_coordinators_time_out_is_recovered_from(cluster: FakeCluster, version: int) -> None:
     cluster.set_transaction_version(version)
     async with producer_of(cluster, transaction_timeout_ms=300) as producer:
-        with pytest.raises(TransactionTimedOutError) as caught:
-            async with producer.transaction() as txn:
-                await txn.send_and_wait("t", b"no")
+        late = producer.transaction()
+
+        async def outlive() -> None:
+            async with late:
+                await late.send_and_wait("t", b"no")
                 # The producer's own clock is a little behind: it is not asked before the commit.
                 await until(lambda: not cluster.open_transactions)
+
+        with pytest.raises(TransactionTimedOutError) as caught:
+            await outlive()
         assert caught.value.outcome is ABORTED
         if caught.value.recover == "init":
             await producer.init_transactions()

@@ -32,8 +32,8 @@ from aioproduce.core.state_table import StateTable
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
+    from aioproduce.core.batching.produce_transaction import ProduceTransaction
     from aioproduce.core.batching.producer_batch import ProducerBatch
-    from aioproduce.core.transactions.transaction_manager import TransactionManager
     from aioproduce.records import TopicPartition
 
 MAX_SEQUENCE: Final = 2**31 - 1
@@ -135,7 +135,7 @@ class Sequences:
     """Gives sequences out and decides what the broker's answers mean for them.
 
     Attributes:
-        transactions: Of a transactional producer; set by themselves.
+        transaction: The open one of a transactional producer, which sets it; `None` for others.
     """
 
     __slots__ = (
@@ -144,7 +144,7 @@ class Sequences:
         "_state",
         "_to_rewrite",
         "_unresolved",
-        "transactions",
+        "transaction",
     )
 
     def __init__(self) -> None:
@@ -153,7 +153,7 @@ class Sequences:
         self._partitions: dict[TopicPartition, _PartitionSequences] = {}
         self._unresolved: dict[TopicPartition, None] = {}
         self._to_rewrite: dict[TopicPartition, None] = {}
-        self.transactions: TransactionManager | None = None
+        self.transaction: ProduceTransaction | None = None
 
     # -- producer id ---
 
@@ -223,7 +223,7 @@ class Sequences:
         """Whether this batch, the first of its partition's queue, may be sent now."""
         if self._state is not SequencesState.READY:
             return False
-        if self.transactions is not None and not self.transactions.admits(batch.topic_partition):
+        if self.transaction is not None and not self.transaction.admits(batch.topic_partition):
             return False
         partition = self._partition(batch.topic_partition)
         if batch.has_sequence:
@@ -348,7 +348,7 @@ class Sequences:
                     self._request_rewrite(topic_partition)
                 del self._unresolved[topic_partition]
                 changed.append(topic_partition)
-        if self._to_rewrite and self._state is SequencesState.READY and self.transactions is None:
+        if self._to_rewrite and self._state is SequencesState.READY and self.transaction is None:
             changed.extend(self._to_rewrite)
             if self._producer.epoch >= MAX_EPOCH:
                 self._producer = NO_PRODUCER_ID

@@ -35,5 +35,5 @@ class FinalizedFeatures:
 
     @property
     def transaction_version(self) -> int:
-        """The level of `transaction.version`; 0 where it is not known."""
-        return self._levels.get(_TRANSACTION_VERSION, (0, 0))[1]
+        """How transactions are ended: 2 (KIP-890 part 2) where the feature's level is that, else 1."""
+        return 2 if self._levels.get(_TRANSACTION_VERSION, (0, 0))[1] >= 2 else 1

@@ -37,12 +37,12 @@ if TYPE_CHECKING:
 
     from aioproduce._native.delivery import BatchResult
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.produce_transaction import ProduceTransaction
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
     from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.cluster.broker_connection import BrokerConnection
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
-    from aioproduce.core.transactions.transaction_manager import TransactionManager
     from aioproduce.metrics import ProducerMetrics
     from aioproduce.wire.messages import ProduceResponse
 
@@ -73,7 +73,7 @@ class ProduceCompletion:
     Attributes:
         settled: See invariant 3.
         keeps_order_by_muting: Whether one request at a time keeps the order of a partition.
-        transactions: Of a transactional producer; set by themselves.
+        transaction: The open one of a transactional producer, which sets it; `None` for others.
     """
 
     __slots__ = (
@@ -86,7 +86,7 @@ class ProduceCompletion:
         "_sequences",
         "keeps_order_by_muting",
         "settled",
-        "transactions",
+        "transaction",
     )
 
     def __init__(
@@ -106,7 +106,7 @@ class ProduceCompletion:
         self._ambiguous = _AMBIGUOUS_FOR_ALL if config.acks == -1 else _AMBIGUOUS
         self.keeps_order_by_muting = config.max_in_flight == 1
         self.settled: deque[BatchResult] = deque()
-        self.transactions: TransactionManager | None = None
+        self.transaction: ProduceTransaction | None = None
 
     # -- answers ---
 
@@ -122,8 +122,8 @@ class ProduceCompletion:
         Returns:
             Whether it acknowledged all of them.
         """
-        if self.transactions is not None:
-            self.transactions.answered_produce(now)
+        if self.transaction is not None:
+            self.transaction.answered_produce(now)
         answers = _by_topic(response.partitions)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
         has_all = True
@@ -165,8 +165,8 @@ class ProduceCompletion:
 
     def _lost(self, batch: ProducerBatch, code: int, reason: str, now: float) -> None:
         batch.possibly_written = True
-        if self.transactions is not None:
-            self.transactions.is_doubtful()
+        if self.transaction is not None:
+            self.transaction.is_doubtful()
         self._complete(batch, _answer(batch, code, reason), now, was_answered=False)
 
     def _complete(
@@ -237,7 +237,7 @@ class ProduceCompletion:
         # `attempts` counts the first one, which is no retry.
         if now >= batch.deadline or batch.attempts > self._config.retries:
             return False
-        if self.transactions is not None and not self.transactions.is_open_for_retries:
+        if self.transaction is not None and not self.transaction.is_open_for_retries:
             return False
         if self._sequences is not None:
             return self._sequences.may_retry(batch, answer.error_code, answer.log_start_offset)
@@ -260,8 +260,8 @@ class ProduceCompletion:
         if self._sequences is not None:
             self._sequences.batch_failed(batch)
         self._after_settling(batch)
-        if self.transactions is not None:
-            self.transactions.delivery_failed(batch, error, now)
+        if self.transaction is not None:
+            self.transaction.delivery_failed(batch, error, now)
 
     def _after_settling(self, batch: ProducerBatch) -> None:
         self._accumulator.settled(batch)

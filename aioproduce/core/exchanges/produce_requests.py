@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.batch_compression import BatchCompression
     from aioproduce.core.batching.candidates import BrokerLoads
+    from aioproduce.core.batching.produce_transaction import ProduceTransaction
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.ready_queues import ReadyQueues
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.core.effects import Buffer
     from aioproduce.core.exchanges.produce_completion import ProduceCompletion
-    from aioproduce.core.transactions.transaction_manager import TransactionManager
     from aioproduce.metrics import ProducerMetrics
     from aioproduce.wire.messages import ProduceResponse
 
@@ -54,7 +54,7 @@ class ProduceRequests(Exchange):
         loads: Hears which brokers were drained, and which keep their batches waiting.
         metrics: Hears of the batches sent.
         completion: What becomes of the batches.
-        transactions: Of a transactional producer; they say when, and in which version.
+        transaction: The open one of a transactional producer: it says when, and in which version.
     """
 
     __slots__ = (
@@ -67,7 +67,7 @@ class ProduceRequests(Exchange):
         "_metadata",
         "_metrics",
         "_sequences",
-        "_transactions",
+        "_transaction",
     )
 
     def __init__(
@@ -81,10 +81,10 @@ class ProduceRequests(Exchange):
         loads: BrokerLoads,
         metrics: ProducerMetrics,
         completion: ProduceCompletion,
-        transactions: TransactionManager | None = None,
+        transaction: ProduceTransaction | None = None,
     ) -> None:
         super().__init__()
-        self._transactions = transactions
+        self._transaction = transaction
         self._config = config
         self._accumulator = accumulator
         self._sequences = sequences
@@ -102,7 +102,7 @@ class ProduceRequests(Exchange):
         readiness = self._accumulator.readiness
         readiness.has_news = False
         if (self._sequences is None or self._sequences.is_ready) and (
-            self._transactions is None or self._transactions.lets_send(now)
+            self._transaction is None or self._transaction.lets_send(now)
         ):
             self._send_ready(readiness.ready, now)
         self.awaits_connection = bool(readiness.ready)
@@ -128,12 +128,12 @@ class ProduceRequests(Exchange):
                 self._send(connection, batches, now)
 
     def _send(self, connection: BrokerConnection, batches: Sequence[ProducerBatch], now: float) -> None:
-        config, transactions = self._config, self._transactions
+        config, transaction = self._config, self._transaction
         has_ids = all(batch.topic_id is not None for batch in batches)
         max_version = None if has_ids else _LAST_VERSION_BY_NAME
-        if transactions is not None:
-            max_version = transactions.max_produce_version(max_version)
-            transactions.produced(now)
+        if transaction is not None:
+            max_version = transaction.max_produce_version(max_version)
+            transaction.produced(now)
 
         def encode(version: int, correlation_id: int) -> Sequence[Buffer]:
             return encode_produce(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from aioproduce._native._error_copies import copy_of
 from aioproduce.core.batching.producer_batch import BatchState
+from aioproduce.core.transactions.endings import Ending
 from aioproduce.core.transactions.transaction_states import TransactionState
 from aioproduce.errors import (
     ProducerFencedError,
@@ -174,6 +175,16 @@ def timed_out(timeout: float, recover: Recover = "begin") -> TransactionTimedOut
         recover=recover,
         outcome=TransactionOutcome.ABORTED,
     )
+
+
+def ended_before(ending: Ending, timeout: float) -> tuple[TransactionOutcome, TransactionError | None]:
+    """What became of a transaction that had ended before it was asked to, and what is to be told with it."""
+    if ending is Ending.TIMED_OUT:
+        return TransactionOutcome.ABORTED, timed_out(timeout)
+    if ending is Ending.COMMITTED_ELSEWHERE:
+        return TransactionOutcome.COMMITTED, committed_elsewhere()
+    is_committed = ending is Ending.COMMITTED
+    return TransactionOutcome.COMMITTED if is_committed else TransactionOutcome.ABORTED, None
 
 
 def open_too_long(timeout: float) -> TransactionTimedOutError:

@@ -80,9 +80,11 @@ class Step:
     Attributes:
         api: Which.
         version: Of the transaction that it belongs to.
-        coordinator: Whom it is sent to; `None`: any broker.
+        coordinator: Whom it is sent to, or, by a FindCoordinator, the transaction's.
         may_register: Whether the coordinator knows of the transaction once it was sent.
     """
+
+    __slots__ = ("coordinator", "version", "who")
 
     api: ClassVar[ApiKey]
     may_register: ClassVar[bool] = False
@@ -119,6 +121,8 @@ def _gravest(api: ApiKey, results: Mapping[TopicPartition, int]) -> tuple[Action
 class FindCoordinatorStep(Step):
     """Which broker coordinates this?"""
 
+    __slots__ = ("key",)
+
     api = ApiKey.FIND_COORDINATOR
 
     def __init__(self, who: Who, key: CoordinatorKey) -> None:
@@ -137,6 +141,8 @@ class FindCoordinatorStep(Step):
 @final
 class InitProducerIdStep(Step):
     """A producer id, or a new epoch of the one that there is (KIP-360)."""
+
+    __slots__ = ()
 
     api = ApiKey.INIT_PRODUCER_ID
 
@@ -159,6 +165,8 @@ class InitProducerIdStep(Step):
 @final
 class AddPartitionsStep(Step):
     """With version 1: the partitions that records are for, before the first of them."""
+
+    __slots__ = ("partitions",)
 
     api = ApiKey.ADD_PARTITIONS_TO_TXN
     may_register = True
@@ -191,6 +199,8 @@ class AddPartitionsStep(Step):
 class AddOffsetsStep(Step):
     """With version 1: a group whose offsets are to come."""
 
+    __slots__ = ("offsets",)
+
     api = ApiKey.ADD_OFFSETS_TO_TXN
     may_register = True
 
@@ -222,6 +232,8 @@ class AddOffsetsStep(Step):
 @final
 class TxnOffsetCommitStep(Step):
     """A group's offsets, to its own coordinator."""
+
+    __slots__ = ("offsets",)
 
     api = ApiKey.TXN_OFFSET_COMMIT
     may_register = True
@@ -263,6 +275,8 @@ class TxnOffsetCommitStep(Step):
 class EndTxnStep(Step):
     """The verdict."""
 
+    __slots__ = ("committed",)
+
     api = ApiKey.END_TXN
 
     def __init__(self, who: Who, version: int, *, committed: bool) -> None:
@@ -288,6 +302,8 @@ class EndTxnStep(Step):
 @final
 class DescribeTransactionStep(Step):
     """With version 1: what the coordinator knows of a transaction that it calls fenced."""
+
+    __slots__ = ()
 
     api = ApiKey.DESCRIBE_TRANSACTIONS
 

@@ -9,10 +9,20 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, final
 
+from aioproduce.core.transactions.steps import (
+    AddOffsetsStep,
+    AddPartitionsStep,
+    EndTxnStep,
+    TxnOffsetCommitStep,
+)
+from aioproduce.errors import TransactionOutcome
+from aioproduce.wire import error_codes as codes
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from aioproduce.core.transactions.operation import Operation
+    from aioproduce.core.transactions.steps import Step, Who
     from aioproduce.errors import TransactionError
     from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 
@@ -25,11 +35,10 @@ class GroupOffsets:
         group: The group, and who in it asks.
         offsets: By partition; those that the coordinator has taken are taken out.
         operation: Of the call.
-        is_added: Whether the transaction's coordinator knows of the group (version 1).
         asked_at: When they were first asked to be taken; infinity before.
     """
 
-    __slots__ = ("asked_at", "group", "is_added", "offsets", "operation")
+    __slots__ = ("asked_at", "group", "offsets", "operation")
 
     def __init__(
         self, group: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata], operation: Operation
@@ -37,7 +46,6 @@ class GroupOffsets:
         self.group = group
         self.offsets = dict(offsets)
         self.operation = operation
-        self.is_added = False
         self.asked_at = inf
 
 
@@ -60,6 +68,7 @@ class Transaction:
     """
 
     __slots__ = (
+        "_timeout",
         "began_at",
         "error",
         "first_sent_at",
@@ -73,10 +82,11 @@ class Transaction:
         "wanted",
     )
 
-    def __init__(self, version: int, began_at: float) -> None:
+    def __init__(self, version: int, began_at: float, timeout: float) -> None:
         self.version = version
         self.began_at = began_at
         self.first_sent_at = inf
+        self._timeout = timeout
         self.wanted: dict[TopicPartition, None] = {}
         self.partitions: set[TopicPartition] = set()
         self.offsets: list[GroupOffsets] = []
@@ -92,6 +102,64 @@ class Transaction:
     def sent(self, now: float) -> None:
         """The coordinator knows of it now, or may know of it."""
         self.first_sent_at = min(self.first_sent_at, now)
+
+    @property
+    def deadline(self) -> float:
+        """When the coordinator is about to abort it, by this producer's clock."""
+        return self.first_sent_at + self._timeout
+
+    def next_step(self, who: Who, *, is_aborting: bool) -> Step | None:
+        """What is asked for before its end: partitions, a group, a group's offsets."""
+        if self.wanted and not is_aborting:
+            return AddPartitionsStep(who, self.version, list(self.wanted))
+        for offsets in self.offsets:
+            if self.version == 1 and offsets.group.group_id not in self.groups:
+                return AddOffsetsStep(who, self.version, offsets)
+            return TxnOffsetCommitStep(who, self.version, offsets)
+        return None
+
+    def added(self, results: Mapping[TopicPartition, int], now: float) -> list[TopicPartition]:
+        """The coordinator answered for partitions, each with a code; gives those that may be sent to now."""
+        added = [partition for partition, code in results.items() if code == codes.NONE]
+        for topic_partition in added:
+            self.wanted.pop(topic_partition, None)
+            self.partitions.add(topic_partition)
+            self.sent(now)
+        return added
+
+    def step_done(self, step: Step, now: float) -> None:
+        """A part of it is taken."""
+        if isinstance(step, AddOffsetsStep):
+            self.groups.add(step.offsets.group.group_id)
+            self.sent(now)
+        elif isinstance(step, TxnOffsetCommitStep) and step.offsets in self.offsets:
+            self.offsets.remove(step.offsets)
+            step.offsets.operation.end()
+
+    def step_in_doubt(self, step: Step, now: float) -> None:
+        """A part of it, or its end, may have been done."""
+        if step.may_register or isinstance(step, EndTxnStep):
+            self.has_doubt = True
+            self.sent(now)
+        if isinstance(step, EndTxnStep) and step.committed:
+            self.is_unconfirmed = True
+
+    @property
+    def outcome_when_fenced(self) -> TransactionOutcome:
+        """Whoever takes over aborts what is open, unless a commit of ours came first."""
+        return TransactionOutcome.UNKNOWN if self.is_unconfirmed else TransactionOutcome.ABORTED
+
+    def drop(self, error: TransactionError) -> None:
+        """Ask for nothing more: whoever waits for offsets hears why."""
+        for offsets in self.offsets:
+            offsets.operation.end(error)
+        self.offsets.clear()
+        self.wanted.clear()
+
+    def wake(self) -> None:
+        """Whoever waits for offsets is to look for themselves."""
+        for offsets in self.offsets:
+            offsets.operation.wake()
 
     def admits(self, topic_partition: TopicPartition) -> bool:
         """Whether a batch of this partition may be sent; with version 1 the coordinator is to know of it first."""
