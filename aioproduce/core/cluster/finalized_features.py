@@ -34,6 +34,6 @@ class FinalizedFeatures:
             self._levels, self.epoch = levels, epoch
 
     @property
-    def transaction_version(self) -> int:
+    def transactions(self) -> int:
         """How transactions are ended: 2 (KIP-890 part 2) where the feature's level is that, else 1."""
         return 2 if self._levels.get(_TRANSACTION_VERSION, (0, 0))[1] >= 2 else 1

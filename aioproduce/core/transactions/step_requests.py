@@ -120,8 +120,9 @@ class StepRequests:
         self._failures = 0
         self.retry_at = -inf
 
-    def forget_groups(self) -> None:
-        """The next transaction may be of other groups."""
+    def transaction_ended(self) -> None:
+        """Likewise, and the next transaction may be of other groups."""
+        self.renew()
         self._coordinators.forget_groups()
 
     def ask(self, step: Step, now: float) -> None:

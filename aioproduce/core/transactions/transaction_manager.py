@@ -155,9 +155,7 @@ class TransactionManager(Exchange):
         """Open a transaction."""
         self._check({_State.READY}, "begin")
         self._move("begin")
-        self.transaction = Transaction(
-            self._features.transaction_version, now, self._config.transaction_timeout
-        )
+        self.transaction = Transaction(self._features.transactions, now, self._config.transaction_timeout)
         self.pause.begun()
         return self.transaction
 
@@ -209,8 +207,7 @@ class TransactionManager(Exchange):
         self._check(_OPEN, "abort")
         transaction = self.transaction
         assert transaction is not None
-        if self._operation is not None:
-            self._operation.end(refusals.aborted_meanwhile())
+        self._end_operation(refusals.aborted_meanwhile())
         self._operation = Operation("abort")
         self._move("abort")
         transaction.drop(refusals.aborted_meanwhile())
@@ -276,7 +273,7 @@ class TransactionManager(Exchange):
     def _next_step(self, now: float) -> Step | None:
         """What is due first: an id, partitions, offsets, the end."""
         if self.state is _State.INITIALIZING:
-            return InitProducerIdStep(self._who, self._features.transaction_version)
+            return InitProducerIdStep(self._who, self._features.transactions)
         transaction = self.transaction
         if transaction is None or now < self.pause.until or self.state is _State.ABORTABLE_ERROR:
             return None
@@ -422,8 +419,7 @@ class TransactionManager(Exchange):
         """
         transaction, self.transaction = self.transaction, None
         assert transaction is not None
-        self._requests.renew()
-        self._requests.forget_groups()
+        self._requests.transaction_ended()
         if transaction.is_known_to_the_coordinator:
             self.pause.ended(now)
         operation, self._operation = self._operation, None
@@ -434,7 +430,7 @@ class TransactionManager(Exchange):
         elif (
             transaction.has_doubt
             or self._sequences.wants_new_epoch
-            or self._features.transaction_version != transaction.version
+            or self._features.transactions != transaction.version
         ):
             self._move("ended, new epoch wanted")
             self._sequences.lose_id()
@@ -490,10 +486,8 @@ class TransactionManager(Exchange):
 
     def _look_at_the_clock(self, now: float) -> None:
         """One that is open for too long is aborted here, before the coordinator does it."""
-        transaction = self.transaction
-        if transaction is None or self.state is not _State.IN_TRANSACTION:
-            return
-        if now >= transaction.deadline:
+        transaction = self.transaction if self.state is _State.IN_TRANSACTION else None
+        if transaction is not None and now >= transaction.deadline:
             self.fail(refusals.open_too_long(self._config.transaction_timeout), now)
 
     # -- time and close ---
