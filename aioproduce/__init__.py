@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from aioproduce.producer.batches import BatchBuilder as BatchBuilder
     from aioproduce.producer.deliveries import Deliveries as Deliveries
     from aioproduce.producer.producer import Producer as Producer
+    from aioproduce.producer.transactions import Transaction as Transaction
     from aioproduce.records import ClusterInfo as ClusterInfo
+    from aioproduce.records import GroupMetadata as GroupMetadata
+    from aioproduce.records import OffsetAndMetadata as OffsetAndMetadata
     from aioproduce.records import PartitionInfo as PartitionInfo
     from aioproduce.records import ProducerRecord as ProducerRecord
     from aioproduce.records import RecordMetadata as RecordMetadata
@@ -46,12 +49,15 @@ _HOMES: Final = {
     "ClusterInfo": "aioproduce.records",
     "Deliveries": "aioproduce.producer.deliveries",
     "DeliveryFuture": "aioproduce._native.delivery",
+    "GroupMetadata": "aioproduce.records",
+    "OffsetAndMetadata": "aioproduce.records",
     "PartitionInfo": "aioproduce.records",
     "Producer": "aioproduce.producer.producer",
     "ProducerConfig": "aioproduce.config",
     "ProducerRecord": "aioproduce.records",
     "RecordMetadata": "aioproduce.records",
     "TopicPartition": "aioproduce.records",
+    "Transaction": "aioproduce.producer.transactions",
     "build_info": "aioproduce.installation",
     "load_properties": "aioproduce.config",
 }

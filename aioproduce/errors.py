@@ -41,6 +41,13 @@
     ├── SchemaRegistryError                  a schema registry refused, or gave no answer; nothing was queued
     │   └── IncompatibleSchemaError          the schema breaks the rules of its subject
     ├── WorkerSlotError (RuntimeError)       a worker's metrics have no place in the shared directory
+    ├── TransactionError                     of a transaction; `outcome` and `recover` say where one stands
+    │   ├── TransactionStateError (RuntimeError)  the call does not fit the transaction's state
+    │   ├── TransactionFailedError           something of it failed: it can only be aborted
+    │   ├── TransactionTimedOutError (TimeoutError)  it was open for longer than transaction.timeout.ms: aborted
+    │   ├── TransactionUnconfirmedError (TimeoutError)  no answer yet: the same call again waits on
+    │   ├── ProducerFencedError              another producer of the same transactional.id has taken over
+    │   └── TransactionsUnavailableError     the cluster gives this producer no transactions
     ├── OutcomeUnknownError (TimeoutError)   a request's time was over before its record was acknowledged
     ├── BackgroundFullError                  a service has as many background sends under way as it may
     ├── InvalidDeadlineError (ValueError)    a request tells how long it may take in a way that is not understood
@@ -49,6 +56,7 @@
         ├── BrokerRejectedError              the broker answered with an error code
         │   └── ProducerFatalError           no record of this producer can be sent any more
         ├── DisconnectedError                the connection was lost and no attempt was left
+        ├── TransactionAbortedError          its transaction was aborted before it was sent
         └── ForcedCloseError                 close() gave up on it
 
 `DeliveryError.possibly_written` says whether the record may be in the log in spite of the error: once any
@@ -58,7 +66,8 @@ attempt's answer was lost this stays True, whatever came later (invariant 3 of D
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Mapping, Sequence
@@ -575,6 +584,72 @@ class InvalidDeadlineError(ProducerError, ValueError):
         self.header = header
 
 
+class TransactionOutcome(Enum):
+    """What became of a transaction."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+    """It is one of both, and nobody can tell from here which."""
+
+
+Recover: TypeAlias = Literal["abort", "call again", "begin", "init", "new producer"]
+"""What to do next: abort the transaction; make the same call again; begin the next one; `init_transactions()`; make
+another producer."""
+
+
+class TransactionError(ProducerError):
+    """Something of a transaction did not work.
+
+    Attributes:
+        outcome: What became of the transaction; `None` while it is open.
+        recover: What to do next.
+        code: Kafka's code of the answer; `None` where none came.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        recover: Recover,
+        outcome: TransactionOutcome | None = None,
+        code: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.recover = recover
+        self.outcome = outcome
+        self.code = code
+
+    @property
+    def is_fatal(self) -> bool:
+        """Whether this producer is of no use any more."""
+        return self.recover == "new producer"
+
+
+class TransactionStateError(TransactionError, ProducerStateError):
+    """The call does not fit the state of the transaction; it changed nothing."""
+
+
+class TransactionFailedError(TransactionError):
+    """Something of the transaction failed, so that it can only be aborted. `__cause__` says what."""
+
+
+class TransactionTimedOutError(TransactionError, TimeoutError):
+    """The transaction was open for longer than `transaction.timeout.ms`. It is aborted, or can only be aborted."""
+
+
+class TransactionUnconfirmedError(TransactionError, TimeoutError):
+    """No answer came within `max.block.ms`. The producer goes on asking: the same call again waits on."""
+
+
+class ProducerFencedError(TransactionError):
+    """Another producer of the same `transactional.id` has taken over. This one is of no use any more."""
+
+
+class TransactionsUnavailableError(TransactionError):
+    """The cluster gives this producer no transactions: a permission, or a setting that it refuses."""
+
+
 class DeliveryError(ProducerError):
     """An accepted record was not acknowledged.
 
@@ -636,6 +711,10 @@ class DisconnectedError(DeliveryError):
 
 class ForcedCloseError(DeliveryError):
     """The producer was closed before the record was acknowledged."""
+
+
+class TransactionAbortedError(DeliveryError):
+    """The record's transaction was aborted, or failed, before the record was sent."""
 
 
 class BrokerRejectedError(DeliveryError):

@@ -112,3 +112,38 @@ class ClusterInfo(NamedTuple):
 
     cluster_id: str | None
     brokers: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """How far a consumer group has come in one partition.
+
+    Args:
+        offset: Of the next record to read: the last one that was processed, plus 1.
+        leader_epoch: Of the last record that was read, where the consumer tells (KIP-320); -1: not known.
+        metadata: A text of one's own, at most the broker's `offset.metadata.max.bytes` (4096).
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """A consumer group, and who in it has read what a transaction is made of (KIP-447).
+
+    With a generation and a member the broker refuses offsets of one that has lost its partitions to another.
+    Without them (a consumer that assigned its partitions itself) nobody is refused.
+
+    Args:
+        group_id: The group's name.
+        generation_id: Of the group's latest rebalance; the member's epoch with KIP-848; -1: none.
+        member_id: The member's id; empty: none.
+        group_instance_id: Of a static member (KIP-345).
+    """
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None

@@ -86,6 +86,8 @@ class Node:
             "transaction.state.log.replication.factor": factor,
             "transaction.state.log.num.partitions": "4",
             "transaction.state.log.min.isr": "1",
+            # Kafka looks every 10 s which transactions are over their time.
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
             "share.coordinator.state.topic.replication.factor": factor,
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",

@@ -96,6 +96,7 @@ class ProducerConfig:
     connections_max_idle: float
     send_buffer_bytes: int
     receive_buffer_bytes: int
+    transactional_id: str | None
     transaction_timeout: float
     enable_metrics_push: bool
     metrics_num_samples: int

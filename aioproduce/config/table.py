@@ -31,6 +31,7 @@ from aioproduce.config.kinds import (
     Int,
     Milliseconds,
     Servers,
+    optional_text,
 )
 from aioproduce.config.security_table import (
     KERBEROS_KEYS,
@@ -48,7 +49,10 @@ ACKS: Final[Mapping[str, int]] = {"all": -1, "-1": -1, "0": 0, "1": 1}
 _IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 _IN_FLIGHT_MAX: Final = 5  # how many batches per producer a broker remembers
 _BY_KEY_ONLY: Final = ("murmur2", "consistent", "fnv1a")
-_TRANSACTIONS_LATER: Final = "transactions come with a later version; leave it out."
+_NO_TWO_PHASE_COMMIT: Final = (
+    "brokers do not offer it yet (KIP-939): Transaction.prepare() gives what another process can end; leave it "
+    "out."
+)
 
 
 # fmt: off
@@ -142,9 +146,12 @@ SECTIONS: Final[Mapping[str, tuple[Key, ...]]] = MappingProxyType({
 ),
 "Transactions": (
     Key("transaction.timeout.ms", Milliseconds(1, INT_MAX), 60_000,
-        "Read and checked; of no effect without transactional.id, as in Java."),
-    refused("transactional.id", "STRING", None, _TRANSACTIONS_LATER),
-    refused("transaction.two.phase.commit.enable", "BOOLEAN", False, _TRANSACTIONS_LATER),
+        "How long a transaction may be open before its coordinator aborts it; of no effect without "
+        "transactional.id."),
+    Key("transactional.id", optional_text("a name, or None"), None,
+        "The name under which this producer's transactions go on over restarts. One producer at a time has it: a "
+        "later one takes over. It needs enable.idempotence and acks=all."),
+    refused("transaction.two.phase.commit.enable", "BOOLEAN", False, _NO_TWO_PHASE_COMMIT),
 ),
 "aioproduce's own (Kafka has no such keys)": (
     Key("partitioner.rack.aware", BOOL, False,
@@ -198,6 +205,11 @@ _CONFLICTS: Final = (
         "enable.idempotence=true contradicts retries=0: leave retries out, or set enable.idempotence=false."),
     Conflict(None, lambda v, given: "enable.idempotence" in given and v["enable.idempotence"] and v["acks"] != -1,
         "enable.idempotence=true contradicts acks={v[acks]}: set acks=all, or set enable.idempotence=false."),
+    Conflict("transactional.id",
+        lambda v, _: v["transactional.id"]
+        and not (v["enable.idempotence"] and v["acks"] == -1 and v["retries"] > 0),
+        "transactional.id needs enable.idempotence=true, acks=all and retries above 0: leave those out, or leave "
+        "out transactional.id."),
     Conflict(None, lambda v, _: v["partitioner.ignore.keys"] and v["partitioner.class"] in _BY_KEY_ONLY,
         "partitioner.ignore.keys=true contradicts partitioner.class={v[partitioner.class]}: without its key "
         "every record goes to one partition. Leave one of them out."),

@@ -49,6 +49,8 @@ from aioproduce.core.exchanges.producer_id_requests import ProducerIdRequests
 from aioproduce.core.exchanges.telemetry import Telemetry
 from aioproduce.core.retry import ExponentialBackoff
 from aioproduce.core.state_table import StateTable
+from aioproduce.core.transactions.step_requests import StepRequests
+from aioproduce.core.transactions.transaction_manager import TransactionManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,6 +129,7 @@ class Sender:
         "pool",
         "sequences",
         "telemetry",
+        "transactions",
     )
 
     def __init__(
@@ -171,28 +174,31 @@ class Sender:
             partitioning=self.partitioning,
             audit=record_audit,
             audit_topic=None if source is None else source.topic,
+            is_transactional=config.transactional_id is not None,
         )
         self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.sequences, metrics)
         self.metadata_requests = MetadataRequests(
             config.client_id, self.metadata, self.accumulator, self.connections, self._bounded_log
         )
-        self.telemetry = (
-            None
-            if telemetry is None
-            else Telemetry(
-                config, telemetry, self.metadata, self.connections, random.random, self._bounded_log
-            )
-        )
+        self.telemetry = None if telemetry is None else self._telemetry(config, telemetry, random)
+        self.transactions: TransactionManager | None = None
+        if config.transactional_id is not None and self.sequences is not None:
+            self.transactions = self._transaction_manager(config, self.sequences, retry, random)
         # In the order of steps, and of the end: the last mark comes when all records are settled, the last push
         # to the cluster after it.
         self._exchanges: list[Exchange] = [self.metadata_requests]
-        if self.sequences is not None:
+        if self.transactions is not None:
+            self._exchanges.append(self.transactions)
+        elif self.sequences is not None:
             self._exchanges.append(self._producer_id_requests(config, self.sequences, retry))
         self._exchanges.append(self._produce_requests(config))
         if audit is not None and record_audit is not None:
             self._exchanges.append(self._audit_marks(*audit, record_audit, config, now))
         if self.telemetry is not None:
             self._exchanges.append(self.telemetry)
+
+    def _telemetry(self, config: ProducerConfig, source: PayloadSource, random: Random) -> Telemetry:
+        return Telemetry(config, source, self.metadata, self.connections, random.random, self._bounded_log)
 
     def _producer_id_requests(
         self, config: ProducerConfig, sequences: Sequences, retry: ExponentialBackoff
@@ -208,6 +214,16 @@ class Sender:
             self._bounded_log,
         )
 
+    def _transaction_manager(
+        self, config: ProducerConfig, sequences: Sequences, retry: ExponentialBackoff, random: Random
+    ) -> TransactionManager:
+        requests = StepRequests(
+            self.connections, self.metadata, retry, random.random, config.max_block, self._bounded_log
+        )
+        return TransactionManager(
+            config, sequences, self.accumulator, self._completion, requests, self.connections.features
+        )
+
     def _produce_requests(self, config: ProducerConfig) -> Exchange:
         return ProduceRequests(
             config,
@@ -219,6 +235,7 @@ class Sender:
             self.partitioning.loads,
             self._metrics,
             self._completion,
+            None if self.transactions is None else self.transactions.records,
         )
 
     def _audit_marks(
@@ -251,6 +268,7 @@ class Sender:
             self._has_work
             or self.accumulator.readiness.has_news
             or self.metadata_requests.has_news
+            or (self.transactions is not None and self.transactions.has_news)
             or bool(self.connections.effects)
             or bool(self.connections.offloads.effects)
             or (self._compression is not None and bool(self._compression.effects))
@@ -447,6 +465,8 @@ class Sender:
         if self._state is SenderState.CLOSED:
             # Nobody asks any more.
             self.accumulator.readiness.has_news = self.metadata_requests.has_news = False
+            if self.transactions is not None:
+                self.transactions.has_news = False
             return
         for exchange in self._exchanges:
             exchange.advance(now)
@@ -457,6 +477,8 @@ class Sender:
 
     def _finish_close(self, now: float) -> None:
         self._move("finished")
+        if self.transactions is not None:
+            self.transactions.closed()
         self.connections.close_all("the producer is closing", now)
         self._check_flushes()
 

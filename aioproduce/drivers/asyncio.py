@@ -299,6 +299,10 @@ class AsyncioDriver:
         """Nothing: a task of asyncio's is not ended from elsewhere for what its next call tells it."""
         return contextlib.nullcontext()
 
+    def shielded(self) -> contextlib.AbstractContextManager[object]:
+        """Nothing: a task is cancelled once, and may wait afterwards."""
+        return contextlib.nullcontext()
+
     async def end_aborted(self, deadline: float) -> bool:  # noqa: ARG002
         """Not waited for: a task that was cancelled may still wait, and the loop runs on."""
         return True

@@ -170,6 +170,9 @@ class Driver(Protocol):
         Where tasks are structured (trio), the sender's death cancels what is in it.
         """
 
+    def shielded(self) -> AbstractContextManager[object]:
+        """Around a bounded wait of a task that was cancelled: what cancelled it does not end the wait."""
+
     async def end_aborted(self, deadline: float) -> bool:
         """`join()` for a `close()` that was cancelled, after the core was told to abort.
 

@@ -136,6 +136,10 @@ class TrioDriver:
         self._body = trio.CancelScope()
         return self._body
 
+    def shielded(self) -> AbstractContextManager[object]:
+        """A scope that what is cancelled around it does not reach."""
+        return trio.CancelScope(shield=True)
+
     async def end_aborted(self, deadline: float) -> bool:
         """`join()`, whatever is cancelled around it."""
         with trio.CancelScope(shield=True, deadline=deadline):

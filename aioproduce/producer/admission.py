@@ -242,7 +242,13 @@ class Admission:
                 self._sender.memory_exhausted(driver.now())
                 driver.wake()
             if await waiter.wait(deadline):
-                return pool.claim(ticket)
+                lease = pool.claim(ticket)
+                try:
+                    self._check_running()
+                except BaseException:
+                    lease.release()
+                    raise
+                return lease
         except ProducerClosedError:
             self._check_running()
             raise

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aioproduce.producer.arrow import TopicRun
     from aioproduce.producer.interceptors import Interceptors
     from aioproduce.producer.life import ProducerLife
+    from aioproduce.producer.transaction_life import OwnersLife, TransactionLife
     from aioproduce.records import Headers
 
 # Rows that are taken at once: few enough to be done in a fraction of `_PACE` where a record costs 0.1 us.
@@ -74,7 +75,7 @@ class Bulk:
 
     def __init__(
         self,
-        life: ProducerLife,
+        life: ProducerLife | TransactionLife | OwnersLife,
         record_input: RecordInput,
         interceptors: Interceptors | None,
         *,

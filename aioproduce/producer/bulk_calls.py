@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aioproduce.producer.deliveries import Deliveries
     from aioproduce.producer.input import RecordInput
     from aioproduce.producer.life import ProducerLife
+    from aioproduce.producer.transaction_life import TransactionLife
     from aioproduce.records import Headers
 
 
@@ -30,7 +31,7 @@ class BulkCalls:
     config: ProducerConfig
     _bulk: Bulk
     _input: RecordInput
-    _life: ProducerLife
+    _life: ProducerLife | TransactionLife
 
     async def send_many(
         self,

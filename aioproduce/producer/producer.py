@@ -5,53 +5,48 @@ call outlives its bound. All sending is the core's business.
 
 Invariants:
 
-1. `send()` that raises has queued nothing; `send()` that returns has queued the record exactly once. So has a
-   cancelled one: while it waits nothing is queued, and it does not suspend after the record is.
-2. Whatever waits here is woken by what it waits for, by close and by the sender's death, and re-checks.
-3. With the topic known and room in the buffer `send()` does not suspend, but for one turn of the loop after
-   about 1 ms of uninterrupted sending: a loop that only sends must not starve acknowledgements and timers.
+1. Whatever waits here is woken by what it waits for, by close and by the sender's death, and re-checks.
+2. With a `transactional.id` no record goes out but in the open transaction of the task that sends it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
-from typing import TYPE_CHECKING, Any, NoReturn, Self, cast, final
+from typing import TYPE_CHECKING, NoReturn, Self, cast, final
 
-from aioproduce._native.send_path import SendPath
 from aioproduce.config import ProducerConfig, dotted_keys, load_properties
 from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import FlushTimeoutError
 from aioproduce.producer.bulk import Bulk
-from aioproduce.producer.bulk_calls import BulkCalls
 from aioproduce.producer.input import RecordInput, check_topic
-from aioproduce.producer.interceptors import make_interceptors, tell_refused
+from aioproduce.producer.interceptors import make_interceptors
 from aioproduce.producer.life import ProducerLife, ProducerState
-from aioproduce.records import ClusterInfo, PartitionInfo, ProducerRecord, RecordMetadata
+from aioproduce.producer.sending import OnDelivery as OnDelivery
+from aioproduce.producer.sending import Sending
+from aioproduce.producer.transaction_calls import TransactionCalls
+from aioproduce.producer.transaction_life import OwnersLife
+from aioproduce.producer.transactions import Transactions
+from aioproduce.records import ClusterInfo, PartitionInfo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from datetime import datetime
     from types import TracebackType
     from uuid import UUID
 
     from aioproduce._native._delivery_runtime import TellingRuntime
-    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce._native.send_path import SendPath
     from aioproduce._native.tuple_outcomes import TupleOutcomes
     from aioproduce.metrics import MetricsSnapshot
-    from aioproduce.producer.interceptors import OnOutcome
-    from aioproduce.records import Headers
 
 _log = logging.getLogger("aioproduce")
 
-OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
-
 
 @final
-class Producer(SendPath, BulkCalls):
+class Producer(Sending, TransactionCalls):
     """Sends records to Kafka.
 
     `await send()` means accepted: the record has its place in a bounded buffer. Awaiting what it returns means
@@ -74,21 +69,9 @@ class Producer(SendPath, BulkCalls):
         ...         print(metadata.partition, metadata.offset)
     """
 
-    # CPython 3.12 and later look `send` up anew for each record where an instance has a `__dict__`: it is made for
-    # what users add, if they do.
-    __slots__ = (
-        # Interpreted, SendPath has them already.
-        *(() if SendPath.__dictoffset__ else ("__dict__", "__weakref__")),
-        "_body",
-        "_bulk",
-        "_input",
-        "_interceptors",
-        "_lent_to",
-        "_life",
-        "_outcomes",
-        "_sending_task",
-        "config",
-    )
+    __slots__ = ("_body", "_lent_to", "_outcomes", "_transactions")
+
+    _life: ProducerLife
 
     @hides_arguments
     def __init__(
@@ -101,8 +84,13 @@ class Producer(SendPath, BulkCalls):
         self._interceptors = make_interceptors(self.config.interceptors)
         self._input = RecordInput(self.config)
         self._life = ProducerLife(self.config, self._is_open)
+        self._way_in = self._life
+        self._transactions: Transactions | None = None
+        if self.config.transactional_id is not None:
+            self._transactions = Transactions(self._life, self._input, self._interceptors)
+            self._way_in = OwnersLife(self._life, self._transactions.owned_life)
         self._bulk = Bulk(
-            self._life,
+            self._way_in,
             self._input,
             self._interceptors,
             batch_size=self.config.batch_size,
@@ -135,14 +123,17 @@ class Producer(SendPath, BulkCalls):
         Raises:
             ProducerStateError: it was started before.
             NoBrokerAvailableError: `require_broker` was asked and none answered in time.
+            TransactionError: with a `transactional.id`, no producer id came within `max.block.ms`.
         """
         self._life.start()
-        if require_broker:
-            try:
+        try:
+            if require_broker:
                 await self.check(self.config.max_block)
-            except BaseException:
-                await self.close(0)
-                raise
+            if self._transactions is not None:
+                await self._transactions.init()
+        except BaseException:
+            await self.close(0)
+            raise
 
     async def close(self, timeout: float | None = None) -> None:
         """Send what was accepted, then close the connections.
@@ -209,6 +200,8 @@ class Producer(SendPath, BulkCalls):
                         is_plain=self._interceptors is None and not self._input.has_serializers,
                         wall_ms=driver.wall_ms,
                     )
+            if self._transactions is not None:
+                self.shut_path()  # each record goes where it is looked whose transaction is open
         else:
             self.shut_path()
             if self._lent_to is not None:
@@ -223,38 +216,6 @@ class Producer(SendPath, BulkCalls):
         """
         self._lent_to = path
         self._outcomes = outcomes
-
-    # -- sending (`send()` and `send_and_wait()` are in SendPath) ---
-
-    def try_send(
-        self,
-        topic: str | ProducerRecord,
-        value: Any = None,
-        key: Any = None,
-        *,
-        partition: int | None = None,
-        timestamp: int | datetime | None = None,
-        headers: Headers | None = None,
-        on_delivery: OnDelivery | None = None,
-    ) -> DeliveryFuture:
-        """Accept one record without ever waiting.
-
-        Raises:
-            BufferExhaustedError: there is no room now.
-            MetadataTimeoutError: the topic is not known yet; it is being asked for, so try again later.
-            InvalidRecordError: as in `send()`.
-            ProducerStateError: as in `send()`.
-        """
-        self._life.check_callable()
-        record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
-        try:
-            serialized = self._input.read_record(record, self._life.wall_ms())
-            delivery = self._life.admission.append_now(serialized)
-        except BaseException as error:
-            self._refused(record, on_outcome, error)
-            raise
-        _add_callbacks(delivery, on_outcome, on_delivery)
-        return delivery
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send everything accepted so far without lingering, and wait until it is settled and called back for.
@@ -391,95 +352,6 @@ class Producer(SendPath, BulkCalls):
             0.0
         """
         return self._life.read_metrics()
-
-    # -- records as objects: interceptors, try_send ---
-
-    def _as_record(
-        self,
-        topic: str | ProducerRecord,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        headers: Headers | None,
-    ) -> tuple[ProducerRecord, OnOutcome | None]:
-        """The record as the interceptors made it, and whom to tell what becomes of it."""
-        if isinstance(topic, ProducerRecord):
-            if any(given is not None for given in (value, key, partition, timestamp, headers)):
-                raise TypeError("send() takes a ProducerRecord whole: put value, key, ... into the record")
-            record = topic
-        else:
-            record = ProducerRecord(
-                topic=topic, value=value, key=key, partition=partition, timestamp=timestamp, headers=headers
-            )
-        return (record, None) if self._interceptors is None else self._interceptors.intercept(record)
-
-    async def _send_slowly(
-        self,
-        topic: str | ProducerRecord,
-        value: Any,
-        key: Any,
-        partition: int | None,
-        timestamp: int | datetime | None,
-        headers: Headers | None,
-        timeout: float | None,
-        on_delivery: OnDelivery | None,
-    ) -> DeliveryFuture:
-        self._life.check_callable()
-        record: ProducerRecord | None = None
-        on_outcome: OnOutcome | None = None
-        try:
-            if self.turn_is_due():
-                await self._give_turn()
-            now_ms = self._life.wall_ms()
-            if self._interceptors is None and not isinstance(topic, ProducerRecord):
-                serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)
-            else:
-                record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
-                serialized = self._input.read_record(record, now_ms)
-            delivery = self._life.admission.append_at_once(serialized)
-            if delivery is None:
-                delivery = await self._life.admission.append_waiting(serialized, timeout)
-        except BaseException as error:
-            self._refused(record, on_outcome, error)
-            raise
-        _add_callbacks(delivery, on_outcome, on_delivery)
-        return delivery
-
-    def _refused(
-        self, record: ProducerRecord | None, on_outcome: OnOutcome | None, error: BaseException
-    ) -> None:
-        """A record was never queued: an error of it, or its sender was cancelled while it waited."""
-        self._life.count_refusal(error)
-        if record is not None and on_outcome is not None:
-            tell_refused(record, on_outcome, error)
-
-    async def _heed_turn(self) -> None:
-        if self.turn_is_due():
-            await self._give_turn()
-
-    async def _give_turn(self) -> None:
-        """Give the loop the turn that is due, if it is the same task that goes on and on (invariant 3).
-
-        A thousand tasks that send once each suspend by themselves, and are to keep their order.
-        """
-        task = self._life.driver.current_task()
-        if task is self._sending_task:
-            await self._life.driver.yield_once()
-            self._life.check_running()
-        else:
-            # Or all that come after it in this turn of the loop would go the long way to be asked.
-            self.put_turn_off()
-        self._sending_task = task
-
-
-def _add_callbacks(
-    delivery: DeliveryFuture, on_outcome: OnOutcome | None, on_delivery: OnDelivery | None
-) -> None:
-    if on_outcome is not None:
-        delivery.add_delivery_callback(on_outcome)
-    if on_delivery is not None:
-        delivery.add_delivery_callback(on_delivery)
 
 
 def _check_timeout(timeout: float | None) -> None:

@@ -6,7 +6,7 @@ Imported by users' tests and by `aioproduce dev`; nothing in the producer import
 from __future__ import annotations
 
 from aioproduce.testing.cluster_thread import ClusterThread
-from aioproduce.testing.fake_cluster.cluster import FakeCluster, FakeRecord
+from aioproduce.testing.fake_cluster.cluster import FakeCluster, FakeRecord, FakeTransaction
 from aioproduce.testing.fake_cluster.connections import BrokerSideConnection, ReceivedRequest, RequestLog
 from aioproduce.testing.fake_cluster.faults import AnswerFault, Fault, Faults
 from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
@@ -15,6 +15,7 @@ from aioproduce.testing.fake_cluster.partition import PartitionState, Replicas, 
 from aioproduce.testing.fake_cluster.security import FakeSecurity, FakeTls, token_for
 from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState
 from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
+from aioproduce.testing.fake_cluster.transaction_states import TransactionConfig
 from aioproduce.testing.fake_registry import FakeSchemaRegistry, RegistryRequest
 from aioproduce.testing.produced import ANY, Produced
 
@@ -31,6 +32,7 @@ __all__ = [
     "FakeSchemaRegistry",
     "FakeSecurity",
     "FakeTls",
+    "FakeTransaction",
     "Fault",
     "Faults",
     "PartitionState",
@@ -43,5 +45,6 @@ __all__ = [
     "StoredBatch",
     "TelemetryPush",
     "TopicConfig",
+    "TransactionConfig",
     "token_for",
 ]

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
     from types import TracebackType
 
+    from aioproduce.testing.fake_cluster.cluster import FakeTransaction, IsolationLevel
     from aioproduce.testing.fake_cluster.connections import BrokerSideConnection
+    from aioproduce.testing.fake_cluster.log import PartitionLog
     from aioproduce.testing.fake_cluster.security import FakeSecurity
     from aioproduce.testing.fake_cluster.state import TopicState
     from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
@@ -206,11 +208,24 @@ class ClusterThread:
         """The metrics that clients pushed, oldest first."""
         return self._call(lambda: list(self._target.pushed_metrics))
 
+    @property
+    def transactions(self) -> list[FakeTransaction]:
+        """Every transactional id that is known, in order of its first InitProducerId."""
+        return self._call(lambda: self._target.transactions)
+
+    @property
+    def open_transactions(self) -> list[FakeTransaction]:
+        """Those of `transactions` that readers may have to wait for."""
+        return self._call(lambda: self._target.open_transactions)
+
     records = _on_its_thread(FakeCluster.records)
     log = _on_its_thread(FakeCluster.log)
     leader = _on_its_thread(FakeCluster.leader)
     isr = _on_its_thread(FakeCluster.isr)
     high_watermark = _on_its_thread(FakeCluster.high_watermark)
+    last_stable_offset = _on_its_thread(FakeCluster.last_stable_offset)
+    transaction_coordinator = _on_its_thread(FakeCluster.transaction_coordinator)
+    committed_offset = _on_its_thread(FakeCluster.committed_offset)
 
     # What happens to the cluster
 
@@ -218,6 +233,12 @@ class ClusterThread:
     delete_topic = _on_its_thread(FakeCluster.delete_topic)
     add_partitions = _on_its_thread(FakeCluster.add_partitions)
     deny_topic = _on_its_thread(FakeCluster.deny_topic)
+    deny_group = _on_its_thread(FakeCluster.deny_group)
+    deny_transactional_id = _on_its_thread(FakeCluster.deny_transactional_id)
+    set_transaction_version = _on_its_thread(FakeCluster.set_transaction_version)
+    move_transaction_coordinator = _on_its_thread(FakeCluster.move_transaction_coordinator)
+    take_transaction_coordinator = _on_its_thread(FakeCluster.take_transaction_coordinator)
+    elect_transaction_coordinator = _on_its_thread(FakeCluster.elect_transaction_coordinator)
     move_leader = _on_its_thread(FakeCluster.move_leader)
     take_leader = _on_its_thread(FakeCluster.take_leader)
     elect_leader = _on_its_thread(FakeCluster.elect_leader)
@@ -264,8 +285,16 @@ class ClusterThread:
 
     # What was produced
 
-    def produced(self, topic: str, partition: int | None = None) -> Produced:
+    def produced(
+        self, topic: str, partition: int | None = None, *, isolation: IsolationLevel = "read_uncommitted"
+    ) -> Produced:
         """The records of a topic, or of one partition of it, as they are now: by partition, then by offset.
+
+        Args:
+            topic: The topic.
+            partition: One partition; all by default.
+            isolation: `"read_committed"` leaves out what a consumer with this `isolation.level` is not given. So it
+                does in all assertions.
 
         Raises:
             KeyError: There is no such topic, or no such partition.
@@ -273,7 +302,7 @@ class ClusterThread:
         there = self.topics
         if topic not in there:
             raise KeyError(f"no topic {topic!r}: nothing was sent to it, nor was it created. {_names(there)}")
-        return Produced(topic, self.records(topic, partition))
+        return Produced(topic, self.records(topic, partition, isolation=isolation))
 
     def assert_produced(
         self,
@@ -286,8 +315,9 @@ class ClusterThread:
         partition: int | None = None,
         timestamp: int | None = None,
         count: int | None = None,
+        isolation: IsolationLevel = "read_uncommitted",
     ) -> Produced:
-        """Assert that such a record is in the topic: see `Produced.assert_has`.
+        """Assert that such a record is in the topic: see `Produced.assert_has`, and `produced` for `isolation`.
 
         Returns:
             The records that are such.
@@ -299,12 +329,17 @@ class ClusterThread:
             >>> cluster.assert_produced("orders", json={"id": 42}, key="customer-7", count=1)
         """
         __tracebackhide__ = True
-        return self._read(topic).assert_has(
+        return self._read(topic, isolation=isolation).assert_has(
             value, key=key, headers=headers, json=json, partition=partition, timestamp=timestamp, count=count
         )
 
     def assert_produced_exactly(
-        self, topic: str, values: Iterable[bytes | str | None], *, partition: int | None = None
+        self,
+        topic: str,
+        values: Iterable[bytes | str | None],
+        *,
+        partition: int | None = None,
+        isolation: IsolationLevel = "read_uncommitted",
     ) -> Produced:
         """Assert that these values are in the topic and no others, in this order: see `Produced.assert_exactly`.
 
@@ -312,9 +347,11 @@ class ClusterThread:
             AssertionError: One is missing, is there too often or too late, or others are there.
         """
         __tracebackhide__ = True
-        return self._read(topic, partition).assert_exactly(values)
+        return self._read(topic, partition, isolation).assert_exactly(values)
 
-    def assert_nothing_produced(self, topic: str | None = None) -> None:
+    def assert_nothing_produced(
+        self, topic: str | None = None, *, isolation: IsolationLevel = "read_uncommitted"
+    ) -> None:
         """Assert that nothing is in the topic (which need not exist), or in any topic at all.
 
         What a producer has accepted and not sent yet is not in the log: `flush()` first.
@@ -324,15 +361,23 @@ class ClusterThread:
         """
         __tracebackhide__ = True
         for name in self.topics if topic is None else (topic,):
-            self._read(name).assert_empty()
+            self._read(name, isolation=isolation).assert_empty()
 
-    def wait_for_records(self, topic: str, count: int = 1, *, timeout: float = _PATIENCE) -> Produced:
+    def wait_for_records(
+        self,
+        topic: str,
+        count: int = 1,
+        *,
+        timeout: float = _PATIENCE,
+        isolation: IsolationLevel = "read_uncommitted",
+    ) -> Produced:
         """Block until the topic has at least so many records, for programs in another thread or process.
 
         Args:
             topic: The topic; it need not exist yet.
             count: At least so many.
             timeout: Seconds.
+            isolation: As for `produced`.
 
         Raises:
             AssertionError: They did not come in time; it tells what is there.
@@ -345,13 +390,20 @@ class ClusterThread:
                 "use `await cluster.until_produced(...)`"
             )
         deadline = time.monotonic() + timeout
-        while len(found := self._read(topic)) < count:
+        while len(found := self._read(topic, isolation=isolation)) < count:
             if time.monotonic() >= deadline:
                 found.fail_waiting(count, timeout)
             time.sleep(_LOOK_EVERY)
         return found
 
-    async def until_produced(self, topic: str, count: int = 1, *, timeout: float = _PATIENCE) -> Produced:
+    async def until_produced(
+        self,
+        topic: str,
+        count: int = 1,
+        *,
+        timeout: float = _PATIENCE,
+        isolation: IsolationLevel = "read_uncommitted",
+    ) -> Produced:
         """Wait until the topic has at least so many records, on asyncio and on trio.
 
         Where the producer is at hand, `await producer.flush()` is the shorter way.
@@ -360,6 +412,7 @@ class ClusterThread:
             topic: The topic; it need not exist yet.
             count: At least so many.
             timeout: Seconds.
+            isolation: As for `produced`.
 
         Raises:
             AssertionError: They did not come in time; it tells what is there.
@@ -368,7 +421,7 @@ class ClusterThread:
         import anyio
 
         deadline = time.monotonic() + timeout
-        while len(found := self._read(topic)) < count:
+        while len(found := self._read(topic, isolation=isolation)) < count:
             if time.monotonic() >= deadline:
                 found.fail_waiting(count, timeout)
             await anyio.sleep(_LOOK_EVERY)
@@ -386,19 +439,28 @@ class ClusterThread:
             raise RuntimeError("the cluster is not started")
         self._thread.call(method, broker)
 
-    def _read(self, topic: str, partition: int | None = None) -> Produced:
+    def _read(
+        self, topic: str, partition: int | None = None, isolation: IsolationLevel = "read_uncommitted"
+    ) -> Produced:
         """The records of a topic that need not exist."""
 
         def read() -> Produced:
             there = self._target.topics
-            records = self._target.records(topic, partition) if topic in there else []
+            is_there = topic in there
+            records = self._target.records(topic, partition, isolation=isolation) if is_there else []
             return Produced(topic, records, among={name: _count(state) for name, state in there.items()})
 
         return self._call(read)
 
 
 def _count(topic: TopicState) -> int:
-    return sum(each.log.end_offset - each.log.start_offset for each in topic.partitions)
+    return sum(_count_records(each.log) for each in topic.partitions)
+
+
+def _count_records(log: PartitionLog) -> int:
+    if log.transactions.markers == 0:
+        return log.end_offset - log.start_offset
+    return sum(batch.record_count for batch in log.batches if batch.marker is None)
 
 
 def _names(topics: Iterable[str]) -> str:

@@ -45,9 +45,13 @@ class ApiKey(IntEnum):
     ADD_PARTITIONS_TO_TXN = 24
     ADD_OFFSETS_TO_TXN = 25
     END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     SASL_AUTHENTICATE = 36
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     GET_TELEMETRY_SUBSCRIPTIONS = 71
     PUSH_TELEMETRY = 72
@@ -68,6 +72,13 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
         ApiKey.API_VERSIONS: (0, 4),
         # v6 (KIP-939, two-phase commit) is not stable in Kafka 4.3.
         ApiKey.INIT_PRODUCER_ID: (0, 5),
+        ApiKey.FIND_COORDINATOR: (0, 6),
+        # Later versions are between brokers.
+        ApiKey.ADD_PARTITIONS_TO_TXN: (0, 3),
+        ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+        ApiKey.END_TXN: (0, 5),
+        ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+        ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
         # v0 has the mechanism's bytes go without Kafka's framing; nothing that takes Produce v3 lacks v1.
         ApiKey.SASL_HANDSHAKE: (1, 1),
         # v1 tells how long the session lasts (KIP-368).

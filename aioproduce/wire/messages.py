@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from uuid import UUID
+
+    from aioproduce.records import TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +27,16 @@ class ApiVersionsResponse:
         error_code: 0, or 35 (UNSUPPORTED_VERSION) where the version asked for is too new for the broker.
         versions: API key -> (lowest, highest) version.
         throttle: Seconds that the client shall wait (KIP-219).
+        finalized_features: Name -> (lowest, highest) level that the whole cluster has agreed on (KIP-584); empty
+            from brokers that do not tell.
+        finalized_features_epoch: Of that agreement; a higher one is newer, -1: not told.
     """
 
     error_code: int
     versions: dict[int, tuple[int, int]]
     throttle: float = 0.0
+    finalized_features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    finalized_features_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +237,95 @@ class SaslAuthenticateResponse:
     throttle: float = 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class FindCoordinatorResponse:
+    """Which broker coordinates what was asked for.
+
+    Attributes:
+        throttle: Seconds that the client shall wait.
+        error_code: 0, or why it is not told.
+        address: The broker; without a meaning where there is an error.
+    """
+
+    throttle: float
+    error_code: int
+    address: BrokerAddress
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitionsToTxnResponse:
+    """An error code for each partition."""
+
+    throttle: float
+    partitions: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AddOffsetsToTxnResponse:
+    """Whether the group is part of the transaction now."""
+
+    throttle: float
+    error_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class TxnOffsetCommitResponse:
+    """An error code for each partition."""
+
+    throttle: float
+    partitions: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnResponse:
+    """Whether the transaction has ended.
+
+    Attributes:
+        throttle: Seconds that the client shall wait.
+        error_code: 0, or why not.
+        producer_id: Of the next transaction (KIP-890, v5 and later); -1: as before.
+        producer_epoch: Likewise.
+    """
+
+    throttle: float
+    error_code: int
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """What a coordinator knows of a transactional id.
+
+    Attributes:
+        error_code: 0, or why nothing is told.
+        transactional_id: Which.
+        state: Kafka's name of it, e.g. `Ongoing`, `CompleteAbort`.
+        timeout: Seconds that a transaction may be open.
+        started_at_ms: Milliseconds since the epoch; -1: none is open.
+        producer_id: The producer's.
+        producer_epoch: The producer's.
+        partitions: What is written to by the open transaction.
+    """
+
+    error_code: int
+    transactional_id: str
+    state: str
+    timeout: float
+    started_at_ms: int
+    producer_id: int
+    producer_epoch: int
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeTransactionsResponse:
+    """What a coordinator knows of transactional ids, by them."""
+
+    throttle: float
+    transactions: Mapping[str, TransactionDescription]
+
+
 Message: TypeAlias = (
     ApiVersionsResponse
     | MetadataResponse
@@ -238,5 +335,11 @@ Message: TypeAlias = (
     | PushTelemetryResponse
     | SaslHandshakeResponse
     | SaslAuthenticateResponse
+    | FindCoordinatorResponse
+    | AddPartitionsToTxnResponse
+    | AddOffsetsToTxnResponse
+    | TxnOffsetCommitResponse
+    | EndTxnResponse
+    | DescribeTransactionsResponse
 )
 """Every answer that the core gets."""

@@ -70,7 +70,7 @@ def encode_api_versions(version: int, correlation_id: int, client_id: str) -> by
     Raises:
         ValueError: If the client id is longer than the protocol can carry.
     """
-    return _encode(
+    return encode(
         ApiKey.API_VERSIONS,
         version,
         correlation_id,
@@ -104,14 +104,14 @@ def encode_metadata(
         ValueError: If a string is longer than the protocol can carry.
     """
     topic_class = schema.request_module(ApiKey.METADATA, version).MetadataRequestTopic
-    return _encode(
+    return encode(
         ApiKey.METADATA,
         version,
         correlation_id,
         client_id,
         topics=None
         if topics is None
-        else tuple(_make(topic_class, name=_checked(name), topic_id=None) for name in topics),
+        else tuple(make(topic_class, name=checked_string(name), topic_id=None) for name in topics),
         allow_auto_topic_creation=allow_auto_topic_creation,
         include_cluster_authorized_operations=False,
         include_topic_authorized_operations=include_topic_authorized_operations,
@@ -143,12 +143,12 @@ def encode_init_producer_id(
     Raises:
         ValueError: If a string or the time-out is more than the protocol can carry.
     """
-    return _encode(
+    return encode(
         ApiKey.INIT_PRODUCER_ID,
         version,
         correlation_id,
         client_id,
-        transactional_id=None if transactional_id is None else _checked(transactional_id),
+        transactional_id=None if transactional_id is None else checked_string(transactional_id),
         transaction_timeout=timedelta(milliseconds=_milliseconds(transaction_timeout)),
         producer_id=producer_id,
         producer_epoch=producer_epoch,
@@ -161,7 +161,9 @@ def encode_sasl_handshake(version: int, correlation_id: int, client_id: str, mec
     Raises:
         ValueError: If a string is longer than the protocol can carry.
     """
-    return _encode(ApiKey.SASL_HANDSHAKE, version, correlation_id, client_id, mechanism=_checked(mechanism))
+    return encode(
+        ApiKey.SASL_HANDSHAKE, version, correlation_id, client_id, mechanism=checked_string(mechanism)
+    )
 
 
 def encode_sasl_authenticate(version: int, correlation_id: int, client_id: str, auth_bytes: bytes) -> bytes:
@@ -170,7 +172,7 @@ def encode_sasl_authenticate(version: int, correlation_id: int, client_id: str, 
     Raises:
         ValueError: If the client id is longer than the protocol can carry.
     """
-    return _encode(ApiKey.SASL_AUTHENTICATE, version, correlation_id, client_id, auth_bytes=auth_bytes)
+    return encode(ApiKey.SASL_AUTHENTICATE, version, correlation_id, client_id, auth_bytes=auth_bytes)
 
 
 def encode_get_telemetry_subscriptions(
@@ -187,7 +189,7 @@ def encode_get_telemetry_subscriptions(
     Raises:
         ValueError: If the client id is longer than the protocol can carry.
     """
-    return _encode(
+    return encode(
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         version,
         correlation_id,
@@ -222,7 +224,7 @@ def encode_push_telemetry(
     Raises:
         ValueError: If the client id is longer than the protocol can carry.
     """
-    return _encode(
+    return encode(
         ApiKey.PUSH_TELEMETRY,
         version,
         correlation_id,
@@ -337,7 +339,7 @@ def _topic(key: str | UUID, is_flexible: bool) -> bytes:
 def _nullable_string(text: str | None, is_flexible: bool) -> bytes:
     if text is None:
         return _NO_TAGS if is_flexible else _NULL_STRING
-    raw = _checked(text).encode()
+    raw = checked_string(text).encode()
     return (_uvarint(len(raw) + 1) if is_flexible else _INT16.pack(len(raw))) + raw
 
 
@@ -368,12 +370,12 @@ def _header(api: ApiKey, version: int, correlation_id: int, client_id: str, is_f
     )
 
 
-def _encode(api: ApiKey, version: int, correlation_id: int, client_id: str, **values: object) -> bytes:
-    """Encode through kio the fields that this version has, of those given."""
+def encode(api: ApiKey, version: int, correlation_id: int, client_id: str, **values: object) -> bytes:
+    """Encode through kio the fields that this version has, of those given: a whole frame."""
     cls, write = _writer(api, version)
     buffer = BytesIO()
     buffer.write(_header(api, version, correlation_id, client_id, cls.__flexible__))
-    write(buffer, _make(cls, **values))
+    write(buffer, make(cls, **values))
     buffer.seek(0)
     buffer.write(_INT32.pack(buffer.getbuffer().nbytes - _INT32.size))
     return buffer.getvalue()
@@ -387,11 +389,13 @@ def _writer(api: ApiKey, version: int) -> tuple[type[Any], Callable[[BytesIO, An
     return cls, entity_writer(cls)
 
 
-def _make(cls: type[Any], **values: object) -> Any:
+def make(cls: type[Any], **values: object) -> Any:
+    """An object of kio's, of those fields that it has."""
     return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
 
 
-def _checked(text: str) -> str:
+def checked_string(text: str) -> str:
+    """The text, if it is short enough for the protocol; a ValueError otherwise."""
     size = len(text) if text.isascii() else len(text.encode())
     if size > _STRING_MAX:
         raise ValueError(f"a string of {size} bytes is longer than the protocol can carry ({_STRING_MAX})")

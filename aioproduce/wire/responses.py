@@ -36,6 +36,7 @@ from aioproduce.wire.messages import (
 from aioproduce.wire.primitives import read_uuid
 from aioproduce.wire.reader import decode_entity, skip_tags
 from aioproduce.wire.schema import response_class
+from aioproduce.wire.transaction_responses import TRANSACTION_CONVERTERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -138,6 +139,11 @@ def _api_versions(body: Mapping[str, Any]) -> ApiVersionsResponse:
         error_code=body["error_code"],
         versions={api["api_key"]: (api["min_version"], api["max_version"]) for api in body["api_keys"]},
         throttle=_throttle(body),
+        finalized_features={
+            feature["name"]: (feature["min_version_level"], feature["max_version_level"])
+            for feature in body.get("finalized_features", ())
+        },
+        finalized_features_epoch=body.get("finalized_features_epoch", -1),
     )
 
 
@@ -301,4 +307,5 @@ _CONVERTERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Message]]] = {
     ApiKey.PUSH_TELEMETRY: _push_telemetry,
     ApiKey.SASL_HANDSHAKE: _sasl_handshake,
     ApiKey.SASL_AUTHENTICATE: _sasl_authenticate,
+    **TRANSACTION_CONVERTERS,
 }

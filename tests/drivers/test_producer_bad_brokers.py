@@ -296,6 +296,8 @@ async def test_unknown_tagged_fields_everywhere(
     extra = b"\x02\x63\x03abc\xac\x02\x00"
 
     def encode_with_tags(api_key: int, api_version: int, correlation_id: int, body: Any) -> bytes:
+        if api_key == ApiKey.API_VERSIONS:  # the tagged fields that clients know
+            body = {name: value for name, value in body.items() if "_features" not in name}
         frame = encode(api_key, api_version, correlation_id, body)
         is_flexible = api_version >= {0: 9, 3: 9, 18: 3, 22: 2}[api_key]
         if not is_flexible:

@@ -427,7 +427,11 @@ def test_a_whole_configuration_takes_no_settings_beside_it() -> None:
             None,
             ["delivery.timeout.ms", "linger.ms", "request.timeout.ms"],
         ),
-        ({"transactional_id": "t"}, "transactional.id", ["transactions"]),
+        (
+            {"transactional_id": "t", "acks": 1},
+            "transactional.id",
+            ["acks=all", "leave out transactional.id"],
+        ),
     ],
     ids=lambda value: "+".join(value) if isinstance(value, dict) else None,
 )

@@ -174,7 +174,7 @@ class Observations:
             answer(exchange, body, now)
 
         patches.enter_context(patch.object(model, "_answer", answer_seen))
-        patches.enter_context(patch.object(model._produce, "_answer", answer_seen))
+        patches.enter_context(patch.object(model._apis._produce, "_answer", answer_seen))
 
     def _note_answer(self, exchange: Exchange, body: Body) -> None:
         made = Answer(self.now, exchange.api_key, throttle=exchange.throttle)

@@ -13,6 +13,7 @@ from aioproduce.core.cluster.connection_states import CONNECTION_STATES
 from aioproduce.core.exchanges.audit_marks import MARKS_STATES
 from aioproduce.core.exchanges.telemetry import TELEMETRY_STATES
 from aioproduce.core.sender import SENDER_STATES
+from aioproduce.core.transactions.transaction_states import TRANSACTION_STATES
 from aioproduce.producer.life import PRODUCER_STATES
 
 if TYPE_CHECKING:
@@ -47,6 +48,11 @@ TABLES: Final[list[tuple[str, str, StateTable[Any, Any]]]] = [
         "The producer id",
         "`enable.idempotence=true` needs one before the first batch goes.",
         PRODUCER_ID_STATES,
+    ),
+    (
+        "The transactions of a producer",
+        "One at a time. In COMMITTING and ABORTING only the same again may be asked for.",
+        TRANSACTION_STATES,
     ),
     ("A send() that waits for memory", "First come, first served.", WAITER_STATES),
     ("The audit marks of a producer", "Heartbeats, and one mark at the end. [More](audit.md)", MARKS_STATES),

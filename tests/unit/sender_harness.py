@@ -444,16 +444,17 @@ class SenderHarness:
         request = self.first_of(connection_id)
         if request is None or request.api in _ANSWERED_BY_TESTS or request.api in self.held:
             return
-        body: Mapping[str, Any]
+        self.reply(request, self.own_answer(request), run=False)
+
+    def own_answer(self, request: Request) -> Mapping[str, Any]:
+        """What a request is answered that is not for the test to answer."""
         if request.api == API_VERSIONS:
             offers_telemetry = request.node_id in self.offer_telemetry
-            body = api_versions_body(self.produce_versions, offers_telemetry=offers_telemetry)
-        elif request.api == METADATA:
-            body = metadata_body(request, self.brokers, self.topics)
-        else:
-            producer_id, epoch = next(self.producer_ids)
-            body = {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}
-        self.reply(request, body, run=False)
+            return api_versions_body(self.produce_versions, offers_telemetry=offers_telemetry)
+        if request.api == METADATA:
+            return metadata_body(request, self.brokers, self.topics)
+        producer_id, epoch = next(self.producer_ids)
+        return {"error_code": 0, "producer_id": producer_id, "producer_epoch": epoch}
 
     def unhold(self, api: int) -> None:
         """Answer an API by itself again, and what of it was held."""

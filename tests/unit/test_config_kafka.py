@@ -295,7 +295,7 @@ def test_every_attribute_is_compared_with_java_or_here() -> None:
         "client_rack", "interceptors", "on_delivery_error", "ssl_context", "sasl_username", "sasl_password",
         "sasl_credentials_provider", "sasl_oauthbearer_token_provider", "sasl_oauthbearer_extensions",
         "sasl_oauthbearer_allow_http", "sasl_oauthbearer_token_endpoint_ca_location", "sasl_kerberos_domain_name",
-        "sasl_oauthbearer_token_endpoint_proxy",
+        "sasl_oauthbearer_token_endpoint_proxy", "transactional_id",
     }  # fmt: skip
     assert {field.name for field in fields(ProducerConfig)} == _expected({}, {}).keys() | elsewhere
 

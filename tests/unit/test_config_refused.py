@@ -105,7 +105,6 @@ def test_refused_keys_say_why(key: Key, value: object) -> None:
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("transactional.id", "t", "transactions come with a later version"),
         ("interceptor.classes", "com.example.Audit", "`interceptors`"),
         ("client.dns.lookup", "resolve_canonical_bootstrap_servers_only", "Kerberos"),
         ("config.providers", "file", "read the secret in Python"),

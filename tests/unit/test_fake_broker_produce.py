@@ -175,11 +175,11 @@ def test_a_denied_topic() -> None:
     assert (denied.error_code.value, allowed.error_code.value) == (29, 0)
 
 
-def test_transactional_batches_are_refused() -> None:
+def test_transactional_batches_without_a_transactional_id_are_refused() -> None:
     cluster = model(topics={"t": 1})
     content = batch(b"v", producer=(7, 0, 0), is_transactional=True)
 
-    assert Peer(cluster).produce("t", content).error_code.value == 48
+    assert Peer(cluster).produce("t", content).error_code.value == 53
     assert stored(cluster) == []
 
 
@@ -389,12 +389,15 @@ def test_init_producer_id_gives_everybody_another_id(version: int) -> None:
 
 def test_the_last_epoch_leads_to_another_id() -> None:
     cluster = model()
-    cluster.state.set_transactional_producer("tx", (1, 32766))
+    peer = Peer(cluster)
+    first = peer.ask(init_producer_id("tx"))
+    cluster.transactions.transactions["tx"].epoch = 32765
 
-    answer = Peer(cluster).ask(init_producer_id("tx"))
+    last, answer = (peer.ask(init_producer_id("tx")) for _ in range(2))
 
+    assert (last.producer_id, last.producer_epoch) == (first.producer_id, 32766)
     assert answer.producer_epoch == 0
-    assert answer.producer_id != 1
+    assert answer.producer_id != first.producer_id
 
 
 def _init(version: int, **settings: Any) -> Any:

@@ -61,6 +61,7 @@ class RecordAccumulator:
         partitioning: Where records without a partition go.
         audit: Where records have their numbers from; `None` where they have none.
         audit_topic: The topic whose records have none even so.
+        is_transactional: Whether batches belong to transactions.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class RecordAccumulator:
         "_compression",
         "_delivery_timeout",
         "_incomplete",
+        "_is_transactional",
         "_linger",
         "_max_request_size",
         "_measure_each",
@@ -102,7 +104,9 @@ class RecordAccumulator:
         partitioning: Partitioning,
         audit: RecordAudit | None = None,
         audit_topic: str | None = None,
+        is_transactional: bool = False,
     ) -> None:
+        self._is_transactional = is_transactional
         self._audit = audit
         self._audit_topic = audit_topic
         self._overhead = RECORD_BATCH_OVERHEAD + (0 if audit is None else STAMP_ROOM)
@@ -408,7 +412,7 @@ class RecordAccumulator:
         batch.sent_leader_epoch = queue.leader_epoch
         topic = self._metadata.topic(batch.topic)
         batch.topic_id = None if topic is None else topic.topic_id
-        batch.begin_attempt()
+        batch.begin_attempt(is_transactional=self._is_transactional)
 
     def compressed(self, batch: ProducerBatch, records: bytes, now: float) -> None:
         """Another thread has compressed a batch that a `Compress` effect named."""

@@ -1,7 +1,7 @@
 """The idempotent protocol: producer id, epoch, and a sequence number for every batch (KIP-98, KIP-360).
 
-Called by the RecordAccumulator (may this batch go, with which sequence) and the Sender (what the broker said).
-Transactions will be built on it.
+Called by the RecordAccumulator (may this batch go, with which sequence) and the Sender (what the broker said). The
+producer id and epochs of a transactional producer come from its TransactionManager.
 
 Invariants:
 
@@ -19,6 +19,7 @@ Invariants:
    connections they went: the repetition of an older one would be called a gap.
 6. A partition moves to a new epoch only when nothing of it is in flight under the old one.
 7. An epoch that cannot grow any more (32767) is exchanged for a new producer id; the rewriting waits for that id.
+8. Within a transaction nothing is rewritten: where it would be, the transaction can only be aborted.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from aioproduce.core.state_table import StateTable
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
+    from aioproduce.core.batching.produce_transaction import ProduceTransaction
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.records import TopicPartition
 
@@ -130,7 +132,11 @@ class _PartitionSequences:
 
 @final
 class Sequences:
-    """Gives sequences out and decides what the broker's answers mean for them."""
+    """Gives sequences out and decides what the broker's answers mean for them.
+
+    Attributes:
+        transaction: The open one of a transactional producer, which sets it; `None` for others.
+    """
 
     __slots__ = (
         "_partitions",
@@ -138,6 +144,7 @@ class Sequences:
         "_state",
         "_to_rewrite",
         "_unresolved",
+        "transaction",
     )
 
     def __init__(self) -> None:
@@ -146,6 +153,7 @@ class Sequences:
         self._partitions: dict[TopicPartition, _PartitionSequences] = {}
         self._unresolved: dict[TopicPartition, None] = {}
         self._to_rewrite: dict[TopicPartition, None] = {}
+        self.transaction: ProduceTransaction | None = None
 
     # -- producer id ---
 
@@ -188,6 +196,24 @@ class Sequences:
         """The broker gave none, for now or for good."""
         self._move("refused for good" if is_fatal else "not given")
 
+    def restart(self, producer: ProducerIdAndEpoch) -> None:
+        """A transaction has ended, or there is a producer id for the first one: every partition begins at 0."""
+        if self._state is not SequencesState.READY:
+            self._move("given")
+        self._producer = producer
+        self._partitions.clear()
+        self._unresolved.clear()
+        self._to_rewrite.clear()
+
+    def lose_id(self) -> None:
+        """The producer id, or its epoch, is of no use any more: nothing is sent before there is another."""
+        self._move("epochs used up")
+
+    @property
+    def wants_new_epoch(self) -> bool:
+        """Whether sequences would have to be rewritten: a transaction with such a gap can only be aborted."""
+        return bool(self._to_rewrite)
+
     def _move(self, event: _Event) -> None:
         self._state = PRODUCER_ID_STATES.after(self._state, event)
 
@@ -196,6 +222,8 @@ class Sequences:
     def may_send(self, batch: ProducerBatch) -> bool:
         """Whether this batch, the first of its partition's queue, may be sent now."""
         if self._state is not SequencesState.READY:
+            return False
+        if self.transaction is not None and not self.transaction.admits(batch.topic_partition):
             return False
         partition = self._partition(batch.topic_partition)
         if batch.has_sequence:
@@ -320,7 +348,7 @@ class Sequences:
                     self._request_rewrite(topic_partition)
                 del self._unresolved[topic_partition]
                 changed.append(topic_partition)
-        if self._to_rewrite and self._state is SequencesState.READY:
+        if self._to_rewrite and self._state is SequencesState.READY and self.transaction is None:
             changed.extend(self._to_rewrite)
             if self._producer.epoch >= MAX_EPOCH:
                 self._producer = NO_PRODUCER_ID

@@ -45,6 +45,7 @@ from aioproduce.metrics import ProducerMetrics
 from aioproduce.wire.messages import BrokerAddress
 
 if TYPE_CHECKING:
+    from aioproduce.core.cluster.finalized_features import FinalizedFeatures
     from aioproduce.security.security import Security
 
 
@@ -209,6 +210,11 @@ class BrokerConnections:
         """What went wrong last with the node, in words; `None` since it was last ready."""
         node = self._nodes.get(node_id)
         return None if node is None else node.last_error
+
+    @property
+    def features(self) -> FinalizedFeatures:
+        """What the whole cluster has agreed on, as far as its brokers have told."""
+        return self._settings.features
 
     @property
     def fatal_error(self) -> UnsupportedVersionError | None:

@@ -5,10 +5,11 @@ Used by `core.cluster.broker_connection`; [docs/states.md](../../../docs/states.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal, TypeAlias, final
 
+from aioproduce.core.cluster.finalized_features import FinalizedFeatures
 from aioproduce.core.state_table import StateTable
 
 
@@ -114,6 +115,7 @@ class ConnectionSettings:
         request_timeout: Seconds for a request, those of the negotiation included.
         connections_max_idle: Seconds without traffic after which a connection is closed; negative: never.
         max_response_size: Larger frames are a protocol error: they are no answer to anything we ask.
+        features: What the whole cluster has agreed on, as far as any of them was told.
     """
 
     client_id: str
@@ -122,3 +124,4 @@ class ConnectionSettings:
     connections_max_idle: float
     # Kafka's own default for socket.request.max.bytes, and ample: metadata of 100,000 partitions takes 7 MB.
     max_response_size: int = 100 * 1024 * 1024
+    features: FinalizedFeatures = field(default_factory=FinalizedFeatures)

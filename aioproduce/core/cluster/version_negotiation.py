@@ -21,6 +21,7 @@ from aioproduce.wire.error_codes import UNSUPPORTED_VERSION
 from aioproduce.wire.requests import encode_api_versions
 
 if TYPE_CHECKING:
+    from aioproduce.core.cluster.connection_states import ConnectionSettings
     from aioproduce.wire.messages import ApiVersionsResponse
 
 _REQUIRED_APIS: Final = (ApiKey.PRODUCE, ApiKey.METADATA)
@@ -31,6 +32,10 @@ class Line(Protocol):
 
     def ask(self, request: OwnRequest, now: float) -> None:
         """Send a request of its own, as soon as its turn comes."""
+
+    @property
+    def settings(self) -> ConnectionSettings:
+        """What is equal for all connections."""
 
     def negotiated(self, versions: ApiVersions, now: float) -> None:
         """The broker has told its versions."""
@@ -60,4 +65,5 @@ def _answered(line: Line, client_id: str, version: int, response: ApiVersionsRes
     api_versions = ApiVersions.from_response(response)
     for api in _REQUIRED_APIS:
         api_versions.version(api)  # raises, and so ends the connection, where there is none
+    line.settings.features.told(response.finalized_features, response.finalized_features_epoch)
     line.negotiated(api_versions, now)

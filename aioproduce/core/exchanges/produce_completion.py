@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from aioproduce._native.delivery import BatchResult
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.produce_transaction import ProduceTransaction
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
     from aioproduce.core.batching.sequences import Sequences
@@ -67,7 +68,13 @@ _log = logging.getLogger("aioproduce.sender")
 
 @final
 class ProduceCompletion:
-    """Turns answers into outcomes."""
+    """Turns answers into outcomes.
+
+    Attributes:
+        settled: See invariant 3.
+        keeps_order_by_muting: Whether one request at a time keeps the order of a partition.
+        transaction: The open one of a transactional producer, which sets it; `None` for others.
+    """
 
     __slots__ = (
         "_accumulator",
@@ -79,6 +86,7 @@ class ProduceCompletion:
         "_sequences",
         "keeps_order_by_muting",
         "settled",
+        "transaction",
     )
 
     def __init__(
@@ -98,6 +106,7 @@ class ProduceCompletion:
         self._ambiguous = _AMBIGUOUS_FOR_ALL if config.acks == -1 else _AMBIGUOUS
         self.keeps_order_by_muting = config.max_in_flight == 1
         self.settled: deque[BatchResult] = deque()
+        self.transaction: ProduceTransaction | None = None
 
     # -- answers ---
 
@@ -113,6 +122,8 @@ class ProduceCompletion:
         Returns:
             Whether it acknowledged all of them.
         """
+        if self.transaction is not None:
+            self.transaction.answered_produce(now)
         answers = _by_topic(response.partitions)
         new_leaders: dict[TopicPartition, tuple[int, int]] = {}
         has_all = True
@@ -154,6 +165,8 @@ class ProduceCompletion:
 
     def _lost(self, batch: ProducerBatch, code: int, reason: str, now: float) -> None:
         batch.possibly_written = True
+        if self.transaction is not None:
+            self.transaction.is_doubtful()
         self._complete(batch, _answer(batch, code, reason), now, was_answered=False)
 
     def _complete(
@@ -224,6 +237,8 @@ class ProduceCompletion:
         # `attempts` counts the first one, which is no retry.
         if now >= batch.deadline or batch.attempts > self._config.retries:
             return False
+        if self.transaction is not None and not self.transaction.is_open_for_retries:
+            return False
         if self._sequences is not None:
             return self._sequences.may_retry(batch, answer.error_code, answer.log_start_offset)
         return codes.is_retriable(answer.error_code)
@@ -245,6 +260,8 @@ class ProduceCompletion:
         if self._sequences is not None:
             self._sequences.batch_failed(batch)
         self._after_settling(batch)
+        if self.transaction is not None:
+            self.transaction.delivery_failed(batch, error, now)
 
     def _after_settling(self, batch: ProducerBatch) -> None:
         self._accumulator.settled(batch)
@@ -263,6 +280,12 @@ class ProduceCompletion:
         """Fail every pending batch: a forced close, or a producer that can never send."""
         for batch in self._accumulator.incomplete:
             self._give_up(batch, make_error(batch), now)
+
+    def fail_queued(self, make_error: Callable[[ProducerBatch], DeliveryError], now: float) -> None:
+        """Fail every batch that is not on its way: its transaction is not committed."""
+        for batch in self._accumulator.incomplete:
+            if batch.is_in_queue:
+                self._give_up(batch, make_error(batch), now)
 
     def _give_up(self, batch: ProducerBatch, error: DeliveryError, now: float) -> None:
         if batch.is_in_queue:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.batch_compression import BatchCompression
     from aioproduce.core.batching.candidates import BrokerLoads
+    from aioproduce.core.batching.produce_transaction import ProduceTransaction
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.ready_queues import ReadyQueues
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
@@ -53,6 +54,7 @@ class ProduceRequests(Exchange):
         loads: Hears which brokers were drained, and which keep their batches waiting.
         metrics: Hears of the batches sent.
         completion: What becomes of the batches.
+        transaction: The open one of a transactional producer: it says when, and in which version.
     """
 
     __slots__ = (
@@ -65,6 +67,7 @@ class ProduceRequests(Exchange):
         "_metadata",
         "_metrics",
         "_sequences",
+        "_transaction",
     )
 
     def __init__(
@@ -78,8 +81,10 @@ class ProduceRequests(Exchange):
         loads: BrokerLoads,
         metrics: ProducerMetrics,
         completion: ProduceCompletion,
+        transaction: ProduceTransaction | None = None,
     ) -> None:
         super().__init__()
+        self._transaction = transaction
         self._config = config
         self._accumulator = accumulator
         self._sequences = sequences
@@ -96,7 +101,9 @@ class ProduceRequests(Exchange):
         """One request to each broker that has batches waiting, and room for it."""
         readiness = self._accumulator.readiness
         readiness.has_news = False
-        if self._sequences is None or self._sequences.is_ready:
+        if (self._sequences is None or self._sequences.is_ready) and (
+            self._transaction is None or self._transaction.lets_send(now)
+        ):
             self._send_ready(readiness.ready, now)
         self.awaits_connection = bool(readiness.ready)
         compression = self._compression
@@ -121,7 +128,12 @@ class ProduceRequests(Exchange):
                 self._send(connection, batches, now)
 
     def _send(self, connection: BrokerConnection, batches: Sequence[ProducerBatch], now: float) -> None:
-        config = self._config
+        config, transaction = self._config, self._transaction
+        has_ids = all(batch.topic_id is not None for batch in batches)
+        max_version = None if has_ids else _LAST_VERSION_BY_NAME
+        if transaction is not None:
+            max_version = transaction.max_produce_version(max_version)
+            transaction.produced(now)
 
         def encode(version: int, correlation_id: int) -> Sequence[Buffer]:
             return encode_produce(
@@ -131,12 +143,12 @@ class ProduceRequests(Exchange):
                 acks=config.acks,
                 timeout=config.request_timeout,
                 batches=batches,
+                transactional_id=config.transactional_id,
             )
 
         if self._completion.keeps_order_by_muting:
             for batch in batches:
                 self._accumulator.mute(batch.topic_partition)
-        has_ids = all(batch.topic_id is not None for batch in batches)
         connection.send(
             ApiKey.PRODUCE,
             encode,
@@ -144,7 +156,7 @@ class ProduceRequests(Exchange):
             tuple.__new__(_Sent, (self._completion, connection, batches)),
             now,
             expects_response=config.acks != 0,
-            max_version=None if has_ids else _LAST_VERSION_BY_NAME,
+            max_version=max_version,
         )
         self._metrics.batches.sent(batches, now)
 

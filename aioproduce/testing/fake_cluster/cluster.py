@@ -9,7 +9,18 @@ import asyncio
 import time
 from collections.abc import Mapping
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar, final
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Self,
+    TypeAlias,
+    TypeVar,
+    final,
+)
 
 from aioproduce.testing.fake_cluster.connections import BrokerSideConnection
 from aioproduce.testing.fake_cluster.log import StoredBatch, TopicConfig
@@ -20,14 +31,15 @@ from aioproduce.testing.fake_cluster.state import BrokerState, ClusterState, Top
 from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from os import PathLike
     from ssl import SSLContext
     from types import TracebackType
 
     from aioproduce.testing.fake_cluster.certificates import Identity
-    from aioproduce.testing.fake_cluster.partition import ReplicationConfig
+    from aioproduce.testing.fake_cluster.partition import PartitionState, ReplicationConfig
     from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
+    from aioproduce.testing.fake_cluster.transaction_states import TransactionConfig
 
 
 P = ParamSpec("P")
@@ -47,6 +59,32 @@ class FakeRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+class FakeTransaction(NamedTuple):
+    """One transactional id, as its coordinator in a `FakeCluster` knows it.
+
+    Attributes:
+        state: Kafka's name: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
+        partitions: Those in the transaction, as (topic, partition); `__consumer_offsets` where it has offsets.
+        started: Milliseconds since the epoch; `None` before the first transaction.
+        timeout: `transaction.timeout.ms` of its producer, in seconds.
+        coordinator: The broker that coordinates it, or -1.
+        is_open: Whether it is neither committed nor aborted, or its markers are not written yet.
+    """
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    state: str
+    partitions: tuple[tuple[str, int], ...]
+    started: int | None
+    timeout: float
+    coordinator: int
+    is_open: bool
+
+
+IsolationLevel: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 
 def _of_the_state(
@@ -72,9 +110,12 @@ class FakeCluster:
     followers lag, leave and join the ISR, and an unclean election loses records. A leader that stops is followed by
     another one at once.
 
-    Not modelled: disk (all is lost at the end), transactions (InitProducerId gives out ids and fences, no more),
-    authorization by user, compaction, static group membership, and the protocol of KIP-848. Offsets and times of
-    a run depend on the clients; everything else is deterministic.
+    Transactions are those of Kafka 4.3.1, with `transaction.version` 1 and 2 (KIP-890): coordinators, markers,
+    time-outs, offsets of groups. Each broker coordinates a share of the transactional ids.
+
+    Not modelled: disk (all is lost at the end), two-phase commit (KIP-939), authorization by user, compaction,
+    static group membership, and the protocol of KIP-848. Offsets and times of a run depend on the clients;
+    everything else is deterministic.
 
     Args:
         brokers: How many, with ids from 0.
@@ -91,6 +132,8 @@ class FakeCluster:
             (`"SASL_SSL"`), or the arguments of `FakeSecurity` as a mapping. By default nothing. TLS needs the extra
             `tls`.
         replication: How followers follow; by default every replica has everything at once. `faults` pauses them.
+        transaction_version: The finalized level of the feature `transaction.version`.
+        transaction_config: How transaction coordinators behave: time-outs, delays.
 
     Attributes:
         faults: Scripted misbehaviour.
@@ -122,6 +165,8 @@ class FakeCluster:
         announce_created_topics_late: bool = False,
         replication: ReplicationConfig | None = None,
         security: FakeSecurity | str | Mapping[str, Any] | None = None,
+        transaction_version: int = 2,
+        transaction_config: TransactionConfig | None = None,
     ) -> None:
         if brokers < 1:
             raise ValueError("a cluster has at least one broker")
@@ -137,6 +182,8 @@ class FakeCluster:
             auto_create_topics=auto_create_topics,
             announce_created_topics_late=announce_created_topics_late,
             replication=replication,
+            transaction_version=transaction_version,
+            transactions=transaction_config,
         )
         # loop.time() is time.monotonic() under asyncio and a clock of the same rate under uvloop: `start()`
         # sets the difference to the wall clock.
@@ -279,10 +326,23 @@ class FakeCluster:
         """All topics by name: ids, partitions, leaders."""
         return self._state.topics
 
-    def records(self, topic: str, partition: int | None = None) -> list[FakeRecord]:
+    def records(
+        self,
+        topic: str,
+        partition: int | None = None,
+        *,
+        isolation: IsolationLevel = "read_uncommitted",
+    ) -> list[FakeRecord]:
         """Every record of a topic, or of one partition of it: by partition, then by offset.
 
+        Args:
+            topic: The topic.
+            partition: One partition; all by default.
+            isolation: `"read_committed"`: what a consumer with this `isolation.level` is given. Records of aborted
+                transactions are left out, and so is everything from the first open transaction of a partition on.
+
         Raises:
+            ValueError: There is no such isolation level.
             KeyError: There is no such topic or partition.
             RefusedError: A batch that passed the checks on append holds malformed records.
         """
@@ -293,7 +353,7 @@ class FakeCluster:
         return [
             FakeRecord(state.partition, *record)
             for state in states
-            for batch in state.log.batches
+            for batch in _batches(state, isolation)
             for record in batch.records()
             if record.offset >= state.log.start_offset
         ]
@@ -301,6 +361,43 @@ class FakeCluster:
     def log(self, topic: str, partition: int = 0) -> list[StoredBatch]:
         """The batches of one partition, with producer id, epoch and sequence."""
         return list(self._state.require_partition(topic, partition).log.batches)
+
+    def last_stable_offset(self, topic: str, partition: int) -> int:
+        """Where consumers with `isolation.level=read_committed` stop to read."""
+        return self._state.require_partition(topic, partition).last_stable_offset
+
+    @property
+    def transactions(self) -> list[FakeTransaction]:
+        """Every transactional id that is known, in order of its first InitProducerId."""
+        model = self._model
+        return [
+            FakeTransaction(
+                each.transactional_id,
+                each.producer_id,
+                each.epoch,
+                each.state.value,
+                tuple(each.partitions),
+                None if each.started_at is None else model.wall_ms(each.started_at),
+                each.timeout,
+                model.transactions.coordinator(each.transactional_id),
+                each.is_open,
+            )
+            for each in model.transactions.transactions.values()
+        ]
+
+    @property
+    def open_transactions(self) -> list[FakeTransaction]:
+        """Those of `transactions` that readers may have to wait for."""
+        return [each for each in self.transactions if each.is_open]
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        """The id of the broker that coordinates a transactional id, or -1."""
+        return self._model.transactions.coordinator(transactional_id)
+
+    def committed_offset(self, group: str, topic: str, partition: int) -> int | None:
+        """The offset that a consumer group has committed; `None` if it has not, or in an open transaction only."""
+        found = self._model.offsets.committed.get(group, {}).get((topic, partition))
+        return None if found is None else found.offset
 
     def leader(self, topic: str, partition: int) -> int:
         """The id of the broker that leads the partition, or -1."""
@@ -312,10 +409,31 @@ class FakeCluster:
     delete_topic = _of_the_state(ClusterState.delete_topic)
     add_partitions = _of_the_state(ClusterState.add_partitions)
     deny_topic = _of_the_state(ClusterState.deny_topic)
+    deny_group = _of_the_state(ClusterState.deny_group)
+    deny_transactional_id = _of_the_state(ClusterState.deny_transactional_id)
+    set_transaction_version = _of_the_state(ClusterState.set_transaction_version)
     move_leader = _of_the_state(ClusterState.move_leader)
     take_leader = _of_the_state(ClusterState.take_leader)
     elect_leader = _of_the_state(ClusterState.elect_leader)
     truncate = _of_the_state(ClusterState.truncate)
+
+    def move_transaction_coordinator(self, transactional_id: str, to_broker: int) -> None:
+        """Make a running broker the coordinator of an id, and of all that share its partition of Kafka's topic.
+
+        It loads for `TransactionConfig.load_time` seconds. What the last one had decided it carries out.
+
+        Raises:
+            ValueError: The broker does not run.
+        """
+        self._model.transactions.move(transactional_id, to_broker)
+
+    def take_transaction_coordinator(self, transactional_id: str) -> None:
+        """Leave an id without a coordinator until it is elected (`elect_transaction_coordinator`) or moved."""
+        self._model.transactions.take(transactional_id)
+
+    def elect_transaction_coordinator(self, transactional_id: str) -> None:
+        """Undo `take_transaction_coordinator`."""
+        self._model.transactions.give_back(transactional_id)
 
     def configure_topic(self, name: str, **changes: object) -> None:
         """Change fields of a topic's `TopicConfig`, e.g. `max_message_bytes=1000`."""
@@ -424,3 +542,12 @@ class FakeCluster:
         if self._server is None:
             raise RuntimeError("the cluster is not started")
         return self._server
+
+
+def _batches(state: PartitionState, isolation: IsolationLevel) -> Iterable[StoredBatch]:
+    """The batches of a partition that readers with this isolation level are given."""
+    if isolation == "read_uncommitted":
+        return state.log.batches
+    if isolation == "read_committed":
+        return state.log.committed_batches(state.high_watermark)
+    raise ValueError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")

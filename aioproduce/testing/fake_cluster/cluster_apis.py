@@ -1,6 +1,6 @@
-"""ApiVersions, Metadata, InitProducerId, CreateTopics and DeleteTopics.
+"""ApiVersions, Metadata, CreateTopics and DeleteTopics.
 
-Called by `model`. Each function takes what it needs and one exchange, and returns the whole answer.
+Called by `apis`. Each function takes what it needs and one exchange, and returns the whole answer.
 """
 
 from __future__ import annotations
@@ -41,8 +41,37 @@ BROKER_VERSIONS: Final[dict[int, tuple[int, int]]] = {
     ApiKey.CREATE_TOPICS: (2, 7),
     ApiKey.DELETE_TOPICS: (1, 6),
     ApiKey.INIT_PRODUCER_ID: (0, 5),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
+    ApiKey.END_TXN: (0, 5),
+    ApiKey.WRITE_TXN_MARKERS: (1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: (0, 5),
+    ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+    ApiKey.LIST_TRANSACTIONS: (0, 2),
 }
 """What the brokers speak unless told otherwise: a subset of Apache Kafka 4.3's own table."""
+
+_TRANSACTION_VERSION: Final = "transaction.version"
+SUPPORTED_FEATURES: Final = {
+    "eligible.leader.replicas.version": (0, 1),
+    "group.version": (0, 1),
+    "kraft.version": (0, 1),
+    "metadata.version": (7, 30),
+    "share.version": (0, 1),
+    "streams.version": (0, 1),
+    _TRANSACTION_VERSION: (0, 2),
+}
+"""The features of Apache Kafka 4.3.1 with their lowest and highest level."""
+FINALIZED_FEATURES: Final = {
+    "eligible.leader.replicas.version": 1,
+    "group.version": 1,
+    "metadata.version": 30,
+    "share.version": 1,
+    "streams.version": 1,
+}
+"""The levels of those that do not change here, as a cluster has them that 4.3.1 has formatted."""
+_FIRST_VERSION_WITH_ZERO: Final = 4
 
 _MAY_DESCRIBE: Final = 1 << 8
 _MAY_ALL: Final = 3576
@@ -50,18 +79,40 @@ _MAY_ALL: Final = 3576
 Describe alone; and all that Kafka 4.3 tells where it has no authorizer."""
 
 _SOFTWARE_NAME: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
-_MAX_EPOCH: Final = 2**15 - 1
 # What KRaft's controller creates in one request at most.
 _MAX_PARTITIONS: Final = 10_000
 
 
-def api_versions(exchange: Exchange, versions: Mapping[int, tuple[int, int]], code: int) -> Body:
-    """Answer ApiVersions; from v3 on the client has to name its software (KIP-511)."""
+def api_versions(
+    state: ClusterState, exchange: Exchange, versions: Mapping[int, tuple[int, int]], code: int
+) -> Body:
+    """Answer ApiVersions; from v3 on the client has to name its software (KIP-511); it hears of features."""
     if code == ErrorCode.none and exchange.api_version >= 3:
         for field in ("client_software_name", "client_software_version"):
             if _SOFTWARE_NAME.fullmatch(exchange.body[field]) is None:
                 code = ErrorCode.invalid_request
-    return {"error_code": code, "api_keys": _ranges(versions) if code == ErrorCode.none else ()}
+    if code != ErrorCode.none:
+        return {"error_code": code, "api_keys": ()}
+    return {"error_code": code, "api_keys": _ranges(versions), **_features(state, exchange.api_version)}
+
+
+def _features(state: ClusterState, version: int) -> dict[str, Any]:
+    """What brokers support, and the levels that are finalized; 0 means that a feature is off, and is not told."""
+    finalized = {**FINALIZED_FEATURES, _TRANSACTION_VERSION: state.transaction_version}
+    return {
+        "supported_features": [
+            # Before v4 a range could not begin at 0 (KAFKA-17011): such features are left out.
+            {"name": name, "min_version": lowest, "max_version": highest}
+            for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            if lowest > 0 or version >= _FIRST_VERSION_WITH_ZERO
+        ],
+        "finalized_features_epoch": state.features_epoch,
+        "finalized_features": [
+            {"name": name, "max_version_level": level, "min_version_level": level}
+            for name, level in finalized.items()
+            if level > 0
+        ],
+    }
 
 
 def unsupported_api_versions(versions: Mapping[int, tuple[int, int]]) -> Body:
@@ -159,49 +210,6 @@ def _no_topic(name: str | None, topic_id: UUID | None, code: int) -> dict[str, A
         "is_internal": False,
         "partitions": (),
     }
-
-
-def init_producer_id(state: ClusterState, exchange: Exchange, code: int) -> Body:
-    """Answer InitProducerId.
-
-    Without a transactional id every request gets a new producer id, also one that names an id and epoch: idempotent
-    producers bump their epoch themselves (KIP-360). With one, the epoch rises by one each time, and a request
-    that names an older epoch, or another id, is fenced.
-    """
-    producer = (-1, -1)
-    if code == ErrorCode.none:
-        transactional_id = exchange.body["transactional_id"]
-        if transactional_id is None:
-            producer = state.new_producer_id()
-        else:
-            code = _check_transactional(state, exchange, transactional_id)
-            if code == ErrorCode.none:
-                producer = _bump(state, transactional_id)
-    return {"error_code": code, "producer_id": producer[0], "producer_epoch": producer[1]}
-
-
-def _check_transactional(state: ClusterState, exchange: Exchange, transactional_id: str) -> int:
-    if not transactional_id:
-        return ErrorCode.invalid_request
-    claimed = (exchange.body.get("producer_id", -1), exchange.body.get("producer_epoch", -1))
-    if claimed == (-1, -1):
-        return ErrorCode.none
-    current = state.transactional_producer(transactional_id)
-    if current is not None and claimed != current:
-        # PRODUCER_FENCED is known to clients from v4 on.
-        return ErrorCode.producer_fenced if exchange.api_version >= 4 else ErrorCode.invalid_producer_epoch
-    return ErrorCode.none
-
-
-def _bump(state: ClusterState, transactional_id: str) -> tuple[int, int]:
-    current = state.transactional_producer(transactional_id)
-    # Kafka keeps the last epoch for itself, to fence with.
-    if current is None or current[1] >= _MAX_EPOCH - 1:
-        producer = state.new_producer_id()
-    else:
-        producer = (current[0], current[1] + 1)
-    state.set_transactional_producer(transactional_id, producer)
-    return producer
 
 
 def create_topics(state: ClusterState, exchange: Exchange) -> Body:

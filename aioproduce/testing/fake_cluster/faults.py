@@ -181,7 +181,10 @@ class Faults:
         )
 
     def fail(self, api: int, code: int, *, times: int | None = 1, broker: int | None = None) -> Fault:
-        """Answer with a top-level code: ApiVersions, InitProducerId, FindCoordinator, Metadata v13, or telemetry.
+        """Answer with a code for the whole: ApiVersions, Metadata v13, FindCoordinator, InitProducerId, telemetry.
+
+        Of transactions: AddOffsetsToTxn, EndTxn, ListTransactions; and AddPartitionsToTxn and TxnOffsetCommit,
+        which say it of each of their partitions. Nothing of the request is done.
 
         Raises:
             ValueError: The API's answer has no such code.
@@ -430,6 +433,11 @@ _TOP_LEVEL: Final = frozenset(
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,
         ApiKey.SASL_HANDSHAKE,
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        ApiKey.ADD_OFFSETS_TO_TXN,
+        ApiKey.END_TXN,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.LIST_TRANSACTIONS,
     }
 )
 

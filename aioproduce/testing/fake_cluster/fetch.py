@@ -1,7 +1,7 @@
 """Fetch v4 to v18 and ListOffsets v1 to v10: what consumers need to read a log back.
 
-Called by `model`, which tells it when the high watermark has risen: consumers read up to there. Fetch waits until
-`min_bytes` are there or `max_wait` is over.
+Called by `apis`, and told when the high watermark has risen: consumers read up to there, those with isolation level
+read_committed up to the last stable offset. Fetch waits until `min_bytes` are there or `max_wait` is over.
 
 Invariants:
 1. An answer holds whole batches only, the first one even if it is larger than the limits (KIP-74).
@@ -22,6 +22,7 @@ from aioproduce.testing.fake_cluster.exchange import Answer, Body, Exchange, Out
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from aioproduce.testing.fake_cluster.log import StoredBatch
     from aioproduce.testing.fake_cluster.partition import PartitionState
     from aioproduce.testing.fake_cluster.state import ClusterState
     from aioproduce.testing.fake_cluster.timers import Timer, Timers
@@ -31,6 +32,7 @@ _LATEST: Final = -1
 _EARLIEST: Final = -2
 _MAX_TIMESTAMP: Final = -3
 _EARLIEST_LOCAL: Final = -4
+_READ_COMMITTED: Final = 1
 
 
 @final
@@ -131,20 +133,20 @@ class FetchHandler:
             for entry in topic["partitions"]:
                 partition = None if name is None else self._state.partition(name, entry["partition"])
                 code = self._fetch_error(exchange, name, partition, entry)
-                content: list[bytes] = []
+                batches: list[StoredBatch] = []
                 if code == ErrorCode.none and partition is not None:
                     limit = min(entry["partition_max_bytes"], budget - total)
-                    content = partition.log.read(
+                    batches = partition.log.read(
                         entry["fetch_offset"],
                         limit,
-                        committed=partition.high_watermark,
+                        committed=_end_for(exchange, partition),
                         at_least_one=total == 0,
                     )
                 else:
                     is_final = True
-                records = content[0] if len(content) == 1 else b"".join(content)
-                total += len(records)
-                partitions.append(_partition_answer(exchange, entry["partition"], code, partition, records))
+                answer = _partition_answer(exchange, entry, code, partition, batches)
+                total += len(answer["records"])
+                partitions.append(answer)
             responses.append(
                 {"topic": topic.get("topic"), "topic_id": topic.get("topic_id"), "partitions": partitions}
             )
@@ -191,14 +193,15 @@ class FetchHandler:
         if code == ErrorCode.none and partition is not None:
             epoch = partition.leader_epoch
             wanted = entry["timestamp"]
+            end = _end_for(exchange, partition)
             if wanted == _LATEST:
-                offset = partition.high_watermark
+                offset = end
             elif wanted in (_EARLIEST, _EARLIEST_LOCAL):
                 offset = partition.log.start_offset
             else:
                 log = partition.log
                 found = log.newest() if wanted == _MAX_TIMESTAMP else log.first_at_or_after(wanted)
-                if found is not None and found[0] < partition.high_watermark:
+                if found is not None and found[0] < end:
                     offset, timestamp = found
         return {
             "partition_index": entry["partition_index"],
@@ -213,20 +216,43 @@ def _fetch_answer(responses: Sequence[dict[str, Any]], code: int) -> Body:
     return {"error_code": code, "session_id": 0, "responses": responses}
 
 
+def _is_read_committed(exchange: Exchange) -> bool:
+    return bool(exchange.body.get("isolation_level", 0) == _READ_COMMITTED)
+
+
+def _end_for(exchange: Exchange, partition: PartitionState) -> int:
+    """How far this client may read."""
+    return partition.last_stable_offset if _is_read_committed(exchange) else partition.high_watermark
+
+
 def _partition_answer(
-    exchange: Exchange, index: int, code: int, partition: PartitionState | None, records: bytes
+    exchange: Exchange,
+    entry: dict[str, Any],
+    code: int,
+    partition: PartitionState | None,
+    batches: list[StoredBatch],
 ) -> dict[str, Any]:
-    has_failed = code != ErrorCode.none or partition is None
-    is_read_committed = exchange.body.get("isolation_level", 0) == 1
     answer: dict[str, Any] = {
-        "partition_index": index,
+        "partition_index": entry["partition"],
         "error_code": code,
-        "high_watermark": -1 if partition is None or has_failed else partition.high_watermark,
-        "last_stable_offset": -1 if partition is None or has_failed else partition.high_watermark,
-        "log_start_offset": -1 if partition is None or has_failed else partition.log.start_offset,
-        "aborted_transactions": () if is_read_committed else None,
-        "records": records,
+        "high_watermark": -1,
+        "last_stable_offset": -1,
+        "log_start_offset": -1,
+        "aborted_transactions": () if _is_read_committed(exchange) else None,
+        "records": batches[0].content if len(batches) == 1 else b"".join(each.content for each in batches),
     }
-    if partition is not None and code in (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch):
+    if partition is None:
+        return answer
+    if code == ErrorCode.none:
+        answer["high_watermark"] = partition.high_watermark
+        answer["last_stable_offset"] = partition.last_stable_offset
+        answer["log_start_offset"] = partition.log.start_offset
+        if batches and _is_read_committed(exchange):
+            end = batches[-1].last_offset + 1
+            aborted = partition.log.transactions.aborted_between(entry["fetch_offset"], end)
+            answer["aborted_transactions"] = [
+                {"producer_id": each.producer_id, "first_offset": each.first_offset} for each in aborted
+            ]
+    elif code in (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch):
         answer["current_leader"] = {"leader_id": partition.leader_id, "leader_epoch": partition.leader_epoch}
     return answer

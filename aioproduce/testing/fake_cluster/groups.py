@@ -1,6 +1,6 @@
 """Consumer groups: the classic protocol, as far as consumers need it to share a topic and commit offsets.
 
-Called by `model`. FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, OffsetCommit, OffsetFetch. The
+Called by `apis` (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) and by `offset_apis` (who may commit). The
 coordinator of every group is the running broker with the lowest id, and groups survive its change. Not modelled:
 static membership (`group.instance.id` is echoed and has no effect), KIP-848's new protocol, expiry of offsets.
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from kio.schema.errors import ErrorCode
 
@@ -71,7 +71,6 @@ class Group:
     leader: str = ""
     members: dict[str, Member] = field(default_factory=dict)
     pending_member_ids: dict[str, None] = field(default_factory=dict)
-    offsets: dict[tuple[str, int], tuple[int, int, str | None]] = field(default_factory=dict)
     rebalance_timer: Timer | None = None
 
 
@@ -167,109 +166,59 @@ class GroupCoordinator:
             code = results[0]["error_code"]
         return {"error_code": code, "members": results}
 
-    # Offsets and the coordinator's place
+    # Commits
 
-    def find_coordinator(self, exchange: Exchange, code: int) -> Body:
-        """FindCoordinator, for one key or (v4 and later) several."""
-        controller = self._state.brokers.get(self._state.controller_id)
-        place: dict[str, Any] = {
-            "node_id": -1,
-            "host": "",
-            "port": -1,
-            "error_code": code,
-            "error_message": None,
-        }
-        if controller is not None and code == ErrorCode.none:
-            place.update(node_id=controller.broker_id, host=controller.host, port=controller.port)
-        keys = exchange.body.get("coordinator_keys", ())
-        return {**place, "coordinators": [{**place, "key": key} for key in keys]}
-
-    def commit(self, exchange: Exchange, now: float) -> Body:
-        """OffsetCommit, from a member or from a consumer that assigned its partitions itself."""
+    def check_commit(self, exchange: Exchange, now: float) -> int:
+        """Whether a member, or a consumer that assigned its partitions itself, may commit; an error code."""
         body = exchange.body
         code = self._not_here(exchange)
-        group = None
-        if code == ErrorCode.none:
-            group = self.groups.setdefault(body["group_id"], Group(body["group_id"]))
-            is_member = body["generation_id_or_member_epoch"] >= 0 or body["member_id"]
-            if is_member:
-                _, member, code = self._find(exchange, body["generation_id_or_member_epoch"])
-                if member is not None:
-                    self._is_alive(member, now)
-            elif group.members:
-                code = ErrorCode.unknown_member_id
-        return {
-            "topics": [
-                {
-                    "name": topic["name"],
-                    "partitions": [
-                        self._commit_one(group, code, topic["name"], entry) for entry in topic["partitions"]
-                    ],
-                }
-                for topic in body["topics"]
-            ]
-        }
+        if code != ErrorCode.none:
+            return code
+        group = self.groups.setdefault(body["group_id"], Group(body["group_id"]))
+        generation = body["generation_id_or_member_epoch"]
+        if generation < 0 and not body["member_id"]:
+            return ErrorCode.unknown_member_id if group.members else ErrorCode.none
+        _, member, code = self._find(exchange, generation)
+        if member is not None:
+            self._is_alive(member, now)
+        return code
 
-    def fetch_offsets(self, exchange: Exchange) -> Body:
-        """OffsetFetch, for one group or (v8 and later) several."""
+    def check_transactional_commit(self, exchange: Exchange) -> int:
+        """Whether the group is as a transaction's TxnOffsetCommit says (KIP-447); an error code.
+
+        Old producers name neither a member nor a generation, and may commit whatever the group does.
+        """
+        body = exchange.body
         code = self._not_here(exchange)
-        wanted = exchange.body.get("groups")
-        if wanted is None:
-            return self._offsets_of(exchange.body["group_id"], exchange.body["topics"], code)
-        return {
-            "groups": [
-                {"group_id": entry["group_id"], **self._offsets_of(entry["group_id"], entry["topics"], code)}
-                for entry in wanted
-            ]
-        }
+        if code != ErrorCode.none:
+            return code
+        member_id, generation = body.get("member_id", ""), body.get("generation_id", -1)
+        group = self.groups.get(body["group_id"])
+        if group is None:
+            if generation >= 0:
+                return ErrorCode.illegal_generation
+            group = self.groups[body["group_id"]] = Group(body["group_id"])
+        if generation < 0 and (group.phase is GroupPhase.EMPTY or not member_id):
+            return ErrorCode.none
+        if member_id not in group.members:
+            return ErrorCode.unknown_member_id
+        return ErrorCode.none if generation == group.generation else ErrorCode.illegal_generation
 
-    def _commit_one(
-        self, group: Group | None, code: int, topic: str, entry: dict[str, Any]
-    ) -> dict[str, Any]:
-        index = entry["partition_index"]
-        if code == ErrorCode.none and self._state.partition(topic, index) is None:
-            code = ErrorCode.unknown_topic_or_partition
-        if code == ErrorCode.none and group is not None:
-            group.offsets[topic, index] = (
-                entry["committed_offset"],
-                entry.get("committed_leader_epoch", -1),
-                entry["committed_metadata"],
-            )
-        return {"partition_index": index, "error_code": code}
-
-    def _offsets_of(self, group_id: str, topics: list[dict[str, Any]] | None, code: int) -> dict[str, Any]:
-        group = self.groups.get(group_id)
-        offsets = {} if group is None else group.offsets
-        if topics is None:
-            by_topic: dict[str, list[int]] = {}
-            for name, index in offsets:
-                by_topic.setdefault(name, []).append(index)
-            topics = [{"name": name, "partition_indexes": found} for name, found in by_topic.items()]
-        answers = []
-        for topic in topics if code == ErrorCode.none else ():
-            partitions = []
-            for index in topic["partition_indexes"]:
-                offset, epoch, metadata = offsets.get((topic["name"], index), (-1, -1, ""))
-                partitions.append(
-                    {
-                        "partition_index": index,
-                        "committed_offset": offset,
-                        "committed_leader_epoch": epoch,
-                        "metadata": metadata,
-                        "error_code": ErrorCode.none,
-                    }
-                )
-            answers.append({"name": topic["name"], "partitions": partitions})
-        return {"topics": answers, "error_code": code}
+    def refusal(self, group_id: str, broker_id: int) -> int:
+        """What a broker answers about a group that the client may not use, or that another coordinates; else 0."""
+        if self._state.is_group_denied(group_id):
+            return ErrorCode.group_authorization_failed
+        if broker_id != self._state.controller_id:
+            return ErrorCode.not_coordinator
+        return ErrorCode.none
 
     # Inside
 
     def _not_here(self, exchange: Exchange) -> int:
-        if exchange.broker_id != self._state.controller_id:
-            return ErrorCode.not_coordinator
-        if exchange.body.get("group_id", "-") == "":
-            return ErrorCode.invalid_group_id
-        return ErrorCode.none
+        group_id = exchange.body["group_id"]
+        return self.refusal(group_id, exchange.broker_id) or (
+            ErrorCode.none if group_id else ErrorCode.invalid_group_id
+        )
 
     def _find(
         self, exchange: Exchange, generation: int | None = None

@@ -20,6 +20,12 @@ from typing import Final, NamedTuple, final
 
 from kio.schema.errors import ErrorCode
 
+from aioproduce.testing.fake_cluster.control_batch import (
+    Marker,
+    coordinator_epoch_of,
+    encode_marker,
+    is_commit_marker,
+)
 from aioproduce.testing.fake_cluster.failures import InvalidBatchError, RefusedError
 from aioproduce.testing.fake_cluster.producer_state import ProducerState
 from aioproduce.testing.fake_cluster.record_batch import (
@@ -35,6 +41,7 @@ from aioproduce.testing.fake_cluster.record_batch import (
     read_header,
     stamp,
 )
+from aioproduce.testing.fake_cluster.transaction_log import TransactionLog
 
 # message.timestamp.after.max.ms of Kafka 4: a create time further ahead than this is refused.
 MAX_TIMESTAMP_AHEAD_MS: Final = 3_600_000
@@ -102,16 +109,28 @@ class StoredBatch(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """How many records."""
+        """How many records, a marker included."""
         return self.header.record_count
 
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it belongs to a transaction: records of it, or its marker."""
+        return self.header.is_transactional
+
+    @property
+    def marker(self) -> str | None:
+        """COMMIT or ABORT where the batch is the end of a transaction; else `None`."""
+        if not self.header.is_control:
+            return None
+        return "COMMIT" if is_commit_marker(self.content) else "ABORT"
+
     def records(self) -> list[DecodedRecord]:
-        """Read the records (again on each call).
+        """Read the records (again on each call); of a marker none.
 
         Raises:
             RefusedError: They are malformed in a way that the checks on append do not look for.
         """
-        return decode_records(self.header, self.content)
+        return [] if self.header.is_control else decode_records(self.header, self.content)
 
 
 class Appended(NamedTuple):
@@ -137,6 +156,7 @@ class PartitionLog:
 
     Attributes:
         batches: All of them, oldest first.
+        transactions: Which of it is decided.
         size: Bytes held.
         lost: What elections took away, for whoever accounts for every record.
         corrupt: Batches that came in no order, or with another checksum than their bytes have.
@@ -146,6 +166,7 @@ class PartitionLog:
     start_offset: int = 0
     end_offset: int = 0
     producers: ProducerState = field(default_factory=ProducerState)
+    transactions: TransactionLog = field(default_factory=TransactionLog)
     lost: list[StoredBatch] = field(default_factory=list)
     corrupt: int = 0
     batches: deque[StoredBatch] = field(default_factory=deque)
@@ -187,27 +208,56 @@ class PartitionLog:
             self.producers.check(header)
         return self._store(records, leader_epoch, wall_ms)
 
-    def read(self, offset: int, max_bytes: int, *, committed: int, at_least_one: bool) -> list[bytes]:
+    def append_marker(self, marker: Marker, *, leader_epoch: int, wall_ms: int) -> int:
+        """Append the end of a transaction; its offset.
+
+        Raises:
+            RefusedError: The producer or the coordinator has a newer epoch here.
+        """
+        self.producers.check_marker(marker)
+        return self._store(encode_marker(marker, wall_ms), leader_epoch, wall_ms).base_offset
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Where readers of what is committed stop."""
+        return self.transactions.last_stable_offset(high_watermark, self.start_offset)
+
+    def committed_batches(self, high_watermark: int) -> list[StoredBatch]:
+        """The batches before the last stable offset that no aborted transaction wrote."""
+        end = self.last_stable_offset(high_watermark)
+        aborted = self.transactions.aborted
+        return [
+            batch
+            for batch in self.batches
+            if batch.last_offset < end
+            and not any(
+                batch.is_transactional
+                and batch.producer_id == each.producer_id
+                and each.first_offset <= batch.base_offset < each.last_offset
+                for each in aborted
+            )
+        ]
+
+    def read(self, offset: int, max_bytes: int, *, committed: int, at_least_one: bool) -> list[StoredBatch]:
         """Whole batches from the one that holds `offset` on.
 
         Args:
             offset: Between `start_offset` and `end_offset`.
             max_bytes: Stop before a batch that would go beyond.
-            committed: Stop here: the high watermark.
+            committed: Stop here: the high watermark, or the last stable offset.
             at_least_one: Give the first batch even if it is larger than `max_bytes` (KIP-74).
         """
-        chosen: list[bytes] = []
+        chosen: list[StoredBatch] = []
         total = 0
         index = max(bisect_right(self._base_offsets, offset) - 1, 0)
         while index < len(self.batches) and offset < committed:
             batch = self.batches[index]
             if batch.base_offset >= committed:
                 break
-            content = batch.content
-            if total + len(content) > max_bytes and (chosen or not at_least_one):
+            size = len(batch.content)
+            if total + size > max_bytes and (chosen or not at_least_one):
                 break
-            chosen.append(content)
-            total += len(content)
+            chosen.append(batch)
+            total += size
             index += 1
         return chosen
 
@@ -260,9 +310,9 @@ class PartitionLog:
         self.end_offset = min(self.end_offset, max(offset, 0))
         self.start_offset = min(self.start_offset, self.end_offset)
         self.producers.forget()
+        self.transactions.forget()
         for batch in self.batches:
-            if batch.producer_id != NO_PRODUCER_ID:
-                self.producers.append(batch.header, batch.base_offset)
+            self._remember(batch)
 
     def _delete_oldest(self, committed: int) -> bool:
         end = self.batches[0].last_offset + 1
@@ -318,11 +368,31 @@ class PartitionLog:
         self._base_offsets.append(batch.base_offset)
         self.size += len(content)
         self.end_offset = batch.last_offset + 1
-        if batch.producer_id != NO_PRODUCER_ID:
-            self.producers.append(batch.header, batch.base_offset)
+        self._remember(batch)
         return Appended(
             batch.base_offset,
             batch.last_offset,
             NO_TIMESTAMP if append_time is None else append_time,
             is_duplicate=False,
         )
+
+    def _remember(self, batch: StoredBatch) -> None:
+        """What a batch means for its producer, and for what is decided."""
+        header = batch.header
+        if header.producer_id == NO_PRODUCER_ID:
+            return
+        if header.is_control:
+            is_commit = is_commit_marker(batch.content)
+            marker = Marker(
+                header.producer_id,
+                header.producer_epoch,
+                is_commit,
+                coordinator_epoch_of(batch.content),
+                version=0,
+            )
+            self.producers.append_marker(marker, header.max_timestamp)
+            self.transactions.end(header.producer_id, batch.base_offset, is_commit=is_commit)
+            return
+        self.producers.append(header, batch.base_offset)
+        if header.is_transactional:
+            self.transactions.begin(header.producer_id, batch.base_offset)

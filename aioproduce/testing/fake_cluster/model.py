@@ -21,17 +21,13 @@ from kio.serial.errors import OutOfBoundValue
 
 from aioproduce.errors import ProtocolError
 from aioproduce.testing.fake_cluster import cluster_apis
-from aioproduce.testing.fake_cluster.cluster_apis import BROKER_VERSIONS, MetadataHandler
+from aioproduce.testing.fake_cluster.apis import BrokerApis
 from aioproduce.testing.fake_cluster.connections import BrokerSideConnection, ReceivedRequest, RequestLog
 from aioproduce.testing.fake_cluster.effects import Effect, SetReading
 from aioproduce.testing.fake_cluster.encoding import encode_response
 from aioproduce.testing.fake_cluster.exchange import Body, Exchange, Handler, Outcome
 from aioproduce.testing.fake_cluster.faults import AnswerFault, Faults
-from aioproduce.testing.fake_cluster.fetch import FetchHandler
-from aioproduce.testing.fake_cluster.groups import GroupCoordinator
 from aioproduce.testing.fake_cluster.outgoing import Outgoing
-from aioproduce.testing.fake_cluster.produce import ProduceHandler
-from aioproduce.testing.fake_cluster.replicator import Replicator
 from aioproduce.testing.fake_cluster.sasl_server import (
     SASL_VERSIONS,
     Admission,
@@ -40,9 +36,7 @@ from aioproduce.testing.fake_cluster.sasl_server import (
     illegal_state,
 )
 from aioproduce.testing.fake_cluster.secured import SecuredConnections
-from aioproduce.testing.fake_cluster.telemetry import TelemetryCollector
 from aioproduce.testing.fake_cluster.timers import Action, Timers
-from aioproduce.testing.fake_cluster.views import MetadataViews
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.reader import RequestHeader, decode_request, decode_request_header
 
@@ -71,6 +65,9 @@ class ClusterModel:
         produce_quota: Bytes per second that each connection may produce (Kafka counts them by user and client id);
             who sends more is told `throttle_time_ms`, and not read meanwhile. `None` is no limit.
         telemetry: What the cluster wants of clients' metrics (KIP-714), and what it got.
+        groups: All consumer groups.
+        offsets: What they have committed, and what is pending.
+        transactions: All transactional ids, and who coordinates them.
         wake: Called when something other than a fact (a call on `faults`) made work for `handle_timer`.
     """
 
@@ -90,24 +87,30 @@ class ClusterModel:
         self._outgoing = Outgoing(self._connections, self.effects, self._timers, self.faults)
         self._sasl: SaslServer | None = None
         self._asks_for_login = False
-        self._versions: dict[int, dict[int, tuple[int, int]]] = {
-            broker_id: dict(BROKER_VERSIONS) for broker_id in state.brokers
-        }
-        self._views = MetadataViews(state, self.faults)
-        self._fetch = FetchHandler(state, self._timers, self.wall_ms, self._answer)
-        self._replicator = Replicator(state, self.faults, self._timers, self._committed, self._described)
-        self._produce = ProduceHandler(
+        self._apis = BrokerApis(
             state,
             self.faults,
             self._timers,
-            self._views,
-            self.wall_ms,
-            self._replicator.appended,
-            self._answer,
+            wall_ms=self.wall_ms,
+            answer=self._answer,
+            described=self._described,
+            plan=self._plan,
         )
-        self.groups = GroupCoordinator(state, self._timers, self._answer)
-        self.telemetry = TelemetryCollector()
-        self._handlers = self._make_handlers()
+        self._views = self._apis.views
+        self._versions = self._apis.versions
+        self.telemetry = self._apis.telemetry
+        self.groups = self._apis.groups
+        self.offsets = self._apis.offsets
+        self.transactions = self._apis.transactions
+        self._handlers: dict[int, Handler] = {
+            **self._apis.handlers(),
+            ApiKey.SASL_HANDSHAKE: lambda exchange, now: self._logins.handshake(
+                self._connections[exchange.connection_id].login, exchange, now
+            ),
+            ApiKey.SASL_AUTHENTICATE: lambda exchange, now: self._logins.authenticate(
+                self._connections[exchange.connection_id].login, exchange, now
+            ),
+        }
         state.changed = self._partition_changed
         state.described = self._described
 
@@ -162,7 +165,7 @@ class ClusterModel:
         self._is_in_fact = True
         self._outgoing.reset_all(broker_id)
         self.state.set_running(broker_id, False)
-        self._replicator.faults_changed(now)
+        self._apis.brokers_changed(now)
         self._is_in_fact = False
 
     def broker_started(self, broker_id: int, now: float) -> None:
@@ -170,7 +173,7 @@ class ClusterModel:
         self._now = now
         self._is_in_fact = True
         self.state.set_running(broker_id, True)
-        self._replicator.faults_changed(now)
+        self._apis.brokers_changed(now)
         self._is_in_fact = False
 
     # Inspection and settings
@@ -240,45 +243,6 @@ class ClusterModel:
         self._serve(connection, now)
         if connection.framer.error is not None:
             self._outgoing.close(connection, is_reset=False)
-
-    def _make_handlers(self) -> dict[int, Handler]:
-        state, faults, groups, telemetry = self.state, self.faults, self.groups, self.telemetry
-
-        def code(exchange: Exchange) -> int:
-            return faults.take_top_level_code(exchange.api_key, exchange.broker_id)
-
-        metadata = MetadataHandler(state, faults, self._views)
-        return {
-            ApiKey.PRODUCE: self._produce.handle,
-            ApiKey.FETCH: self._fetch.handle,
-            ApiKey.LIST_OFFSETS: lambda exchange, _: self._fetch.list_offsets(exchange),
-            ApiKey.METADATA: metadata.handle,
-            ApiKey.OFFSET_COMMIT: groups.commit,
-            ApiKey.OFFSET_FETCH: lambda exchange, _: groups.fetch_offsets(exchange),
-            ApiKey.FIND_COORDINATOR: lambda exchange, _: groups.find_coordinator(exchange, code(exchange)),
-            ApiKey.JOIN_GROUP: groups.join,
-            ApiKey.HEARTBEAT: groups.heartbeat,
-            ApiKey.LEAVE_GROUP: groups.leave,
-            ApiKey.SYNC_GROUP: groups.sync,
-            ApiKey.API_VERSIONS: lambda exchange, _: cluster_apis.api_versions(
-                exchange, self._versions[exchange.broker_id], code(exchange)
-            ),
-            ApiKey.CREATE_TOPICS: lambda exchange, _: cluster_apis.create_topics(state, exchange),
-            ApiKey.DELETE_TOPICS: lambda exchange, _: cluster_apis.delete_topics(state, exchange),
-            ApiKey.INIT_PRODUCER_ID: lambda exchange, _: cluster_apis.init_producer_id(
-                state, exchange, code(exchange)
-            ),
-            ApiKey.SASL_HANDSHAKE: lambda exchange, now: self._logins.handshake(
-                self._connections[exchange.connection_id].login, exchange, now
-            ),
-            ApiKey.SASL_AUTHENTICATE: lambda exchange, now: self._logins.authenticate(
-                self._connections[exchange.connection_id].login, exchange, now
-            ),
-            ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: lambda exchange, _: telemetry.get_subscriptions(
-                exchange, code(exchange)
-            ),
-            ApiKey.PUSH_TELEMETRY: lambda exchange, now: telemetry.push(exchange, code(exchange), now),
-        }
 
     def _note(self, connection: BrokerSideConnection, frame: memoryview, now: float) -> RequestHeader:
         header = decode_request_header(frame)
@@ -449,13 +413,7 @@ class ClusterModel:
         if connection.connection_id in self._connections:
             self._serve(connection, now)
 
-    # Replicas
-
-    def _committed(self, partition: PartitionState, now: float) -> None:
-        """There is more to read, or a waiting request has something to know."""
-        if self._produce.settle(partition):
-            self._produce.answer_settled(partition, now)
-        self._fetch.committed(partition, now)
+    # What has changed
 
     def _described(self) -> None:
         if self._views.delay > 0:
@@ -466,13 +424,9 @@ class ClusterModel:
 
     def _partition_changed(self, partition: PartitionState) -> None:
         # At once: the next change may hide this one.
-        self._produce.settle(partition)
-        if partition.tracked is not None:
-            self._plan(lambda at: self._changed_partition(partition, at))
-
-    def _changed_partition(self, partition: PartitionState, now: float) -> None:
-        self._replicator.partition_changed(partition, now)
-        self._produce.answer_settled(partition, now)
+        self._apis.partition_changed(partition)
+        if partition.tracked is not None or self._apis.has_markers:
+            self._plan(lambda at: self._apis.changed_partition(partition, at))
 
     def _plan_fault_change(self) -> None:
         self._views.faults_changed(self._now)
@@ -487,7 +441,7 @@ class ClusterModel:
             self.wake()
 
     def _faults_changed(self, now: float) -> None:
-        self._replicator.faults_changed(now)
+        self._apis.faults_changed(now)
         for connection in self.connections:
             self._update_reading(connection)
             self._outgoing.flush(connection, now)

@@ -125,6 +125,11 @@ class PartitionState:
         return self.log.end_offset if self.tracked is None else self.tracked.high_watermark
 
     @property
+    def last_stable_offset(self) -> int:
+        """Where consumers with isolation level read_committed stop to read."""
+        return self.log.last_stable_offset(self.high_watermark)
+
+    @property
     def min_insync(self) -> int:
         """`min.insync.replicas`, or the number of replicas where there are fewer."""
         return min(self.log.config.min_insync_replicas, len(self.replicas))

@@ -1,7 +1,8 @@
 """The Produce API, v3 to v13.
 
-Called by `model`. Order of the checks as in Kafka: acks, topic (by name, or by id from v13), authorisation,
-leadership (with KIP-951's hint from v10), `min.insync.replicas`, then the batch itself (`log`).
+Called by `apis`. Order of the checks as in Kafka: the transactional id, the transaction (`verification`), acks,
+topic (by name, or by id from v13), authorisation, leadership (with KIP-951's hint from v10),
+`min.insync.replicas`, then the batch itself (`log`).
 
 Invariants:
 1. acks=0 is never answered. If anything was wrong with it, the connection is closed instead, as Kafka does:
@@ -11,7 +12,9 @@ Invariants:
    (NOT_LEADER_OR_FOLLOWER), the request's `timeout` (REQUEST_TIMED_OUT). Either way the batch is in the log,
    and its fate open.
 3. A partition that is named twice in a request keeps the last of its batches, and is answered once.
-4. Transactional batches are refused (INVALID_TXN_STATE): transactions are not modelled.
+4. A transactional batch is appended only when its partition is in the producer's transaction: up to v11 the client
+   has added it, from v12 on the broker does. A broker that meets the markers of the last transaction asks again in
+   `retry_backoff` seconds for at most `retry_backoff_max`; then the client is told CONCURRENT_TRANSACTIONS.
 """
 
 from __future__ import annotations
@@ -23,21 +26,34 @@ from kio.schema.errors import ErrorCode
 
 from aioproduce.testing.fake_cluster.exchange import Answer, Body, Exchange, Outcome
 from aioproduce.testing.fake_cluster.failures import RefusedError
-from aioproduce.testing.fake_cluster.record_batch import HEADER_BYTES, NO_TIMESTAMP, read_header
+from aioproduce.testing.fake_cluster.record_batch import (
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_FLAG,
+    read_header,
+)
+from aioproduce.testing.fake_cluster.transaction_states import Place, Producer
+from aioproduce.testing.fake_cluster.verification import Operation, operation_of
 from aioproduce.testing.fake_cluster.views import describe_brokers
 from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from aioproduce.testing.fake_cluster.faults import Fault, Faults
     from aioproduce.testing.fake_cluster.log import Appended
     from aioproduce.testing.fake_cluster.partition import PartitionState
+    from aioproduce.testing.fake_cluster.record_batch import BatchHeader
     from aioproduce.testing.fake_cluster.state import ClusterState
     from aioproduce.testing.fake_cluster.timers import Timer, Timers
+    from aioproduce.testing.fake_cluster.verification import TransactionVerifier
     from aioproduce.testing.fake_cluster.views import MetadataViews
 
 _FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
+# The low byte of a batch's attributes.
+_FLAGS: Final = 22
+_REFUSED: Final = "The partition is not in a transaction of this producer that may be appended to."
 _CODES_WITH_LOG_START: Final = (
     ErrorCode.invalid_timestamp,
     ErrorCode.out_of_order_sequence_number,
@@ -45,6 +61,15 @@ _CODES_WITH_LOG_START: Final = (
     ErrorCode.unknown_producer_id,
 )
 """With them a broker says where its log begins: a client learns from that whether it was forgotten."""
+
+_FIRST_VERSION_WITH_ABORTABLE: Final = 11
+_UNREACHED_COORDINATOR: Final = (
+    ErrorCode.network_exception,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.coordinator_not_available,
+    ErrorCode.not_coordinator,
+)
+"""NOT_ENOUGH_REPLICAS to the client: old ones would not retry on the true ones."""
 
 _LEADER_CODES: Final = (ErrorCode.not_leader_or_follower, ErrorCode.fenced_leader_epoch)
 
@@ -79,6 +104,7 @@ class ProduceHandler:
         faults: Asked for each partition.
         timers: For requests that wait.
         views: What brokers believe of leaders, for the hints of KIP-951.
+        verifier: Asks transaction coordinators.
         wall_ms: `now` -> milliseconds since the epoch.
         appended: Called with (partition, now) after each append: followers fetch it, waiting consumers look
             again.
@@ -89,6 +115,7 @@ class ProduceHandler:
     _faults: Faults
     _timers: Timers
     _views: MetadataViews
+    _verifier: TransactionVerifier
     _wall_ms: Callable[[float], int]
     _appended: Callable[[PartitionState, float], None]
     _answer: Answer
@@ -96,13 +123,66 @@ class ProduceHandler:
 
     def handle(self, exchange: Exchange, now: float) -> Body | Outcome:
         """Append what the request brings; answer, or wait until it is committed."""
+        transactional = list(self._transactional(exchange))
+        if not transactional:
+            return self._append_all(exchange, {}, now)
+        transactional_id = exchange.body["transactional_id"]
+        code: int = ErrorCode.none
+        if transactional_id is None or self._state.is_transactional_id_denied(transactional_id):
+            code = ErrorCode.transactional_id_authorization_failed
+        elif len({(header.producer_id, header.producer_epoch) for _, header in transactional}) > 1:
+            code = ErrorCode.invalid_producer_id_mapping
+        if code != ErrorCode.none:
+            return self._append_all(exchange, dict.fromkeys(self._places(exchange), code), now)
+        return self._verify(exchange, transactional, now, now)
+
+    def _verify(
+        self, exchange: Exchange, batches: list[tuple[Place, BatchHeader]], since: float, now: float
+    ) -> Body | Outcome:
+        """Have the coordinator verify or add the partitions of transactional batches, then append."""
+        led = {}
+        for place, header in batches:
+            partition = self._state.partition(*place)
+            if partition is not None and partition.leader_id == exchange.broker_id:
+                led[place] = partition.log.producers, header.base_sequence
+        operation = operation_of(exchange.api_version, _FIRST_VERSION_WITH_ABORTABLE)
+        header = batches[0][1]
+        errors = self._verifier.ask(
+            exchange.body["transactional_id"],
+            Producer(header.producer_id, header.producer_epoch),
+            led,
+            operation,
+            now,
+        )
+        if operation is Operation.ADD and ErrorCode.concurrent_transactions in errors.values():
+            config = self._state.transactions
+            if exchange.body["acks"] != 0 and now - since < config.retry_backoff_max:
+                self._timers.call_at(
+                    now + config.retry_backoff, lambda at: self._verify_again(exchange, batches, since, at)
+                )
+                return Outcome.LATER
+        for place, code in errors.items():
+            is_told = operation is Operation.ADD or code != ErrorCode.concurrent_transactions
+            if code in _UNREACHED_COORDINATOR or not is_told:
+                errors[place] = ErrorCode.not_enough_replicas
+        return self._append_all(exchange, errors, now)
+
+    def _verify_again(
+        self, exchange: Exchange, batches: list[tuple[Place, BatchHeader]], since: float, now: float
+    ) -> None:
+        outcome = self._verify(exchange, batches, since, now)
+        if not isinstance(outcome, Outcome):
+            self._answer(exchange, outcome, now)
+
+    def _append_all(self, exchange: Exchange, refused: dict[Place, int], now: float) -> Body | Outcome:
+        """Append to all partitions but those that are refused, each with its code."""
         acks = exchange.body["acks"]
         responses = []
         unsettled: list[_UnsettledBatch] = []
         for topic in exchange.body["topic_data"]:
             name, unknown = self._resolve(exchange, topic)
             partitions = [
-                self._answer_partition(exchange, name, unknown, entry, unsettled, now)
+                self._answer_partition(exchange, name, unknown, entry, refused, unsettled, now)
                 for entry in {entry["index"]: entry for entry in topic["partition_data"]}.values()
             ]
             responses.append(
@@ -193,12 +273,32 @@ class ProduceHandler:
         found = self._state.topic_by_id(topic["topic_id"])
         return (None if found is None else found.name), ErrorCode.unknown_topic_id
 
+    def _transactional(self, exchange: Exchange) -> Iterator[tuple[Place, BatchHeader]]:
+        """The transactional batches of a request, with their partitions."""
+        for topic in exchange.body["topic_data"]:
+            for entry in topic["partition_data"]:
+                content = entry["records"] or b""
+                if len(content) < HEADER_BYTES or not content[_FLAGS] & TRANSACTIONAL_FLAG:
+                    continue
+                header = read_header(content)
+                name = self._resolve(exchange, topic)[0]
+                if header.producer_id != NO_PRODUCER_ID and name is not None:
+                    yield (name, entry["index"]), header
+
+    def _places(self, exchange: Exchange) -> Iterator[Place]:
+        """Every partition of a request."""
+        for topic in exchange.body["topic_data"]:
+            name = self._resolve(exchange, topic)[0]
+            if name is not None:
+                yield from ((name, entry["index"]) for entry in topic["partition_data"])
+
     def _answer_partition(
         self,
         exchange: Exchange,
         name: str | None,
         unknown: int,
         entry: dict[str, Any],
+        refused: dict[Place, int],
         unsettled: list[_UnsettledBatch],
         now: float,
     ) -> dict[str, Any]:
@@ -208,6 +308,8 @@ class ProduceHandler:
         try:
             if fault is not None and not fault.is_after_append:
                 raise _scripted(fault)
+            if name is not None and (name, index) in refused:
+                raise RefusedError(refused[name, index], _REFUSED)
             if acks not in (-1, 0, 1):
                 raise RefusedError(ErrorCode.invalid_required_acks, f"acks={acks}")
             if name is not None and self._state.is_denied(name):
@@ -252,12 +354,9 @@ class ProduceHandler:
                     f"The size of the current ISR {isr} is insufficient to satisfy the min.isr requirement of "
                     f"{partition.min_insync} for partition {partition.topic}-{partition.partition}",
                 )
-        content = records or b""
-        if len(content) >= HEADER_BYTES and read_header(content).is_transactional:
-            raise RefusedError(ErrorCode.invalid_txn_state, "FakeCluster does not model transactions")
         wall_ms = self._wall_ms(now)
         appended = partition.log.append(
-            content,
+            records or b"",
             produce_version=exchange.api_version,
             leader_epoch=partition.leader_epoch,
             wall_ms=wall_ms,

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.testing.fake_cluster.log import PartitionLog, TopicConfig
 from aioproduce.testing.fake_cluster.partition import NO_LEADER, PartitionState, Replicas, ReplicationConfig
+from aioproduce.testing.fake_cluster.transaction_states import TransactionConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,8 @@ _LEGAL_TOPIC: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # Real ones are random, so nobody may rely on their look. The top half says "fake" to whoever reads a trace.
 _TOPIC_ID_BASE: Final = 0xFA4E_0000_0000_4000_8000 << 48
 _FIRST_PRODUCER_ID: Final = 1000
+# Kafka's is an offset in the metadata log.
+_FIRST_FEATURES_EPOCH: Final = 100
 
 
 @final
@@ -70,8 +73,11 @@ class ClusterState:
             the request that created it, as Kafka does; the next one finds it.
         replication: Follow every replica of every topic (created later); by default they have everything at
             once.
+        transaction_version: The finalized level of `transaction.version`.
+        transactions: How transaction coordinators behave.
 
     Attributes:
+        features_epoch: Rises with each change of a feature's level.
         brokers: All brokers by id.
         topics: All topics by name, in order of creation.
         changed: Called with a partition that has changed (taken over by the model).
@@ -79,8 +85,9 @@ class ClusterState:
     """
 
     __slots__ = (
+        "_denied_groups",
         "_denied_topics",
-        "_epochs",
+        "_denied_transactional_ids",
         "_next_producer_id",
         "_topic_count",
         "_topics_by_id",
@@ -92,9 +99,12 @@ class ClusterState:
         "default_config",
         "default_partitions",
         "described",
+        "features_epoch",
         "replication",
         "replication_factor",
         "topics",
+        "transaction_version",
+        "transactions",
     )
 
     def __init__(
@@ -108,6 +118,8 @@ class ClusterState:
         auto_create_topics: bool = True,
         announce_created_topics_late: bool = False,
         replication: ReplicationConfig | None = None,
+        transaction_version: int = 2,
+        transactions: TransactionConfig | None = None,
     ) -> None:
         self.brokers = {broker.broker_id: broker for broker in brokers}
         self.cluster_id = cluster_id
@@ -123,8 +135,12 @@ class ClusterState:
         self._topics_by_id: dict[uuid.UUID, TopicState] = {}
         self._topic_count = 0
         self._next_producer_id = _FIRST_PRODUCER_ID
-        self._epochs: dict[str, tuple[int, int]] = {}
         self._denied_topics: dict[str, bool] = {}  # and whether clients may describe them
+        self._denied_groups: set[str] = set()
+        self._denied_transactional_ids: set[str] = set()
+        self.features_epoch = _FIRST_FEATURES_EPOCH
+        self.transaction_version = transaction_version
+        self.transactions = transactions or TransactionConfig()
 
     # Brokers
 
@@ -340,13 +356,36 @@ class ClusterState:
         self._next_producer_id += 1
         return self._next_producer_id - 1, 0
 
-    def transactional_producer(self, transactional_id: str) -> tuple[int, int] | None:
-        """The current (producer id, epoch) of a transactional id."""
-        return self._epochs.get(transactional_id)
+    # Features and permissions
 
-    def set_transactional_producer(self, transactional_id: str, producer: tuple[int, int]) -> None:
-        """Remember it: older epochs are fenced."""
-        self._epochs[transactional_id] = producer
+    def set_transaction_version(self, level: int) -> None:
+        """Finalize `transaction.version` at another level, up or down, as `kafka-features.sh` does.
+
+        Raises:
+            ValueError: It is not 0, 1 or 2.
+        """
+        if level not in (0, 1, 2):
+            raise ValueError(f"transaction.version is 0, 1 or 2, not {level}")
+        if level != self.transaction_version:
+            self.transaction_version = level
+            self.features_epoch += 1
+
+    def deny_group(self, group_id: str, is_denied: bool = True) -> None:
+        """Answer GROUP_AUTHORIZATION_FAILED for this consumer group, or (False) no longer."""
+        (self._denied_groups.add if is_denied else self._denied_groups.discard)(group_id)
+
+    def is_group_denied(self, group_id: str) -> bool:
+        """Whether clients may not use this group."""
+        return group_id in self._denied_groups
+
+    def deny_transactional_id(self, transactional_id: str, is_denied: bool = True) -> None:
+        """Answer TRANSACTIONAL_ID_AUTHORIZATION_FAILED for this id, or (False) no longer."""
+        denied = self._denied_transactional_ids
+        (denied.add if is_denied else denied.discard)(transactional_id)
+
+    def is_transactional_id_denied(self, transactional_id: str) -> bool:
+        """Whether clients may not use this transactional id."""
+        return transactional_id in self._denied_transactional_ids
 
     def _grow(self, topic: TopicState, total: int, replication_factor: int) -> None:
         broker_ids = sorted(self.brokers)

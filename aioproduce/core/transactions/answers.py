@@ -1,0 +1,139 @@
+"""What each code of each transactional request calls for: a table of data.
+
+Used by `transaction_manager`. Kafka's TransactionManager has the same decisions in its handlers; where this table
+differs, the comment beside the row says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import Final
+
+from aioproduce.wire import error_codes as codes
+from aioproduce.wire.api import ApiKey
+
+
+class Action(Enum):
+    """What is done about an answer."""
+
+    DONE = auto()
+    """It is as asked for."""
+    RETRY = auto()
+    """Ask again, after a back-off."""
+    RETRY_SOON = auto()
+    """Likewise, with the short back-off of CONCURRENT_TRANSACTIONS: markers are being written."""
+    FIND = auto()
+    """Find the coordinator, then ask again."""
+    ABORTABLE = auto()
+    """The transaction can only be aborted."""
+    FENCED = auto()
+    """This epoch is over: by another producer of the same id, or by the coordinator's time-out."""
+    FATAL = auto()
+    """Nothing more can be done with this producer."""
+
+
+_RETRIED_BY_ALL: Final = {
+    codes.NONE: Action.DONE,
+    codes.COORDINATOR_LOAD_IN_PROGRESS: Action.RETRY,
+    codes.COORDINATOR_NOT_AVAILABLE: Action.FIND,
+    codes.NOT_COORDINATOR: Action.FIND,
+    codes.CONCURRENT_TRANSACTIONS: Action.RETRY_SOON,
+    codes.TRANSACTION_ABORTABLE: Action.ABORTABLE,
+    codes.PRODUCER_FENCED: Action.FENCED,
+    codes.INVALID_PRODUCER_EPOCH: Action.FENCED,
+}
+
+ACTIONS: Final[Mapping[ApiKey, Mapping[int, Action]]] = MappingProxyType(
+    {
+        ApiKey.FIND_COORDINATOR: {
+            codes.NONE: Action.DONE,
+            codes.COORDINATOR_NOT_AVAILABLE: Action.RETRY,
+            codes.GROUP_AUTHORIZATION_FAILED: Action.ABORTABLE,
+            codes.TRANSACTION_ABORTABLE: Action.ABORTABLE,
+        },
+        # A refusal for want of permission ends the call and nothing else: the right may be granted later.
+        ApiKey.INIT_PRODUCER_ID: _RETRIED_BY_ALL
+        | {
+            codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.ABORTABLE,
+            codes.CLUSTER_AUTHORIZATION_FAILED: Action.ABORTABLE,
+        },
+        ApiKey.ADD_PARTITIONS_TO_TXN: _RETRIED_BY_ALL
+        | {
+            codes.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
+            codes.TOPIC_AUTHORIZATION_FAILED: Action.ABORTABLE,
+            codes.OPERATION_NOT_ATTEMPTED: Action.ABORTABLE,
+            codes.UNKNOWN_PRODUCER_ID: Action.ABORTABLE,
+        },
+        ApiKey.ADD_OFFSETS_TO_TXN: _RETRIED_BY_ALL
+        | {
+            codes.GROUP_AUTHORIZATION_FAILED: Action.ABORTABLE,
+            codes.UNKNOWN_PRODUCER_ID: Action.ABORTABLE,
+        },
+        # The offsets of a group concern this transaction and not the producer: Java dies of metadata that is too
+        # large and of a stale member epoch (KIP-848), and asks for ever about a partition that is not there.
+        ApiKey.TXN_OFFSET_COMMIT: _RETRIED_BY_ALL
+        | {
+            codes.REQUEST_TIMED_OUT: Action.FIND,
+            codes.UNKNOWN_TOPIC_OR_PARTITION: Action.RETRY,
+            codes.GROUP_AUTHORIZATION_FAILED: Action.ABORTABLE,
+            codes.TOPIC_AUTHORIZATION_FAILED: Action.ABORTABLE,
+            codes.FENCED_INSTANCE_ID: Action.ABORTABLE,
+            codes.ILLEGAL_GENERATION: Action.ABORTABLE,
+            codes.UNKNOWN_MEMBER_ID: Action.ABORTABLE,
+            codes.STALE_MEMBER_EPOCH: Action.ABORTABLE,
+            codes.OFFSET_METADATA_TOO_LARGE: Action.ABORTABLE,
+            codes.INVALID_COMMIT_OFFSET_SIZE: Action.ABORTABLE,
+            codes.INVALID_GROUP_ID: Action.ABORTABLE,
+        },
+        ApiKey.END_TXN: _RETRIED_BY_ALL
+        | {
+            codes.UNKNOWN_PRODUCER_ID: Action.ABORTABLE,
+            # What it means depends on the verdict and the version: see `transaction_manager`.
+            codes.INVALID_TXN_STATE: Action.FENCED,
+        },
+        # Whatever else is said of it, somebody else has the id now.
+        ApiKey.DESCRIBE_TRANSACTIONS: {
+            codes.NONE: Action.DONE,
+            codes.COORDINATOR_LOAD_IN_PROGRESS: Action.RETRY,
+            codes.COORDINATOR_NOT_AVAILABLE: Action.FIND,
+            codes.NOT_COORDINATOR: Action.FIND,
+            codes.TRANSACTIONAL_ID_NOT_FOUND: Action.DONE,
+            codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.DONE,
+        },
+    }
+)
+
+_OTHERS: Final[Mapping[ApiKey, Action]] = MappingProxyType({ApiKey.ADD_PARTITIONS_TO_TXN: Action.ABORTABLE})
+
+
+def action_for(api: ApiKey, code: int) -> Action:
+    """What an answer calls for; a code that stands in no table is asked again if Kafka calls it retriable."""
+    found = ACTIONS[api].get(code)
+    if found is not None:
+        return found
+    return Action.RETRY if codes.is_retriable(code) else _OTHERS.get(api, Action.FATAL)
+
+
+IS_UNCONFIRMED: Final = frozenset({Action.RETRY, Action.FIND})
+"""After these the coordinator may have done what was asked all the same: it answers so where its own log did
+not.
+"""
+
+DEFINITE: Final = frozenset(
+    {codes.COORDINATOR_LOAD_IN_PROGRESS, codes.NOT_COORDINATOR, codes.CONCURRENT_TRANSACTIONS}
+)
+"""Codes after which it certainly has not."""
+
+PRODUCE_FATAL: Final = frozenset(
+    {
+        codes.PRODUCER_FENCED,
+        codes.CLUSTER_AUTHORIZATION_FAILED,
+        codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        codes.UNSUPPORTED_VERSION,
+        codes.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+"""Of a Produce: nothing more can be done. INVALID_PRODUCER_EPOCH is none of them: the end of the transaction tells
+a time-out from a fence."""

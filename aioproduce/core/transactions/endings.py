@@ -1,0 +1,70 @@
+"""What became of a transaction whose EndTxn was refused: a table of data.
+
+Used by `transaction_manager`. With version 2 each end brings a new epoch, so a coordinator that knows a higher one
+has ended this transaction, or another producer has it: an abort at the same epoch is answered according to how it
+ended. With version 1 a time-out looks like a fence, and the coordinator is asked whose the epoch is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+from aioproduce.wire import error_codes as codes
+
+if TYPE_CHECKING:
+    from aioproduce.core.batching.producer_batch import ProducerIdAndEpoch
+    from aioproduce.wire.messages import TransactionDescription
+
+Verdict: TypeAlias = Literal["commit", "abort", "probe"]
+"""What an EndTxn asks for; a probe is an abort that asks what became of a commit."""
+
+
+class Ending(Enum):
+    """What a refusal tells, or what is to be asked next."""
+
+    TIMED_OUT = auto()
+    """The coordinator aborted it, as it was open for too long."""
+    NOTHING_OPEN = auto()
+    """There was nothing to abort."""
+    COMMITTED = auto()
+    """The commit had been done before."""
+    COMMITTED_ELSEWHERE = auto()
+    """Whoever has its PreparedTransaction committed it."""
+    PROBE = auto()
+    """Ask by an abort at the same epoch."""
+    DESCRIBE = auto()
+    """Ask the coordinator whose the epoch is."""
+    FENCED = auto()
+    """Another producer has taken over."""
+
+
+REFUSED_ENDS: Final[Mapping[tuple[int, Verdict, bool], Ending]] = MappingProxyType(
+    {
+        # (version, verdict, whether the code is INVALID_TXN_STATE and not that of a fence)
+        (1, "commit", True): Ending.TIMED_OUT,
+        (1, "commit", False): Ending.DESCRIBE,
+        (1, "abort", True): Ending.NOTHING_OPEN,
+        (1, "abort", False): Ending.DESCRIBE,
+        (2, "commit", True): Ending.PROBE,
+        (2, "commit", False): Ending.PROBE,
+        (2, "probe", True): Ending.COMMITTED,
+        (2, "probe", False): Ending.FENCED,
+        (2, "abort", True): Ending.COMMITTED_ELSEWHERE,
+        (2, "abort", False): Ending.FENCED,
+    }
+)
+
+_ABORTED_BY_TIME_OUT: Final = frozenset({"CompleteAbort", "PrepareAbort", "PrepareEpochFence"})
+
+
+def was_timed_out(producer: ProducerIdAndEpoch, found: TransactionDescription | None) -> bool:
+    """Whether the coordinator's own time-out ended the transaction of this producer, and nobody has taken over."""
+    return (
+        found is not None
+        and found.error_code == codes.NONE
+        and (found.producer_id, found.producer_epoch) == (producer.producer_id, producer.epoch + 1)
+        and found.state in _ABORTED_BY_TIME_OUT
+    )

@@ -1,0 +1,80 @@
+"""How long to wait between the end of a transaction and the first request of the next one.
+
+The coordinator answers EndTxn before its markers are written. A first Produce that meets them is held by the broker
+for `add.partitions.to.txn.retry.backoff.ms` (20 ms) and not for the millisecond that the markers take: with a pause
+of 1 ms one broker did 309 to 343 transactions a second, without one 56 to 112.
+
+Owned by the transaction manager, which tells when transactions begin and end; their records tell of first Produces.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final, final
+
+MOST: Final = 0.005
+_LEAST: Final = 0.0005
+_FIRST: Final = 0.001
+_MET_MARKERS: Final = 0.015
+"""A first Produce that took longer was held back by the broker."""
+_SHORTER_AFTER: Final = 32
+_TRIED_AGAIN_AFTER: Final = 64
+
+
+@final
+class Pause:
+    """Learns the pause: longer where first Produces are held back, shorter where not, none where it is of no use.
+
+    Attributes:
+        seconds: The pause now.
+        until: The next transaction sends nothing before this instant.
+        first_produce_wait: What the latest first Produce of a transaction took, in seconds.
+    """
+
+    __slots__ = ("_awaits_first", "_produced_at", "_since", "first_produce_wait", "seconds", "until")
+
+    def __init__(self) -> None:
+        self.seconds = _FIRST
+        self.until = -inf
+        self.first_produce_wait = 0.0
+        self._since = 0
+        self._awaits_first = False
+        self._produced_at: float | None = None
+
+    def begun(self) -> None:
+        """A transaction was begun."""
+        self._awaits_first, self._produced_at = True, None
+
+    def ended(self, now: float) -> None:
+        """The coordinator has confirmed the end of one; it writes markers now."""
+        self.until = now + self.seconds
+
+    def produced(self, now: float) -> None:
+        """A Produce went out; of each transaction the first one counts."""
+        if self._awaits_first:
+            self._awaits_first, self._produced_at = False, now
+
+    def answered(self, now: float) -> None:
+        """A Produce was answered."""
+        if self._produced_at is not None:
+            self.observe(now - self._produced_at)
+            self._produced_at = None
+
+    def observe(self, wait: float) -> None:
+        """A first Produce was answered.
+
+        Args:
+            wait: Seconds since it was sent.
+        """
+        self.first_produce_wait = wait
+        self._since += 1
+        if self.seconds == 0.0:
+            if self._since >= _TRIED_AGAIN_AFTER:
+                self.seconds, self._since = _FIRST, 0
+        elif wait >= _MET_MARKERS:
+            # At the longest one it is something else that takes so long.
+            self.seconds = 0.0 if self.seconds >= MOST else min(self.seconds * 2, MOST)
+            self._since = 0
+        elif self._since >= _SHORTER_AFTER:
+            self.seconds = max(self.seconds * 0.8, _LEAST)
+            self._since = 0

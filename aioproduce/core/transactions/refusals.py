@@ -1,0 +1,234 @@
+"""What a transactional producer says when something does not work: cause, outcome, what to do.
+
+Used by `transaction_manager` alone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproduce._native._error_copies import copy_of
+from aioproduce.core.batching.producer_batch import BatchState
+from aioproduce.core.transactions.endings import Ending
+from aioproduce.core.transactions.transaction_states import TransactionState
+from aioproduce.errors import (
+    ProducerFencedError,
+    TransactionAbortedError,
+    TransactionError,
+    TransactionFailedError,
+    TransactionOutcome,
+    TransactionStateError,
+    TransactionsUnavailableError,
+    TransactionTimedOutError,
+)
+from aioproduce.wire import error_codes as codes
+
+if TYPE_CHECKING:
+    from aioproduce.core.batching.producer_batch import ProducerBatch
+    from aioproduce.core.transactions.transaction import Transaction
+    from aioproduce.errors import DeliveryError, Recover, UnsupportedVersionError
+    from aioproduce.wire.api import ApiKey
+
+_NEXT: Final[dict[TransactionState, tuple[str, Recover]]] = {
+    TransactionState.UNINITIALIZED: ("there is no producer id: call init_transactions() first", "init"),
+    TransactionState.INITIALIZING: ("a producer id is on its way: call init_transactions() again", "init"),
+    TransactionState.READY: ("no transaction is open: begin one", "begin"),
+    TransactionState.IN_TRANSACTION: ("a transaction is open: commit or abort it", "abort"),
+    TransactionState.PREPARED: ("the transaction is prepared: commit or abort it", "abort"),
+    TransactionState.COMMITTING: ("the outcome of a commit is awaited: call commit() again", "call again"),
+    TransactionState.ABORTING: ("the outcome of an abort is awaited: call abort() again", "call again"),
+    TransactionState.ABORTABLE_ERROR: ("the transaction has failed: abort it", "abort"),
+    TransactionState.FATAL_ERROR: ("the producer can do nothing more: make another one", "new producer"),
+}
+
+_REMEDIES: Final = {
+    codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant Write and Describe on this transactional.id",
+    codes.CLUSTER_AUTHORIZATION_FAILED: "grant IdempotentWrite on the cluster",
+    codes.GROUP_AUTHORIZATION_FAILED: "grant Read on the consumer group",
+    codes.TOPIC_AUTHORIZATION_FAILED: "grant Write on the topic",
+    codes.INVALID_TRANSACTION_TIMEOUT: (
+        "set transaction.timeout.ms to at most the brokers' transaction.max.timeout.ms (15 minutes by default)"
+    ),
+    codes.OFFSET_METADATA_TOO_LARGE: "shorten the metadata to the brokers' offset.metadata.max.bytes",
+    codes.UNKNOWN_TOPIC_OR_PARTITION: "name a partition that is there",
+    codes.ILLEGAL_GENERATION: "the consumer group has rebalanced: read on from its committed offsets",
+    codes.UNKNOWN_MEMBER_ID: "the consumer has left its group: read on from its committed offsets",
+    codes.FENCED_INSTANCE_ID: "another consumer has the same group.instance.id",
+    codes.STALE_MEMBER_EPOCH: "the consumer group has rebalanced: read on from its committed offsets",
+    codes.UNSUPPORTED_VERSION: "the brokers are too old for what was asked for",
+}
+
+
+def again(error: TransactionError) -> BaseException:
+    """An error that was told before, as a new object: its traceback would hold whoever it is raised to."""
+    return copy_of(error)
+
+
+def wrong_state(call: str, state: TransactionState, transaction: Transaction | None) -> TransactionStateError:
+    """The call does not fit the state."""
+    text, recover = _NEXT[state]
+    error = TransactionStateError(f"{call}() does not fit here: {text}", recover=recover)
+    if transaction is not None:
+        error.__cause__ = transaction.error
+    return error
+
+
+def delivery_failed(cause: DeliveryError) -> TransactionFailedError:
+    """A record of it failed."""
+    error = TransactionFailedError(f"a record of the transaction failed: abort it. {cause}", recover="abort")
+    error.__cause__ = cause
+    return error
+
+
+def from_produce(code: int | None, cause: DeliveryError) -> TransactionError:
+    """A broker said of a record that nothing more can be done."""
+    kind = ProducerFencedError if code == codes.PRODUCER_FENCED else TransactionError
+    error = kind(
+        f"this producer can send no more: {cause}. Make another producer",
+        recover="new producer",
+        outcome=TransactionOutcome.ABORTED,
+        code=code,
+    )
+    error.__cause__ = cause
+    return error
+
+
+def lost_sequence() -> TransactionFailedError:
+    """A gap before records that are on their way: what lies before them was given up, or is lost."""
+    return TransactionFailedError(
+        "a broker misses records before those that it was sent: what it had is lost, or was given up. Abort the "
+        "transaction",
+        recover="abort",
+        code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    )
+
+
+def refused(api: ApiKey, code: int, what: str) -> TransactionError:
+    """The coordinator refused a part of it."""
+    of = f" of {what}" if what else ""
+    text = f"{api.name}{of}: {codes.name_of(code)}: {codes.message_of(code)}"
+    remedy = f" ({_REMEDIES[code]})" if code in _REMEDIES else ""
+    if api.name == "INIT_PRODUCER_ID":
+        return TransactionsUnavailableError(
+            f"the cluster gives no producer id. {text}{remedy}. Call init_transactions() again",
+            recover="init",
+            code=code,
+        )
+    return TransactionFailedError(f"abort the transaction. {text}{remedy}", recover="abort", code=code)
+
+
+def fatal(api: ApiKey, code: int, what: str) -> TransactionError:
+    """An answer after which nothing more can be done."""
+    of = f" of {what}" if what else ""
+    remedy = f" ({_REMEDIES[code]})" if code in _REMEDIES else ""
+    return TransactionsUnavailableError(
+        f"{api.name}{of}: {codes.name_of(code)}: {codes.message_of(code)}{remedy}. Make another producer",
+        recover="new producer",
+        outcome=TransactionOutcome.UNKNOWN if api.name == "END_TXN" else None,
+        code=code,
+    )
+
+
+def unsupported(cause: UnsupportedVersionError) -> TransactionError:
+    """The broker has no transactions."""
+    error = TransactionsUnavailableError(
+        f"transactional.id needs brokers of Kafka 0.11 or later: {cause}",
+        recover="new producer",
+        code=codes.UNSUPPORTED_VERSION,
+    )
+    error.__cause__ = cause
+    return error
+
+
+def fenced_or_timed_out(code: int) -> TransactionFailedError:
+    """The epoch is over; the abort will tell by whom."""
+    return TransactionFailedError(
+        f"{codes.name_of(code)}: the coordinator has aborted the transaction, after transaction.timeout.ms or for "
+        "another producer of the same transactional.id: abort it to hear which",
+        recover="abort",
+        code=code,
+    )
+
+
+def fenced(code: int, outcome: TransactionOutcome | None) -> ProducerFencedError:
+    """Another producer has taken over."""
+    what = {
+        None: "",
+        TransactionOutcome.ABORTED: " The transaction is aborted.",
+        TransactionOutcome.UNKNOWN: " Whether the transaction was committed is not known: an answer was lost.",
+        TransactionOutcome.COMMITTED: " The transaction is committed.",
+    }[outcome]
+    return ProducerFencedError(
+        f"{codes.name_of(code)}: another producer of the same transactional.id has taken over.{what} End this one",
+        recover="new producer",
+        outcome=outcome,
+        code=code,
+    )
+
+
+def timed_out(timeout: float, recover: Recover = "begin") -> TransactionTimedOutError:
+    """The coordinator aborted it, as it was open for too long."""
+    then = "begin the next one" if recover == "begin" else "call init_transactions() before the next one"
+    return TransactionTimedOutError(
+        "the coordinator aborted the transaction, which was open for longer than transaction.timeout.ms "
+        f"({timeout:g} s): {then}, with fewer records or a longer time-out",
+        recover=recover,
+        outcome=TransactionOutcome.ABORTED,
+    )
+
+
+def ended_before(ending: Ending, timeout: float) -> tuple[TransactionOutcome, TransactionError | None]:
+    """What became of a transaction that had ended before it was asked to, and what is to be told with it."""
+    if ending is Ending.TIMED_OUT:
+        return TransactionOutcome.ABORTED, timed_out(timeout)
+    if ending is Ending.COMMITTED_ELSEWHERE:
+        return TransactionOutcome.COMMITTED, committed_elsewhere()
+    is_committed = ending is Ending.COMMITTED
+    return TransactionOutcome.COMMITTED if is_committed else TransactionOutcome.ABORTED, None
+
+
+def open_too_long(timeout: float) -> TransactionTimedOutError:
+    """By this producer's own clock the coordinator is about to abort it."""
+    return TransactionTimedOutError(
+        f"the transaction is open for longer than transaction.timeout.ms ({timeout:g} s): abort it, and do fewer "
+        "records in one, or set a longer time-out",
+        recover="abort",
+    )
+
+
+def committed_elsewhere() -> TransactionError:
+    """An abort came after somebody else's commit."""
+    return TransactionError(
+        "the transaction was committed already, by whoever has its PreparedTransaction: nothing is aborted",
+        recover="begin",
+        outcome=TransactionOutcome.COMMITTED,
+        code=codes.INVALID_TXN_STATE,
+    )
+
+
+def aborted_meanwhile() -> TransactionFailedError:
+    """A call waited for a part of a transaction that is aborted now."""
+    return TransactionFailedError(
+        "the transaction was aborted meanwhile", recover="begin", outcome=TransactionOutcome.ABORTED
+    )
+
+
+def closed(outcome: TransactionOutcome | None) -> TransactionError:
+    """The producer was closed while a call waited."""
+    what = "" if outcome is None else f"; the transaction is {outcome.value}"
+    return TransactionError(f"the producer was closed{what}", recover="new producer", outcome=outcome)
+
+
+def aborted_record(batch: ProducerBatch, cause: TransactionError | None) -> TransactionAbortedError:
+    """A record that is not sent any more, as its transaction is not committed."""
+    assert batch.state is not BatchState.IN_FLIGHT
+    error = TransactionAbortedError(
+        f"{batch.record_count} record(s) for {batch.topic_partition} were not sent: their transaction "
+        + ("is being aborted" if cause is None else "has failed"),
+        topic_partition=batch.topic_partition,
+        possibly_written=batch.possibly_written,
+        attempts=batch.attempts,
+        retriable=True,
+    )
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,322 @@
+"""The requests of a transaction: what each says, to whom, and what is to be looked at in its answer.
+
+Made by the transaction manager, one at a time. A step knows its request and its answer; what an answer means for
+the transaction is the manager's (`answers` has the table).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Final, final
+
+from aioproduce.core.transactions.answers import Action, action_for
+from aioproduce.core.transactions.coordinators import GROUP, TRANSACTION, CoordinatorKey
+from aioproduce.wire import error_codes as codes
+from aioproduce.wire.api import ApiKey
+from aioproduce.wire.requests import encode_init_producer_id
+from aioproduce.wire.transaction_requests import (
+    encode_add_offsets_to_txn,
+    encode_add_partitions_to_txn,
+    encode_describe_transactions,
+    encode_end_txn,
+    encode_find_coordinator,
+    encode_txn_offset_commit,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from aioproduce.core.batching.producer_batch import ProducerIdAndEpoch
+    from aioproduce.core.effects import Buffer
+    from aioproduce.core.transactions.transaction import GroupOffsets
+    from aioproduce.records import TopicPartition
+
+LAST_OF_VERSION_1: Final[dict[ApiKey, int]] = {
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+    ApiKey.TXN_OFFSET_COMMIT: 4,
+    ApiKey.END_TXN: 4,
+}
+"""Later versions of these requests mean transaction.version 2, whatever the cluster's feature is."""
+
+_GRAVITY: Final = (
+    Action.FATAL,
+    Action.FENCED,
+    Action.ABORTABLE,
+    Action.FIND,
+    Action.RETRY,
+    Action.RETRY_SOON,
+    Action.DONE,
+)
+
+
+class Who:
+    """Whose requests they are: the names that every one of them carries.
+
+    Attributes:
+        client_id: Kafka's `client.id`.
+        transactional_id: Kafka's `transactional.id`.
+        timeout: Seconds that a transaction may be open.
+        producer: The producer id and epoch.
+    """
+
+    __slots__ = ("client_id", "producer", "timeout", "transactional_id")
+
+    def __init__(
+        self, client_id: str, transactional_id: str, timeout: float, producer: ProducerIdAndEpoch
+    ) -> None:
+        self.client_id = client_id
+        self.transactional_id = transactional_id
+        self.timeout = timeout
+        self.producer = producer
+
+    @property
+    def coordinator(self) -> CoordinatorKey:
+        """Of the transactional id."""
+        return CoordinatorKey(TRANSACTION, self.transactional_id)
+
+
+class Step:
+    """One request.
+
+    Attributes:
+        api: Which.
+        version: Of the transaction that it belongs to.
+        coordinator: Whom it is sent to, or, by a FindCoordinator, the transaction's.
+        may_register: Whether the coordinator knows of the transaction once it was sent.
+    """
+
+    __slots__ = ("coordinator", "version", "who")
+
+    api: ClassVar[ApiKey]
+    may_register: ClassVar[bool] = False
+
+    def __init__(self, who: Who, version: int, coordinator: CoordinatorKey | None = None) -> None:
+        self.who = who
+        self.version = version
+        self.coordinator = who.coordinator if coordinator is None else coordinator
+
+    @property
+    def max_version(self) -> int | None:
+        """The last version of the request that may be used."""
+        return LAST_OF_VERSION_1.get(self.api) if self.version == 1 else None
+
+    def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
+        raise NotImplementedError
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        """What the answer calls for, by its gravest code: the action, the code, and what it is about."""
+        return action_for(self.api, response.error_code), response.error_code, ""
+
+
+def _gravest(api: ApiKey, results: Mapping[TopicPartition, int]) -> tuple[Action, int, str]:
+    found = (Action.DONE, codes.NONE, "")
+    for topic_partition, code in results.items():
+        action = action_for(api, code)
+        if _GRAVITY.index(action) < _GRAVITY.index(found[0]):
+            found = (action, code, str(topic_partition))
+    return found
+
+
+@final
+class FindCoordinatorStep(Step):
+    """Which broker coordinates this?"""
+
+    __slots__ = ("key",)
+
+    api = ApiKey.FIND_COORDINATOR
+
+    def __init__(self, who: Who, key: CoordinatorKey) -> None:
+        super().__init__(who, 0)
+        self.key = key
+
+    def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
+        return [
+            encode_find_coordinator(
+                version, correlation_id, self.who.client_id, self.key.name, key_type=self.key.kind
+            )
+        ]
+
+
+@final
+class InitProducerIdStep(Step):
+    """A producer id, or a new epoch of the one that there is (KIP-360)."""
+
+    __slots__ = ()
+
+    api = ApiKey.INIT_PRODUCER_ID
+
+    def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
+        who = self.who
+        return [
+            encode_init_producer_id(
+                version,
+                correlation_id,
+                who.client_id,
+                transactional_id=who.transactional_id,
+                transaction_timeout=who.timeout,
+                producer_id=who.producer.producer_id,
+                producer_epoch=who.producer.epoch,
+            )
+        ]
+
+
+@final
+class AddPartitionsStep(Step):
+    """With version 1: the partitions that records are for, before the first of them."""
+
+    __slots__ = ("partitions",)
+
+    api = ApiKey.ADD_PARTITIONS_TO_TXN
+    may_register = True
+
+    def __init__(self, who: Who, version: int, partitions: Sequence[TopicPartition]) -> None:
+        super().__init__(who, version)
+        self.partitions = partitions
+
+    def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
+        who = self.who
+        return [
+            encode_add_partitions_to_txn(
+                version,
+                correlation_id,
+                who.client_id,
+                transactional_id=who.transactional_id,
+                producer_id=who.producer.producer_id,
+                producer_epoch=who.producer.epoch,
+                partitions=self.partitions,
+            )
+        ]
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
+        return _gravest(self.api, response.partitions)
+
+
+@final
+class AddOffsetsStep(Step):
+    """With version 1: a group whose offsets are to come."""
+
+    __slots__ = ("offsets",)
+
+    api = ApiKey.ADD_OFFSETS_TO_TXN
+    may_register = True
+
+    def __init__(self, who: Who, version: int, offsets: GroupOffsets) -> None:
+        super().__init__(who, version)
+        self.offsets = offsets
+
+    def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
+        who = self.who
+        return [
+            encode_add_offsets_to_txn(
+                version,
+                correlation_id,
+                who.client_id,
+                transactional_id=who.transactional_id,
+                producer_id=who.producer.producer_id,
+                producer_epoch=who.producer.epoch,
+                group_id=self.offsets.group.group_id,
+            )
+        ]
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
+        action, code, _ = super().judge(response)
+        return action, code, f"the group {self.offsets.group.group_id!r}"
+
+
+@final
+class TxnOffsetCommitStep(Step):
+    """A group's offsets, to its own coordinator."""
+
+    __slots__ = ("offsets",)
+
+    api = ApiKey.TXN_OFFSET_COMMIT
+    may_register = True
+
+    def __init__(self, who: Who, version: int, offsets: GroupOffsets) -> None:
+        super().__init__(who, version, CoordinatorKey(GROUP, offsets.group.group_id))
+        self.offsets = offsets
+
+    def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
+        who = self.who
+        return [
+            encode_txn_offset_commit(
+                version,
+                correlation_id,
+                who.client_id,
+                transactional_id=who.transactional_id,
+                producer_id=who.producer.producer_id,
+                producer_epoch=who.producer.epoch,
+                group=self.offsets.group,
+                offsets=self.offsets.offsets,
+            )
+        ]
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
+        offsets = self.offsets.offsets
+        for topic_partition, code in response.partitions.items():
+            if code == codes.NONE:
+                offsets.pop(topic_partition, None)
+        action, code, what = _gravest(self.api, response.partitions)
+        if action is Action.DONE and offsets:
+            # Left out of the answer: asked for again.
+            return Action.RETRY, codes.UNKNOWN_SERVER_ERROR, str(next(iter(offsets)))
+        return action, code, what
+
+
+@final
+class EndTxnStep(Step):
+    """The verdict."""
+
+    __slots__ = ("committed",)
+
+    api = ApiKey.END_TXN
+
+    def __init__(self, who: Who, version: int, *, committed: bool) -> None:
+        super().__init__(who, version)
+        self.committed = committed
+
+    def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
+        who = self.who
+        return [
+            encode_end_txn(
+                version,
+                correlation_id,
+                who.client_id,
+                transactional_id=who.transactional_id,
+                producer_id=who.producer.producer_id,
+                producer_epoch=who.producer.epoch,
+                committed=self.committed,
+            )
+        ]
+
+
+@final
+class DescribeTransactionStep(Step):
+    """With version 1: what the coordinator knows of a transaction that it calls fenced."""
+
+    __slots__ = ()
+
+    api = ApiKey.DESCRIBE_TRANSACTIONS
+
+    def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
+        """The request."""
+        return [
+            encode_describe_transactions(
+                version, correlation_id, self.who.client_id, [self.who.transactional_id]
+            )
+        ]
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
+        found = response.transactions.get(self.who.transactional_id)
+        code = codes.NONE if found is None else found.error_code
+        return action_for(self.api, code), code, ""

@@ -1,0 +1,169 @@
+"""One transaction, from begin to end: what is in it, and what is known of its fate.
+
+Owned by the transaction manager. Nothing of it outlives it: offsets, partitions and doubts of one transaction are
+never those of the next (in Java offsets whose commit failed go out with the next transaction's).
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, final
+
+from aioproduce.core.transactions.steps import (
+    AddOffsetsStep,
+    AddPartitionsStep,
+    EndTxnStep,
+    TxnOffsetCommitStep,
+)
+from aioproduce.errors import TransactionOutcome
+from aioproduce.wire import error_codes as codes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from aioproduce.core.transactions.operation import Operation
+    from aioproduce.core.transactions.steps import Step, Who
+    from aioproduce.errors import TransactionError
+    from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
+
+
+@final
+class GroupOffsets:
+    """Offsets of one group, to be committed with the transaction; one call of `send_offsets()`.
+
+    Attributes:
+        group: The group, and who in it asks.
+        offsets: By partition; those that the coordinator has taken are taken out.
+        operation: Of the call.
+        asked_at: When they were first asked to be taken; infinity before.
+    """
+
+    __slots__ = ("asked_at", "group", "offsets", "operation")
+
+    def __init__(
+        self, group: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata], operation: Operation
+    ) -> None:
+        self.group = group
+        self.offsets = dict(offsets)
+        self.operation = operation
+        self.asked_at = inf
+
+
+@final
+class Transaction:
+    """What is in one.
+
+    Attributes:
+        version: 1, or 2 (KIP-890 part 2), in which it was begun and is ended.
+        began_at: When `begin()` was called.
+        first_sent_at: When the coordinator may first have heard of it; infinity before.
+        wanted: Partitions that records wait for (version 1).
+        partitions: Those that the coordinator knows of (version 1).
+        offsets: What is not committed yet, in the order of the calls.
+        groups: Groups that the coordinator knows of (version 1).
+        has_doubt: Whether the outcome of any of its requests is unknown: one may arrive late.
+        is_unconfirmed: Whether an EndTxn was sent and its outcome is unknown.
+        is_probed: Whether an abort is asked for to hear what became of a commit.
+        error: Why it can only be aborted.
+    """
+
+    __slots__ = (
+        "_timeout",
+        "began_at",
+        "error",
+        "first_sent_at",
+        "groups",
+        "has_doubt",
+        "is_probed",
+        "is_unconfirmed",
+        "offsets",
+        "partitions",
+        "version",
+        "wanted",
+    )
+
+    def __init__(self, version: int, began_at: float, timeout: float) -> None:
+        self.version = version
+        self.began_at = began_at
+        self.first_sent_at = inf
+        self._timeout = timeout
+        self.wanted: dict[TopicPartition, None] = {}
+        self.partitions: set[TopicPartition] = set()
+        self.offsets: list[GroupOffsets] = []
+        self.groups: set[str] = set()
+        self.has_doubt = self.is_unconfirmed = self.is_probed = False
+        self.error: TransactionError | None = None
+
+    @property
+    def is_known_to_the_coordinator(self) -> bool:
+        """Whether anything was sent that may have registered it: it must be ended there."""
+        return self.first_sent_at < inf
+
+    def sent(self, now: float) -> None:
+        """The coordinator knows of it now, or may know of it."""
+        self.first_sent_at = min(self.first_sent_at, now)
+
+    @property
+    def deadline(self) -> float:
+        """When the coordinator is about to abort it, by this producer's clock."""
+        return self.first_sent_at + self._timeout
+
+    def next_step(self, who: Who, *, is_aborting: bool) -> Step | None:
+        """What is asked for before its end: partitions, a group, a group's offsets."""
+        if self.wanted and not is_aborting:
+            return AddPartitionsStep(who, self.version, list(self.wanted))
+        for offsets in self.offsets:
+            if self.version == 1 and offsets.group.group_id not in self.groups:
+                return AddOffsetsStep(who, self.version, offsets)
+            return TxnOffsetCommitStep(who, self.version, offsets)
+        return None
+
+    def added(self, results: Mapping[TopicPartition, int], now: float) -> list[TopicPartition]:
+        """The coordinator answered for partitions, each with a code; gives those that may be sent to now."""
+        added = [partition for partition, code in results.items() if code == codes.NONE]
+        for topic_partition in added:
+            self.wanted.pop(topic_partition, None)
+            self.partitions.add(topic_partition)
+            self.sent(now)
+        return added
+
+    def step_done(self, step: Step, now: float) -> None:
+        """A part of it is taken."""
+        if isinstance(step, AddOffsetsStep):
+            self.groups.add(step.offsets.group.group_id)
+            self.sent(now)
+        elif isinstance(step, TxnOffsetCommitStep) and step.offsets in self.offsets:
+            self.offsets.remove(step.offsets)
+            step.offsets.operation.end()
+
+    def step_in_doubt(self, step: Step, now: float) -> None:
+        """A part of it, or its end, may have been done."""
+        if step.may_register or isinstance(step, EndTxnStep):
+            self.has_doubt = True
+            self.sent(now)
+        if isinstance(step, EndTxnStep) and step.committed:
+            self.is_unconfirmed = True
+
+    @property
+    def outcome_when_fenced(self) -> TransactionOutcome:
+        """Whoever takes over aborts what is open, unless a commit of ours came first."""
+        return TransactionOutcome.UNKNOWN if self.is_unconfirmed else TransactionOutcome.ABORTED
+
+    def drop(self, error: TransactionError) -> None:
+        """Ask for nothing more: whoever waits for offsets hears why."""
+        for offsets in self.offsets:
+            offsets.operation.end(error)
+        self.offsets.clear()
+        self.wanted.clear()
+
+    def wake(self) -> None:
+        """Whoever waits for offsets is to look for themselves."""
+        for offsets in self.offsets:
+            offsets.operation.wake()
+
+    def admits(self, topic_partition: TopicPartition) -> bool:
+        """Whether a batch of this partition may be sent; with version 1 the coordinator is to know of it first."""
+        if self.version > 1 or topic_partition in self.partitions:
+            return True
+        self.wanted[topic_partition] = None
+        return False

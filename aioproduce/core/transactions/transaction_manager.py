@@ -1,0 +1,541 @@
+"""The transactions of one producer: begun and ended by its calls, carried out by requests, one at a time.
+
+An exchange of the Sender's, in the place where an idempotent producer has ProducerIdRequests: it gets the producer
+id too. Kafka's TransactionManager has the same part; `transaction_states`, `answers` and `endings` are its tables.
+
+    calls:  init, begin, send_offsets, prepare, commit, abort: each gives an Operation, or raises and changes
+        nothing
+    facts:  what became of its own requests, from `step_requests`; what became of records, from
+            `records_in_transaction`
+
+Invariants:
+
+1. A commit is never reported as the opposite of what happened. Whatever is not confirmed is asked again with the
+   same verdict and the same epoch, until it is answered; nothing else is asked for meanwhile.
+2. EndTxn goes out when every record of the transaction has its outcome and its offsets are taken, or it is an
+   abort.
+3. Nothing of a transaction is sent after its EndTxn: what was not sent by then has failed. What may still be on the
+   way (an answer was lost) meets a later epoch: with version 2 each end brings one, with version 1 one is asked for
+   before the next transaction wherever anything is in doubt.
+4. A failed record, or anything else that went wrong with a part, makes the commit impossible.
+5. A transaction is ended in the version that it began with, whatever the cluster's feature is by then.
+"""
+
+from __future__ import annotations
+
+import logging
+from math import inf
+from typing import TYPE_CHECKING, Any, Final, final
+
+from aioproduce.core.batching.producer_batch import NO_PRODUCER_ID, ProducerIdAndEpoch
+from aioproduce.core.exchanges.exchange import Exchange
+from aioproduce.core.state_table import name_of
+from aioproduce.core.transactions import refusals
+from aioproduce.core.transactions.answers import Action
+from aioproduce.core.transactions.endings import REFUSED_ENDS, Ending, was_timed_out
+from aioproduce.core.transactions.operation import Kind, Operation
+from aioproduce.core.transactions.pause import Pause
+from aioproduce.core.transactions.records_in_transaction import RecordsInTransaction
+from aioproduce.core.transactions.step_requests import StepRequests
+from aioproduce.core.transactions.steps import (
+    DescribeTransactionStep,
+    EndTxnStep,
+    InitProducerIdStep,
+    Step,
+    Who,
+)
+from aioproduce.core.transactions.transaction import GroupOffsets, Transaction
+from aioproduce.core.transactions.transaction_states import TRANSACTION_STATES, Event, TransactionState
+from aioproduce.errors import TransactionError, TransactionOutcome
+from aioproduce.wire import error_codes as codes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.record_accumulator import RecordAccumulator
+    from aioproduce.core.batching.sequences import Sequences
+    from aioproduce.core.cluster.finalized_features import FinalizedFeatures
+    from aioproduce.core.exchanges.produce_completion import ProduceCompletion
+    from aioproduce.core.transactions.endings import Verdict
+    from aioproduce.errors import UnsupportedVersionError
+    from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
+
+_log = logging.getLogger("aioproduce.transactions")
+
+_State = TransactionState
+_OPEN: Final = frozenset({_State.IN_TRANSACTION, _State.PREPARED, _State.ABORTABLE_ERROR})
+_ENDING: Final = frozenset({_State.COMMITTING, _State.ABORTING})
+_OUTCOME_WHEN_CLOSED: Final = {
+    _State.COMMITTING: TransactionOutcome.UNKNOWN,
+    _State.ABORTING: TransactionOutcome.ABORTED,
+}
+
+
+@final
+class TransactionManager(Exchange):
+    """Begins and ends transactions; `timer_at` tells when to ask again, or when one has been open for too long.
+
+    Attributes:
+        state: Where it is.
+        transaction: The one that is open, or being ended.
+        error: Why nothing more can be done; `None` while something can.
+        has_news: Set by each call; cleared by the step that looks at it.
+        on_change: Called after each change of the state, or `None`.
+        pause: Before the next transaction's first request.
+        records: The open transaction as its records see it.
+    """
+
+    __slots__ = (
+        "_accumulator",
+        "_closing_until",
+        "_completion",
+        "_config",
+        "_features",
+        "_operation",
+        "_producer",
+        "_requests",
+        "_sequences",
+        "error",
+        "has_news",
+        "on_change",
+        "pause",
+        "records",
+        "state",
+        "transaction",
+    )
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        sequences: Sequences,
+        accumulator: RecordAccumulator,
+        completion: ProduceCompletion,
+        requests: StepRequests,
+        features: FinalizedFeatures,
+    ) -> None:
+        super().__init__()
+        self._config = config
+        self._sequences = sequences
+        self._accumulator = accumulator
+        self._features = features
+        self._completion = completion
+        self._requests = requests
+        requests.listener = self
+        self._producer = NO_PRODUCER_ID
+        self._operation: Operation | None = None
+        self._closing_until = inf
+        self.state = _State.UNINITIALIZED
+        self.transaction: Transaction | None = None
+        self.error: TransactionError | None = None
+        self.pause = Pause()
+        self.has_news = False
+        self.on_change: Callable[[], None] | None = None
+        self.records = RecordsInTransaction(self, accumulator)
+        sequences.transaction = completion.transaction = self.records
+
+    # -- calls ---
+
+    def init(self) -> Operation:
+        """Get a producer id, which ends what an earlier producer of the same transactional id left open.
+
+        While a new epoch is on its way after a transaction, it gives the operation that brings it.
+        """
+        operation = self._current("init")
+        if operation is not None:
+            return operation
+        self._check({_State.UNINITIALIZED}, "init_transactions")
+        self._producer = NO_PRODUCER_ID
+        self._move("ask for an id")
+        self._sequences.init_begun()
+        self._operation = Operation("init")
+        return self._operation
+
+    def begin(self, now: float) -> Transaction:
+        """Open a transaction."""
+        self._check({_State.READY}, "begin")
+        self._move("begin")
+        self.transaction = Transaction(self._features.transactions, now, self._config.transaction_timeout)
+        self.pause.begun()
+        return self.transaction
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
+    ) -> Operation:
+        """Commit a consumer group's offsets with the open transaction."""
+        self._check({_State.IN_TRANSACTION}, "send_offsets")
+        assert self.transaction is not None
+        operation = Operation("send_offsets")
+        if offsets:
+            self.transaction.offsets.append(GroupOffsets(group, offsets, operation))
+            self.has_news = True
+        else:
+            operation.end()
+        return operation
+
+    def prepare(self, now: float) -> Operation:
+        """Bring all of the transaction into the log, and leave its end to whoever has its identity."""
+        operation = self._current("prepare")
+        if operation is not None:
+            return operation
+        self._check({_State.IN_TRANSACTION}, "prepare")
+        self._move("prepare")
+        self._accumulator.begin_flush(now)
+        self._operation = Operation("prepare")
+        return self._operation
+
+    def commit(self, now: float) -> Operation:
+        """Make all of the transaction visible."""
+        operation = self._current("commit")
+        if operation is not None:
+            return operation
+        if self.state is _State.ABORTABLE_ERROR and self.transaction is not None and self.transaction.error:
+            raise refusals.again(self.transaction.error)
+        self._check({_State.IN_TRANSACTION, _State.PREPARED}, "commit")
+        operation = self._operation = Operation("commit")
+        self._look_at_the_clock(now)
+        if not operation.is_done:
+            self._move("commit")
+            self._accumulator.begin_flush(now)
+        return operation
+
+    def abort(self, now: float) -> Operation:
+        """Let nobody who reads committed records see any of the transaction."""
+        operation = self._current("abort")
+        if operation is not None:
+            return operation
+        self._check(_OPEN, "abort")
+        transaction = self.transaction
+        assert transaction is not None
+        self._end_operation(refusals.aborted_meanwhile())
+        self._operation = Operation("abort")
+        self._move("abort")
+        transaction.drop(refusals.aborted_meanwhile())
+        self._fail_unsent(transaction.error, now)
+        self._requests.renew()
+        return self._operation
+
+    def _current(self, kind: Kind) -> Operation | None:
+        """The operation of that kind that goes on; the same call again waits for it."""
+        operation = self._operation
+        return operation if operation is not None and operation.kind == kind else None
+
+    def _check(self, expected: set[TransactionState] | frozenset[TransactionState], call: str) -> None:
+        if self.error is not None:
+            raise refusals.again(self.error)
+        if self.state not in expected:
+            raise refusals.wrong_state(call, self.state, self.transaction)
+
+    @property
+    def pending(self) -> Operation | None:
+        """What the next transaction has to wait for: an end without an answer, or a new epoch."""
+        return self._operation if self.state in _ENDING or self.state is _State.INITIALIZING else None
+
+    @property
+    def can_abort(self) -> bool:
+        """Whether an abort may be asked for."""
+        return self.error is None and self.state in _OPEN
+
+    @property
+    def is_open(self) -> bool:
+        """Whether records may be appended."""
+        return self.state is _State.IN_TRANSACTION
+
+    def refusal(self) -> BaseException:
+        """Why no record may be appended."""
+        if self.error is not None:
+            return refusals.again(self.error)
+        return refusals.wrong_state("send", self.state, self.transaction)
+
+    @property
+    def transactional_id(self) -> str:
+        """Kafka's `transactional.id`."""
+        assert self._config.transactional_id is not None
+        return self._config.transactional_id
+
+    # -- steps ---
+
+    def advance(self, now: float) -> None:
+        """Ask for what is due, one thing at a time."""
+        self._requests.awaits_connection = self.has_news = False
+        for topic_partition in self._sequences.settle_sequences():
+            self._accumulator.unblock(topic_partition, now)
+        if self._sequences.wants_new_epoch and self.state in (_State.IN_TRANSACTION, _State.COMMITTING):
+            self.fail(refusals.lost_sequence(), now)
+        self._look_at_the_clock(now)
+        if self._requests.may_ask(now):
+            step = self._next_step(now)
+            if step is not None:
+                self._requests.ask(step, now)
+        self.awaits_connection = self._requests.awaits_connection
+        self.timer_at = self._next_time(now)
+
+    def _next_step(self, now: float) -> Step | None:
+        """What is due first: an id, partitions, offsets, the end."""
+        if self.state is _State.INITIALIZING:
+            return InitProducerIdStep(self._who, self._features.transactions)
+        transaction = self.transaction
+        if transaction is None or now < self.pause.until or self.state is _State.ABORTABLE_ERROR:
+            return None
+        part = transaction.next_step(self._who, is_aborting=self.state is _State.ABORTING)
+        if part is not None:
+            return part
+        if self._accumulator.has_incomplete:
+            return None
+        if self.state is _State.PREPARED:
+            self._end_operation()
+        elif self.state in _ENDING:
+            if transaction.is_known_to_the_coordinator:
+                is_commit = self.state is _State.COMMITTING and not transaction.is_probed
+                return EndTxnStep(self._who, transaction.version, committed=is_commit)
+            self._ended(self._verdict, None, now)
+        return None
+
+    @property
+    def _verdict(self) -> TransactionOutcome:
+        is_commit = self.state is _State.COMMITTING
+        return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED
+
+    @property
+    def _who(self) -> Who:
+        config = self._config
+        return Who(config.client_id, self.transactional_id, config.transaction_timeout, self._producer)
+
+    # -- answers ---
+
+    def step_sent(self, step: Step, now: float) -> None:
+        """As `StepListener` has it."""
+        if step.may_register and step.version == 2 and self.transaction is not None:
+            self.transaction.sent(now)
+
+    def step_refused(self, step: Step, action: Action, code: int, what: str, now: float) -> None:
+        """As `StepListener` has it."""
+        transaction = self.transaction
+        if action is Action.ABORTABLE:
+            self._refused(step, code, what, now)
+        elif action is Action.FATAL:
+            self.die(refusals.fatal(step.api, code, what))
+        elif transaction is None or isinstance(step, InitProducerIdStep):
+            self._fenced(code)
+        elif isinstance(step, EndTxnStep):
+            self._end_refused(transaction, step, code, now)
+        else:
+            # A time-out of the coordinator's, or another producer: the abort tells them apart.
+            self.fail(refusals.fenced_or_timed_out(code), now)
+
+    def step_unsupported(self, error: UnsupportedVersionError) -> None:
+        """As `StepListener` has it."""
+        self.die(refusals.unsupported(error))
+
+    def step_in_doubt(self, step: Step, now: float) -> None:
+        """As `StepListener` has it."""
+        if self.transaction is not None:
+            self.transaction.step_in_doubt(step, now)
+
+    def step_done(self, step: Step, response: Any, now: float) -> None:
+        """As `StepListener` has it."""
+        if isinstance(step, InitProducerIdStep):
+            self._id_given(ProducerIdAndEpoch(response.producer_id, response.producer_epoch), now)
+        elif isinstance(step, DescribeTransactionStep):
+            self._described(response)
+        elif isinstance(step, EndTxnStep):
+            self._end_confirmed(response, now)
+        elif self.transaction is not None:
+            self.transaction.step_done(step, now)
+
+    def partitions_added(self, results: Mapping[TopicPartition, int], now: float) -> None:
+        """As `StepListener` has it."""
+        if self.transaction is not None:
+            for topic_partition in self.transaction.added(results, now):
+                self._accumulator.unblock(topic_partition, now)
+
+    def _id_given(self, producer: ProducerIdAndEpoch, now: float) -> None:
+        self._producer = producer
+        self._sequences.restart(producer)
+        self._accumulator.readiness.unblock_all(now)
+        self._move("id given")
+        self._end_operation()
+
+    # -- the end of a transaction ---
+
+    def _end_confirmed(self, response: Any, now: float) -> None:
+        transaction = self.transaction
+        assert transaction is not None
+        producer = None
+        if response.producer_id >= 0:
+            producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        if transaction.is_probed:
+            # An abort at the epoch of a commit that was refused: the coordinator's time-out was there before it.
+            error = refusals.timed_out(self._config.transaction_timeout)
+            self._ended(TransactionOutcome.ABORTED, producer, now, error)
+        else:
+            self._ended(self._verdict, producer, now)
+
+    def _end_refused(self, transaction: Transaction, step: EndTxnStep, code: int, now: float) -> None:
+        """INVALID_TXN_STATE, or fenced: by whom, and what became of the transaction?"""
+        verdict: Verdict = "commit" if step.committed else "probe" if transaction.is_probed else "abort"
+        ending = REFUSED_ENDS[transaction.version, verdict, code == codes.INVALID_TXN_STATE]
+        if ending is Ending.PROBE:
+            transaction.is_probed = True
+        elif ending is Ending.DESCRIBE:
+            self._requests.ask(DescribeTransactionStep(self._who, 1), now)
+        elif ending is Ending.FENCED:
+            self._fenced(code)
+        else:
+            transaction.has_doubt = True
+            outcome, error = refusals.ended_before(ending, self._config.transaction_timeout)
+            self._ended(outcome, None, now, error)
+
+    def _described(self, response: Any) -> None:
+        """With version 1 a time-out looks like a fence: the coordinator knows whose epoch it is now."""
+        if not was_timed_out(self._producer, response.transactions.get(self.transactional_id)):
+            self._fenced(codes.PRODUCER_FENCED)
+            return
+        error = refusals.timed_out(self._config.transaction_timeout, recover="init")
+        self._producer = NO_PRODUCER_ID
+        self.transaction = None
+        self._sequences.lose_id()
+        self._move("start anew")
+        self._end_operation(error, TransactionOutcome.ABORTED)
+
+    def _fenced(self, code: int) -> None:
+        transaction = self.transaction
+        self.die(refusals.fenced(code, None if transaction is None else transaction.outcome_when_fenced))
+
+    def _ended(
+        self,
+        outcome: TransactionOutcome,
+        producer: ProducerIdAndEpoch | None,
+        now: float,
+        error: TransactionError | None = None,
+    ) -> None:
+        """The transaction has its outcome.
+
+        Args:
+            outcome: Which.
+            producer: The next producer id and epoch, where the coordinator gave them (version 2).
+            now: The current instant.
+            error: What to tell with an outcome that was not asked for.
+        """
+        transaction, self.transaction = self.transaction, None
+        assert transaction is not None
+        self._requests.transaction_ended()
+        if transaction.is_known_to_the_coordinator:
+            self.pause.ended(now)
+        operation, self._operation = self._operation, None
+        if producer is not None:
+            self._producer = producer
+            self._sequences.restart(producer)
+            self._move("ended")
+        elif (
+            transaction.has_doubt
+            or self._sequences.wants_new_epoch
+            or self._features.transactions != transaction.version
+        ):
+            self._move("ended, new epoch wanted")
+            self._sequences.lose_id()
+            self._sequences.init_begun()
+            self._operation = Operation("init")
+        else:
+            self._move("ended")
+        if operation is not None:
+            operation.end(error, outcome)
+
+    def _end_operation(
+        self, error: TransactionError | None = None, outcome: TransactionOutcome | None = None
+    ) -> None:
+        operation, self._operation = self._operation, None
+        if operation is not None:
+            operation.end(error, outcome)
+
+    # -- failures ---
+
+    def _refused(self, step: Step, code: int, what: str, now: float) -> None:
+        if self.state is _State.INITIALIZING:
+            self._move("id refused")
+            self._sequences.init_failed(is_fatal=False)
+            self._end_operation(refusals.refused(step.api, code, what))
+        elif self.state is _State.ABORTING:
+            self.die(refusals.fatal(step.api, code, what))
+        elif self.transaction is not None:
+            self.fail(refusals.refused(step.api, code, what), now)
+
+    def fail(self, error: TransactionError, now: float) -> None:
+        """From now on the open transaction can only be aborted; the first error is the one that is told."""
+        transaction = self.transaction
+        assert transaction is not None
+        if self.state is _State.ABORTABLE_ERROR:
+            return
+        self._move("failed")
+        transaction.error = error
+        transaction.drop(error)
+        self._end_operation(error)
+        self._fail_unsent(error, now)
+
+    def _fail_unsent(self, error: TransactionError | None, now: float) -> None:
+        """What was not sent is not sent any more, and what would be sent again neither."""
+        self._completion.fail_queued(lambda batch: refusals.aborted_record(batch, error), now)
+
+    def die(self, error: TransactionError) -> None:
+        """Nothing more can be done with this producer."""
+        self._move("fatal")
+        self.error = error
+        if self.transaction is not None:
+            self.transaction.drop(error)
+        self._end_operation(error, error.outcome)
+
+    def _look_at_the_clock(self, now: float) -> None:
+        """One that is open for too long is aborted here, before the coordinator does it."""
+        transaction = self.transaction if self.state is _State.IN_TRANSACTION else None
+        if transaction is not None and now >= transaction.deadline:
+            self.fail(refusals.open_too_long(self._config.transaction_timeout), now)
+
+    # -- time and close ---
+
+    def _next_time(self, now: float) -> float:
+        at = self._closing_until
+        if self._requests.retry_at > now:
+            at = min(at, self._requests.retry_at)
+        if self.pause.until > now and self.transaction is not None:
+            at = min(at, self.pause.until)
+        if self.state is _State.IN_TRANSACTION and self.transaction is not None:
+            at = min(at, self.transaction.deadline)
+        return at
+
+    def handle_timer(self, now: float) -> None:
+        """Whatever is due is done in the step that follows."""
+        if self.timer_at <= now:
+            self.timer_at = inf
+            if now >= self.pause.until and self.transaction is not None:
+                self._accumulator.readiness.has_news = True
+
+    def begin_close(self, now: float) -> None:
+        """An open transaction is aborted; what is being ended has until `max.block.ms` to be confirmed."""
+        self._closing_until = now + self._config.max_block
+        if self.state in _OPEN and self.state is not _State.PREPARED:
+            self.abort(now)
+
+    def finish(self, now: float) -> bool:
+        """Whether nothing is left to be ended."""
+        return self.state not in _ENDING or now >= self._closing_until
+
+    def closed(self) -> None:
+        """Nothing is asked any more: whoever waits hears what is known."""
+        self._end_operation(refusals.closed(_OUTCOME_WHEN_CLOSED.get(self.state)))
+        if self.transaction is not None:
+            self.transaction.drop(refusals.closed(None))
+
+    def wake_all(self) -> None:
+        """The sender died: whoever waits looks for themselves."""
+        if self._operation is not None:
+            self._operation.wake()
+        if self.transaction is not None:
+            self.transaction.wake()
+
+    def _move(self, event: Event) -> None:
+        before = self.state
+        self.has_news = True
+        self.state = TRANSACTION_STATES.after(before, event, self.transactional_id)
+        _log.debug("%s: %s -> %s", self.transactional_id, name_of(before), name_of(self.state))
+        if self.on_change is not None:
+            self.on_change()

@@ -1,0 +1,106 @@
+"""Where a transactional producer is, and what becomes of a transaction: the tables.
+
+Used by `transaction_manager`. Java's states (TransactionManager.State), with two ways more: from the coordinator's
+time-out back to work, and from a fence of transaction.version 1 back to the beginning.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final, Literal, TypeAlias
+
+from aioproduce.core.state_table import StateTable
+from aioproduce.errors import TransactionOutcome
+
+__all__ = ["TRANSACTION_STATES", "Event", "TransactionOutcome", "TransactionState"]
+
+
+class TransactionState(Enum):
+    """Where a transactional producer is."""
+
+    UNINITIALIZED = auto()
+    """There is no producer id: none was asked for, or what was there is lost."""
+    INITIALIZING = auto()
+    """InitProducerId is on its way, for a producer id or for a new epoch."""
+    READY = auto()
+    """No transaction is open."""
+    IN_TRANSACTION = auto()
+    """One is open."""
+    PREPARED = auto()
+    """All of it is in the log. Whoever has its `PreparedTransaction` ends it, here or elsewhere."""
+    COMMITTING = auto()
+    """It is being committed; only the same again may be asked for."""
+    ABORTING = auto()
+    """It is being aborted."""
+    ABORTABLE_ERROR = auto()
+    """Something of it failed: it can only be aborted."""
+    FATAL_ERROR = auto()
+    """This producer can do nothing more."""
+
+
+Event: TypeAlias = Literal[
+    "ask for an id",
+    "id given",
+    "id refused",
+    "begin",
+    "prepare",
+    "commit",
+    "abort",
+    "ended",
+    "ended, new epoch wanted",
+    "failed",
+    "start anew",
+    "fatal",
+]
+
+TRANSACTION_STATES: Final[StateTable[TransactionState, Event]] = StateTable(
+    "the transaction manager",
+    {
+        TransactionState.UNINITIALIZED: {
+            "ask for an id": TransactionState.INITIALIZING,
+            "fatal": TransactionState.FATAL_ERROR,
+        },
+        TransactionState.INITIALIZING: {
+            "id given": TransactionState.READY,
+            "id refused": TransactionState.UNINITIALIZED,
+            "fatal": TransactionState.FATAL_ERROR,
+        },
+        TransactionState.READY: {
+            "begin": TransactionState.IN_TRANSACTION,
+            "fatal": TransactionState.FATAL_ERROR,
+        },
+        TransactionState.IN_TRANSACTION: {
+            "prepare": TransactionState.PREPARED,
+            "commit": TransactionState.COMMITTING,
+            "abort": TransactionState.ABORTING,
+            "failed": TransactionState.ABORTABLE_ERROR,
+            "fatal": TransactionState.FATAL_ERROR,
+        },
+        TransactionState.PREPARED: {
+            "commit": TransactionState.COMMITTING,
+            "abort": TransactionState.ABORTING,
+            "failed": TransactionState.ABORTABLE_ERROR,
+            "start anew": TransactionState.UNINITIALIZED,
+            "fatal": TransactionState.FATAL_ERROR,
+        },
+        TransactionState.COMMITTING: {
+            "ended": TransactionState.READY,
+            "ended, new epoch wanted": TransactionState.INITIALIZING,
+            "failed": TransactionState.ABORTABLE_ERROR,
+            "start anew": TransactionState.UNINITIALIZED,
+            "fatal": TransactionState.FATAL_ERROR,
+        },
+        TransactionState.ABORTING: {
+            "ended": TransactionState.READY,
+            "ended, new epoch wanted": TransactionState.INITIALIZING,
+            "start anew": TransactionState.UNINITIALIZED,
+            "fatal": TransactionState.FATAL_ERROR,
+        },
+        TransactionState.ABORTABLE_ERROR: {
+            "abort": TransactionState.ABORTING,
+            "failed": TransactionState.ABORTABLE_ERROR,
+            "fatal": TransactionState.FATAL_ERROR,
+        },
+        TransactionState.FATAL_ERROR: {"fatal": TransactionState.FATAL_ERROR},
+    },
+)

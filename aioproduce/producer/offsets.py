@@ -1,0 +1,95 @@
+"""Offsets and groups as users have them, from whichever consumer, as the core takes them.
+
+Used by `Transaction.send_offsets()`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
+
+_CONFLUENT: Final = b"CGMDv2:"
+_GENERATION: Final = struct.Struct("=i")
+_NO_OFFSET: Final = -1
+
+
+def read_offsets(offsets: Mapping[Any, Any] | Iterable[Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets by partition.
+
+    Args:
+        offsets: By `(topic, partition)`, an int or whatever has `offset` and `metadata`; or objects that have
+            `topic`, `partition` and `offset`, as confluent-kafka's TopicPartition.
+
+    Raises:
+        TypeError: It is neither.
+        ValueError: An offset is below 0.
+    """
+    if isinstance(offsets, Mapping):
+        pairs = [(key, value) for key, value in offsets.items()]
+    else:
+        pairs = [((getattr(one, "topic", None), getattr(one, "partition", None)), one) for one in offsets]
+    return {_partition(key): _offset(value) for key, value in pairs}
+
+
+def _partition(key: Any) -> TopicPartition:
+    topic, partition = getattr(key, "topic", None), getattr(key, "partition", None)
+    if topic is None and isinstance(key, tuple) and len(key) == 2:
+        topic, partition = key
+    if not isinstance(topic, str) or not isinstance(partition, int):
+        raise TypeError(f"offsets are by TopicPartition or (topic, partition), not by {key!r}")
+    return TopicPartition(topic, partition)
+
+
+def _offset(value: Any) -> OffsetAndMetadata:
+    number = value if isinstance(value, int) else getattr(value, "offset", None)
+    if not isinstance(number, int) or isinstance(value, bool):
+        raise TypeError(f"an offset is an int or an OffsetAndMetadata, not {value!r}")
+    if number <= _NO_OFFSET:
+        raise ValueError(f"the offset of the next record to read is 0 or more, not {number}")
+    epoch = getattr(value, "leader_epoch", None)
+    return OffsetAndMetadata(number, -1 if epoch is None else epoch, getattr(value, "metadata", None) or "")
+
+
+def read_group(group: Any) -> GroupMetadata:
+    """Who asks.
+
+    Args:
+        group: A GroupMetadata, a name, confluent-kafka's `consumer_group_metadata()`, or whatever has `group_id`,
+            `generation_id`, `member_id` and `group_instance_id`.
+
+    Raises:
+        TypeError: It is none of these.
+    """
+    if isinstance(group, GroupMetadata):
+        return group
+    if isinstance(group, str):
+        return GroupMetadata(group)
+    if isinstance(group, bytes):
+        return _from_confluent(group)
+    if isinstance(getattr(group, "group_id", None), str):
+        return GroupMetadata(
+            group.group_id,
+            getattr(group, "generation_id", -1),
+            getattr(group, "member_id", ""),
+            getattr(group, "group_instance_id", None),
+        )
+    raise TypeError(
+        "a group is a GroupMetadata, its name, or what confluent-kafka's consumer_group_metadata() gives, not "
+        f"{type(group).__name__}"
+    )
+
+
+def _from_confluent(raw: bytes) -> GroupMetadata:
+    """Librdkafka's serialization of it: a magic, the generation, three texts with a NUL each."""
+    rest = raw[len(_CONFLUENT) + _GENERATION.size :]
+    texts = rest.split(b"\0")
+    if not raw.startswith(_CONFLUENT) or len(texts) < 3:
+        raise TypeError(
+            f"these {len(raw)} bytes are no metadata of a consumer group that is known here: give a GroupMetadata"
+        )
+    (generation,) = _GENERATION.unpack_from(raw, len(_CONFLUENT))
+    group_id, member_id, instance_id = (text.decode() for text in texts[:3])
+    return GroupMetadata(group_id, generation, member_id, instance_id or None)

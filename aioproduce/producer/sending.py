@@ -1,0 +1,171 @@
+"""All ways of sending: one record, or many at once.
+
+The base of the Producer, and of a Transaction: both send the same way, and differ in what is checked (`_way_in`).
+
+Invariants:
+
+1. `send()` that raises has queued nothing; `send()` that returns has queued the record exactly once. So has a
+   cancelled one: while it waits nothing is queued, and it does not suspend after the record is.
+2. With the topic known and room in the buffer `send()` does not suspend, but for one turn of the loop after
+   about 1 ms of uninterrupted sending: a loop that only sends must not starve acknowledgements and timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aioproduce._native.send_path import SendPath
+from aioproduce.producer.bulk_calls import BulkCalls
+from aioproduce.producer.interceptors import tell_refused
+from aioproduce.records import ProducerRecord, RecordMetadata
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce.producer.interceptors import Interceptors, OnOutcome
+    from aioproduce.producer.life import ProducerLife
+    from aioproduce.producer.transaction_life import OwnersLife, TransactionLife
+    from aioproduce.records import Headers
+
+OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
+
+
+class Sending(SendPath, BulkCalls):
+    """What sends records; whoever inherits it has made what it names."""
+
+    # CPython 3.12 and later look `send` up anew for each record where an instance has a `__dict__`: it is made for
+    # what users add, if they do.
+    __slots__ = (
+        # Interpreted, SendPath has them already.
+        *(() if SendPath.__dictoffset__ else ("__dict__", "__weakref__")),
+        "_bulk",
+        "_input",
+        "_interceptors",
+        "_life",
+        "_sending_task",
+        "_way_in",
+        "config",
+    )
+
+    _interceptors: Interceptors | None
+    _way_in: ProducerLife | TransactionLife | OwnersLife
+    _sending_task: object
+
+    def try_send(
+        self,
+        topic: str | ProducerRecord,
+        value: Any = None,
+        key: Any = None,
+        *,
+        partition: int | None = None,
+        timestamp: int | datetime | None = None,
+        headers: Headers | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> DeliveryFuture:
+        """Accept one record without ever waiting.
+
+        Raises:
+            BufferExhaustedError: there is no room now.
+            MetadataTimeoutError: the topic is not known yet; it is being asked for, so try again later.
+            InvalidRecordError: as in `send()`.
+            ProducerStateError: as in `send()`.
+        """
+        self._way_in.check_callable()
+        record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
+        try:
+            serialized = self._input.read_record(record, self._way_in.wall_ms())
+            delivery = self._way_in.admission.append_now(serialized)
+        except BaseException as error:
+            self._refused(record, on_outcome, error)
+            raise
+        _add_callbacks(delivery, on_outcome, on_delivery)
+        return delivery
+
+    def _as_record(
+        self,
+        topic: str | ProducerRecord,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+    ) -> tuple[ProducerRecord, OnOutcome | None]:
+        """The record as the interceptors made it, and whom to tell what becomes of it."""
+        if isinstance(topic, ProducerRecord):
+            if any(given is not None for given in (value, key, partition, timestamp, headers)):
+                raise TypeError("send() takes a ProducerRecord whole: put value, key, ... into the record")
+            record = topic
+        else:
+            record = ProducerRecord(
+                topic=topic, value=value, key=key, partition=partition, timestamp=timestamp, headers=headers
+            )
+        return (record, None) if self._interceptors is None else self._interceptors.intercept(record)
+
+    async def _send_slowly(
+        self,
+        topic: str | ProducerRecord,
+        value: Any,
+        key: Any,
+        partition: int | None,
+        timestamp: int | datetime | None,
+        headers: Headers | None,
+        timeout: float | None,
+        on_delivery: OnDelivery | None,
+    ) -> DeliveryFuture:
+        self._way_in.check_callable()
+        record: ProducerRecord | None = None
+        on_outcome: OnOutcome | None = None
+        try:
+            if self.turn_is_due():
+                await self._give_turn()
+            now_ms = self._way_in.wall_ms()
+            if self._interceptors is None and not isinstance(topic, ProducerRecord):
+                serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)
+            else:
+                record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
+                serialized = self._input.read_record(record, now_ms)
+            delivery = self._way_in.admission.append_at_once(serialized)
+            if delivery is None:
+                delivery = await self._way_in.admission.append_waiting(serialized, timeout)
+        except BaseException as error:
+            self._refused(record, on_outcome, error)
+            raise
+        _add_callbacks(delivery, on_outcome, on_delivery)
+        return delivery
+
+    def _refused(
+        self, record: ProducerRecord | None, on_outcome: OnOutcome | None, error: BaseException
+    ) -> None:
+        """A record was never queued: an error of it, or its sender was cancelled while it waited."""
+        self._way_in.count_refusal(error)
+        if record is not None and on_outcome is not None:
+            tell_refused(record, on_outcome, error)
+
+    async def _heed_turn(self) -> None:
+        if self.turn_is_due():
+            await self._give_turn()
+
+    async def _give_turn(self) -> None:
+        """Give the loop the turn that is due, if it is the same task that goes on and on (invariant 3).
+
+        A thousand tasks that send once each suspend by themselves, and are to keep their order.
+        """
+        task = self._way_in.driver.current_task()
+        if task is self._sending_task:
+            await self._way_in.driver.yield_once()
+            self._way_in.check_running()
+        else:
+            # Or all that come after it in this turn of the loop would go the long way to be asked.
+            self.put_turn_off()
+        self._sending_task = task
+
+
+def _add_callbacks(
+    delivery: DeliveryFuture, on_outcome: OnOutcome | None, on_delivery: OnDelivery | None
+) -> None:
+    if on_outcome is not None:
+        delivery.add_delivery_callback(on_outcome)
+    if on_delivery is not None:
+        delivery.add_delivery_callback(on_delivery)

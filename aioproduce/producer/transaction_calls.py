@@ -1,0 +1,75 @@
+"""The calls of the Producer that are about transactions: what users read; `Transactions` does it.
+
+A part of `Producer`, which inherits it and has made what it names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aioproduce.errors import TransactionStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aioproduce.producer.transactions import Transaction, Transactions
+    from aioproduce.records import GroupMetadata
+
+
+class TransactionCalls:
+    """What `Producer` has for transactions."""
+
+    __slots__ = ()
+
+    _transactions: Transactions | None
+
+    def transaction(self) -> Transaction:
+        """A transaction, to be used as a context: `async with producer.transaction() as txn:`.
+
+        It is committed at the end of the body, and aborted where an exception leaves it. One is open at a time; the
+        next begins when the one before has its outcome.
+
+        Raises:
+            TransactionStateError: The producer has no `transactional.id`, or is not started.
+        """
+        return self._of_transactions().new()
+
+    async def init_transactions(self) -> None:
+        """Get a producer id anew, where an error says `recover="init"`; `start()` has done so at first.
+
+        Raises:
+            TransactionsUnavailableError: The cluster gives none.
+            TransactionUnconfirmedError: No answer came within `max.block.ms`.
+        """
+        await self._of_transactions().init()
+
+    async def begin_transaction(self) -> Transaction:
+        """Begin a transaction of the calling task, in which `send()` and its kin send; as `transaction()` does."""
+        return await self._of_transactions().new().begin()
+
+    async def commit_transaction(self) -> None:
+        """Commit the one that was begun last; see `Transaction.commit()`."""
+        await self._begun().commit()
+
+    async def abort_transaction(self) -> None:
+        """Abort the one that was begun last; see `Transaction.abort()`."""
+        await self._begun().abort()
+
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[object, object] | Iterable[object], group: GroupMetadata | str | object
+    ) -> None:
+        """Commit a group's offsets with the open transaction; see `Transaction.send_offsets()`."""
+        await self._of_transactions().owned().send_offsets(offsets, group)
+
+    def _of_transactions(self) -> Transactions:
+        if self._transactions is None:
+            raise TransactionStateError(
+                "this producer has no transactions: set transactional.id", recover="new producer"
+            )
+        return self._transactions
+
+    def _begun(self) -> Transaction:
+        current = self._of_transactions().current
+        if current is None:
+            raise TransactionStateError("no transaction was begun", recover="begin")
+        return current

@@ -1,0 +1,361 @@
+"""Transactions as tasks use them: begun, sent in, committed or aborted, each call with its bound.
+
+`Producer.transaction()` makes a `Transaction`. What is asked of brokers is the core's (`core.transactions`); here
+calls wait for it, for at most `max.block.ms`, and tasks are kept apart.
+
+Invariants:
+
+1. A transaction belongs to the task that began it: the Producer's own calls send in it for that task alone. Whoever
+   has the `Transaction` sends in it, from any task of the loop.
+2. A record is appended in the same step as its transaction is seen to be open, so it never slips into the next one.
+3. A call that stops waiting, by its bound or as it is cancelled, stops nothing: the end goes on, and the same call
+   again waits for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final, Self, final
+
+from aioproduce._native._error_copies import copy_of
+from aioproduce.errors import TransactionError, TransactionStateError, TransactionUnconfirmedError
+from aioproduce.producer.bulk import Bulk
+from aioproduce.producer.offsets import read_group, read_offsets
+from aioproduce.producer.sending import Sending
+from aioproduce.producer.transaction_life import TransactionLife
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from aioproduce.core.transactions.operation import Operation
+    from aioproduce.core.transactions.transaction import Transaction as CoreTransaction
+    from aioproduce.core.transactions.transaction_manager import TransactionManager
+    from aioproduce.errors import TransactionOutcome
+    from aioproduce.producer.input import RecordInput
+    from aioproduce.producer.interceptors import Interceptors
+    from aioproduce.producer.life import ProducerLife
+    from aioproduce.records import GroupMetadata
+
+_log = logging.getLogger("aioproduce.transactions")
+
+_METRICS: Final = {
+    "init": "txn-init",
+    "send_offsets": "txn-send-offsets",
+    "prepare": "txn-prepare",
+    "commit": "txn-commit",
+    "abort": "txn-abort",
+}
+
+
+@final
+class Transactions:
+    """Those of one producer.
+
+    Args:
+        life: The producer's.
+        record_input: Its serializers.
+        interceptors: Its interceptors, or `None`.
+
+    Attributes:
+        current: The one that was begun last.
+    """
+
+    __slots__ = ("_input", "_interceptors", "_life", "current")
+
+    def __init__(
+        self, life: ProducerLife, record_input: RecordInput, interceptors: Interceptors | None
+    ) -> None:
+        self._life = life
+        self._input = record_input
+        self._interceptors = interceptors
+        self.current: Transaction | None = None
+
+    @property
+    def manager(self) -> TransactionManager:
+        """The core's side."""
+        manager = self._life.sender.transactions
+        assert manager is not None
+        return manager
+
+    def new(self) -> Transaction:
+        """One that is not begun yet."""
+        return Transaction(self, self._life, self._input, self._interceptors)
+
+    def owned(self) -> Transaction:
+        """The one that the calling task began.
+
+        Raises:
+            TransactionStateError: There is none, or another task began it.
+        """
+        self._life.check_callable()
+        current = self.current
+        if current is None or not self.manager.is_open:
+            raise self.manager.refusal()
+        if current.task is not self._life.driver.current_task():
+            raise TransactionStateError(
+                "the open transaction is another task's: send by its Transaction object, txn.send(), or use a "
+                "producer of its own for each task",
+                recover="begin",
+            )
+        return current
+
+    def owned_life(self) -> TransactionLife:
+        """What that one sends by."""
+        return self.owned().life
+
+    async def init(self) -> None:
+        """Get a producer id; bounded by `max.block.ms`."""
+        self._life.check_callable()
+        self.manager.on_change = self._changed
+        await self.wait(self.manager.init())
+
+    def _changed(self) -> None:
+        if self.current is not None and not self.manager.is_open:
+            self.current.shut_path()
+
+    async def begin(self, transaction: Transaction) -> CoreTransaction:
+        """Open one in the core, after what goes on of the one before."""
+        self._life.check_callable()
+        while (pending := self.manager.pending) is not None:
+            # What became of it was for those who asked for it.
+            await self.wait(pending, tells=False)
+        core = self.manager.begin(self._life.driver.now())
+        self.current = transaction
+        return core
+
+    async def wait(self, operation: Operation, *, tells: bool = True) -> None:
+        """Wait for an operation of the core, for at most `max.block.ms`.
+
+        Raises:
+            TransactionUnconfirmedError: It goes on.
+            TransactionError: It failed, and `tells`.
+        """
+        driver = self._life.driver
+        waiter = driver.make_waiter()
+        began = driver.now()
+        operation.when_done(waiter.notify)
+        driver.wake()
+        try:
+            await waiter.wait(began + self._life.config.max_block)
+        finally:
+            operation.forget(waiter.notify)
+            self._life.metrics.spent(_METRICS[operation.kind], driver.now() - began)
+        if not operation.is_done:
+            self._life.check_running()
+            raise TransactionUnconfirmedError(
+                f"no answer came for {operation.kind} within max.block.ms ({self._life.config.max_block:g} s); the "
+                "producer goes on asking: make the same call again to wait on",
+                recover="call again",
+            )
+        if tells and operation.error is not None:
+            raise copy_of(operation.error)
+
+
+@final
+class Transaction(Sending):
+    """Records, and offsets of consumer groups, that become visible together or not at all.
+
+    Made by `Producer.transaction()`. As a context it begins, commits at the end of its body, and aborts where an
+    exception leaves the body. It has the Producer's calls for sending.
+
+    Attributes:
+        config: The producer's settings.
+        task: The task that began it.
+
+    Example:
+        >>> async def main():
+        ...     async with Producer("localhost:9092", transactional_id="orders-1") as producer:
+        ...         async with producer.transaction() as txn:
+        ...             await txn.send("orders", b"42")
+        ...             await txn.send("payments", b"17")
+        ...         print(txn.outcome)
+    """
+
+    __slots__ = ("_core", "_ending", "_transactions", "task")
+
+    _life: TransactionLife
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        life: ProducerLife,
+        record_input: RecordInput,
+        interceptors: Interceptors | None,
+    ) -> None:
+        super().__init__()
+        self._transactions = transactions
+        self._core: CoreTransaction | None = None
+        self._ending: Operation | None = None
+        self.task: object = None
+        self.config = life.config
+        self._input = record_input
+        self._interceptors = interceptors
+        self._sending_task = None
+        self._life = self._way_in = TransactionLife(life, self._check_open)
+        self._bulk = Bulk(
+            self._life,
+            record_input,
+            interceptors,
+            batch_size=self.config.batch_size,
+            heed_turn=self._heed_turn,
+            send=self.send,
+        )
+
+    @property
+    def life(self) -> TransactionLife:
+        """For `Transactions`: what it sends by."""
+        return self._life
+
+    @property
+    def outcome(self) -> TransactionOutcome | None:
+        """What became of it; `None` while that is not known yet."""
+        return None if self._ending is None else self._ending.outcome
+
+    @property
+    def is_open(self) -> bool:
+        """Whether records can be sent in it."""
+        manager = self._transactions.manager
+        return self._core is not None and manager.transaction is self._core and manager.is_open
+
+    def _check_open(self) -> None:
+        if self.is_open:
+            return
+        manager = self._transactions.manager
+        if self._core is None:
+            raise TransactionStateError(
+                "the transaction is not begun: use it as a context, `async with producer.transaction() as txn:`",
+                recover="begin",
+            )
+        if manager.transaction is self._core:
+            raise manager.refusal()
+        raise TransactionStateError(
+            "this transaction has ended: begin another one", recover="begin", outcome=self.outcome
+        )
+
+    async def begin(self) -> Self:
+        """Open it, for the calling task; waits for the end of the one before.
+
+        Raises:
+            TransactionStateError: Another one is open, or this one was begun before.
+            TransactionError: The producer can begin none.
+        """
+        if self._core is not None:
+            raise TransactionStateError(
+                "a transaction is begun once: make another by producer.transaction()", recover="begin"
+            )
+        self._core = await self._transactions.begin(self)
+        driver = self._life.driver
+        self.task = driver.current_task()
+        self.open_path(
+            self._life.appenders,
+            driver.is_running,
+            driver.on_next_turn,
+            is_plain=self._interceptors is None and not self._input.has_serializers,
+            wall_ms=driver.wall_ms,
+        )
+        return self
+
+    async def commit(self) -> None:
+        """Send what is left, and make all of it visible; waits for at most `max.block.ms`.
+
+        A commit that stops waiting goes on. The same call again waits for its outcome; nothing else can be asked
+        for meanwhile.
+
+        Raises:
+            TransactionFailedError: A record or an offset failed: abort it.
+            TransactionTimedOutError: It was open for too long, and is aborted.
+            TransactionUnconfirmedError: No answer yet.
+            ProducerFencedError: Another producer has taken over.
+            TransactionStateError: It is not open.
+        """
+        self._check_mine("commit")
+        self._ending = self._transactions.manager.commit(self._life.driver.now())
+        await self._transactions.wait(self._ending)
+
+    async def abort(self) -> None:
+        """Let no reader of committed records see any of it; waits for at most `max.block.ms`.
+
+        Records that were not sent fail with TransactionAbortedError. Those on their way are waited for, and keep
+        their
+        acknowledgement: they are in the log, and no reader of committed records sees them.
+
+        Raises:
+            TransactionUnconfirmedError: No answer yet.
+            ProducerFencedError: Another producer has taken over.
+            TransactionStateError: It is not open, or the outcome of its commit is awaited.
+        """
+        self._check_mine("abort")
+        self._ending = self._transactions.manager.abort(self._life.driver.now())
+        await self._transactions.wait(self._ending)
+
+    def _check_mine(self, call: str) -> None:
+        self._life.check_place()
+        manager = self._transactions.manager
+        if self._core is None or (manager.transaction is not self._core and manager.error is None):
+            raise TransactionStateError(
+                f"{call}() does not fit here: this transaction is not open",
+                recover="begin",
+                outcome=self.outcome,
+            )
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[object, object] | Iterable[object],
+        group: GroupMetadata | str | object,
+    ) -> None:
+        """Commit a consumer group's offsets with the transaction; waits for at most `max.block.ms`.
+
+        Args:
+            offsets: By TopicPartition or `(topic, partition)`: the offset of the next record to read, as an int or
+                an OffsetAndMetadata. confluent-kafka's list of TopicPartitions is taken, too.
+            group: A GroupMetadata, what confluent-kafka's `consumer_group_metadata()` gives, or the name of a group
+                whose consumer assigned its partitions itself.
+
+        Raises:
+            TransactionFailedError: The group's coordinator refused them: abort the transaction.
+            TypeError: It is none of these.
+        """
+        self._life.check_callable()
+        wanted = read_offsets(offsets)
+        await self._transactions.wait(self._transactions.manager.send_offsets(wanted, read_group(group)))
+
+    async def __aenter__(self) -> Self:
+        return await self.begin()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._ending is not None and (self._ending.outcome is not None or self._ending.kind == "abort"):
+            return
+        if error is not None:
+            await self._abort_for(error)
+            return
+        try:
+            await self.commit()
+        except TransactionError as failure:
+            if failure.recover == "abort":
+                refused = await self._abort_for(failure)
+                failure.outcome = self.outcome
+                failure.recover = "begin" if refused is None else refused.recover
+            raise
+
+    async def _abort_for(self, error: BaseException) -> TransactionError | None:
+        """Abort as the body failed; gives why it cannot be, and logs it, as the body's error is what is raised."""
+        manager = self._transactions.manager
+        if manager.transaction is not self._core or not manager.can_abort or isinstance(error, GeneratorExit):
+            return None
+        try:
+            with self._life.driver.shielded():
+                await self.abort()
+        except TransactionError as failure:
+            _log.warning("%s: the abort after an error failed: %s", self.config.transactional_id, failure)
+            return failure
+        return None
+
+    def __repr__(self) -> str:
+        state = "open" if self.is_open else self.outcome.value if self.outcome is not None else "not open"
+        return f"<Transaction of {self.config.transactional_id}, {state}>"
