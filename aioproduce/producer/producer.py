@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, NoReturn, Self, cast, final
 
-from aioproduce.config import ProducerConfig, dotted_keys, load_properties
+from aioproduce.config import ProducerConfig, configured, load_properties
 from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import FlushTimeoutError
 from aioproduce.producer.bulk import Bulk
@@ -80,7 +80,7 @@ class Producer(Sending, TransactionCalls):
         **settings: object,
     ) -> None:
         super().__init__()
-        self.config = _config(bootstrap_servers, settings)
+        self.config = configured(bootstrap_servers, settings)
         self._interceptors = make_interceptors(self.config.interceptors)
         self._input = RecordInput(self.config)
         self._life = ProducerLife(self.config, self._is_open)
@@ -357,20 +357,3 @@ class Producer(Sending, TransactionCalls):
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
-
-
-def _config(
-    servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None,
-    settings: Mapping[str, object],
-) -> ProducerConfig:
-    if isinstance(servers, ProducerConfig):
-        if settings:
-            raise TypeError("a ProducerConfig is complete: give the settings to its constructor instead")
-        return servers
-    merged: dict[str, object] = {}
-    if isinstance(servers, Mapping):
-        merged.update(servers)
-    elif servers is not None:
-        merged["bootstrap.servers"] = servers
-    merged.update(dotted_keys(settings))
-    return ProducerConfig.from_mapping(merged)

@@ -289,7 +289,7 @@ def test_really_fenced(is_lost: bool, outcome: TransactionOutcome) -> None:
     assert operation.error.is_fatal
     assert operation.error.outcome is outcome
     with pytest.raises(ProducerFencedError):
-        h.manager.begin(h.now)
+        h.manager.begin()
 
 
 def test_with_version_1_the_coordinator_is_asked_whose_epoch_it_is() -> None:
@@ -369,7 +369,7 @@ def test_the_pause_before_the_next_transaction(h: TransactionHarness) -> None:
     h.begun_with(0)
     h.acknowledge_all()
     assert h.commit().outcome is COMMITTED
-    h.manager.begin(h.now)
+    h.manager.begin()
     h.send(0)
     assert h.produces == []
     assert h.count(ADD_PARTITIONS) == (1 if h.version == 1 else 0)

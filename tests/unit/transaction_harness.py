@@ -75,7 +75,7 @@ class TransactionHarness(SenderHarness):
 
     def begin(self) -> None:
         """Open a transaction, and let the pause before its first request pass."""
-        self.manager.begin(self.now)
+        self.manager.begin()
         self.advance(0.005)
 
     def begun_with(self, *partitions: int) -> list[Record]:

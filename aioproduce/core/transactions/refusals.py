@@ -64,8 +64,10 @@ def again(error: TransactionError) -> BaseException:
     return copy_of(error)
 
 
-def wrong_state(call: str, state: TransactionState, transaction: Transaction | None) -> TransactionStateError:
-    """The call does not fit the state."""
+def wrong_state(call: str, state: TransactionState, transaction: Transaction | None) -> BaseException:
+    """The call does not fit the state; a commit hears what had failed."""
+    if call == "commit" and transaction is not None and transaction.error is not None:
+        return again(transaction.error)
     text, recover = _NEXT[state]
     error = TransactionStateError(f"{call}() does not fit here: {text}", recover=recover)
     if transaction is not None:
