@@ -227,10 +227,8 @@ class TransactionManager(Exchange):
         return self._operation.start("abort")
 
     def _check(self, expected: set[TransactionState] | frozenset[TransactionState], call: str) -> None:
-        if self.error is not None:
-            raise refusals.again(self.error)
-        if self.state not in expected:
-            raise refusals.wrong_state(call, self.state, self.transaction)
+        if self.error is not None or self.state not in expected:
+            raise self.refusal(call)
 
     @property
     def pending(self) -> Operation | None:
@@ -253,11 +251,11 @@ class TransactionManager(Exchange):
         """Whether records may be appended."""
         return self.state is _State.IN_TRANSACTION
 
-    def refusal(self) -> BaseException:
-        """Why no record may be appended."""
+    def refusal(self, call: str = "send") -> BaseException:
+        """Why a call does not fit here."""
         if self.error is not None:
             return refusals.again(self.error)
-        return refusals.wrong_state("send", self.state, self.transaction)
+        return refusals.wrong_state(call, self.state, self.transaction)
 
     @property
     def transactional_id(self) -> str:
