@@ -320,8 +320,14 @@ async def test_a_close_aborts_what_is_open(cluster: FakeCluster) -> None:
 
 
 async def test_what_is_measured(cluster: FakeCluster) -> None:
-    for api in (ApiKey.INIT_PRODUCER_ID, ApiKey.TXN_OFFSET_COMMIT, ApiKey.END_TXN):
-        cluster.faults.delay_answers(0.01, api=api)  # uvloop's clock has whole milliseconds
+    for api in (
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+    ):
+        cluster.faults.delay_answers(0.003, api=api)  # uvloop's clock has whole milliseconds
+    cluster.faults.delay_answers(0.003, api=ApiKey.PRODUCE, times=None)
     async with producer_of(cluster) as producer:
         for _ in range(2):
             async with producer.transaction() as txn:
@@ -331,7 +337,7 @@ async def test_what_is_measured(cluster: FakeCluster) -> None:
         for call in ("init", "send-offsets", "commit"):
             assert metrics.value(f"txn-{call}-time-ns-total") > 0
         assert metrics.value("txn-abort-time-ns-total") == 0
-        assert 0.5 <= metrics.value("txn-pause") <= 5
+        assert metrics.value("txn-pause") > 0
         assert metrics.value("txn-first-produce-wait") > 0
 
 

@@ -152,8 +152,9 @@ def fenced_or_timed_out(code: int) -> TransactionFailedError:
     )
 
 
-def fenced(code: int, outcome: TransactionOutcome | None) -> ProducerFencedError:
+def fenced(code: int, transaction: Transaction | None) -> ProducerFencedError:
     """Another producer has taken over."""
+    outcome = None if transaction is None else transaction.outcome_when_fenced
     what = {
         None: "",
         TransactionOutcome.ABORTED: " The transaction is aborted.",

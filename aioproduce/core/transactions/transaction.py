@@ -7,7 +7,7 @@ never those of the next (in Java offsets whose commit failed go out with the nex
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeAlias, final
 
 from aioproduce.core.transactions.operation import Operation
 from aioproduce.core.transactions.steps import (
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from aioproduce.errors import TransactionError
     from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 
+Offsets: TypeAlias = "Mapping[TopicPartition, OffsetAndMetadata]"
+"""The offset of the next record to read, by partition."""
+
 
 @final
 class GroupOffsets:
@@ -40,9 +43,7 @@ class GroupOffsets:
 
     __slots__ = ("asked_at", "group", "offsets", "operation")
 
-    def __init__(
-        self, group: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata], operation: Operation
-    ) -> None:
+    def __init__(self, group: GroupMetadata, offsets: Offsets, operation: Operation) -> None:
         self.group = group
         self.offsets = dict(offsets)
         self.operation = operation

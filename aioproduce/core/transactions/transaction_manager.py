@@ -41,6 +41,7 @@ from aioproduce.core.transactions.steps import (
     DescribeTransactionStep,
     EndTxnStep,
     InitProducerIdStep,
+    MarkersStep,
     Step,
     Who,
 )
@@ -58,8 +59,9 @@ if TYPE_CHECKING:
     from aioproduce.core.cluster.finalized_features import FinalizedFeatures
     from aioproduce.core.exchanges.produce_completion import ProduceCompletion
     from aioproduce.core.transactions.endings import Verdict
+    from aioproduce.core.transactions.transaction import Offsets
     from aioproduce.errors import UnsupportedVersionError
-    from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
+    from aioproduce.records import GroupMetadata, TopicPartition
 
 _log = logging.getLogger("aioproduce.transactions")
 
@@ -173,9 +175,7 @@ class TransactionManager(Exchange):
         self.pause.begun()
         return self.transaction
 
-    def send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
-    ) -> Operation:
+    def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> Operation:
         """Commit a consumer group's offsets with the open transaction."""
         self._check({_State.IN_TRANSACTION}, "send_offsets")
         assert self.transaction is not None
@@ -287,8 +287,10 @@ class TransactionManager(Exchange):
         if self.state is _State.INITIALIZING:
             return InitProducerIdStep(self._who, self._features.transactions)
         transaction = self.transaction
-        if transaction is None or now < self.pause.until or self.state is _State.ABORTABLE_ERROR:
+        if transaction is None or self.state is _State.ABORTABLE_ERROR:
             return None
+        if now < self.pause.until:
+            return MarkersStep(self._who, transaction.version) if self.pause.questions_left else None
         part = transaction.next_step(self._who, is_aborting=self.state is _State.ABORTING)
         if part is not None:
             return part
@@ -323,7 +325,7 @@ class TransactionManager(Exchange):
         elif action is Action.FATAL:
             self.die(refusals.fatal(step.api, code, what))
         elif transaction is None or isinstance(step, InitProducerIdStep):
-            self._fenced(code)
+            self.die(refusals.fenced(code, self.transaction))
         elif isinstance(step, EndTxnStep):
             self._end_refused(transaction, step, code, now)
         else:
@@ -347,6 +349,8 @@ class TransactionManager(Exchange):
             self._described(response)
         elif isinstance(step, EndTxnStep):
             self._end_confirmed(response, now)
+        elif isinstance(step, MarkersStep):
+            self.pause.answered_question(step.are_written(response), now)
         elif self.transaction is not None:
             self.transaction.step_done(step, now)
 
@@ -387,7 +391,7 @@ class TransactionManager(Exchange):
         elif ending is Ending.DESCRIBE:
             self._requests.ask(DescribeTransactionStep(self._who, 1), now)
         elif ending is Ending.FENCED:
-            self._fenced(code)
+            self.die(refusals.fenced(code, self.transaction))
         else:
             transaction.has_doubt = True
             outcome, error = refusals.ended_before(ending, self._config.transaction_timeout)
@@ -396,7 +400,7 @@ class TransactionManager(Exchange):
     def _described(self, response: Any) -> None:
         """With version 1 a time-out looks like a fence: the coordinator knows whose epoch it is now."""
         if not was_timed_out(self.producer, response.transactions.get(self.transactional_id)):
-            self._fenced(codes.PRODUCER_FENCED)
+            self.die(refusals.fenced(codes.PRODUCER_FENCED, self.transaction))
             return
         error = refusals.timed_out(self._config.transaction_timeout, recover="init")
         self.producer = NO_PRODUCER_ID
@@ -404,10 +408,6 @@ class TransactionManager(Exchange):
         self._sequences.lose_id()
         self._move("start anew")
         self._operation.end(error, TransactionOutcome.ABORTED)
-
-    def _fenced(self, code: int) -> None:
-        transaction = self.transaction
-        self.die(refusals.fenced(code, None if transaction is None else transaction.outcome_when_fenced))
 
     def _ended(
         self,
@@ -504,10 +504,8 @@ class TransactionManager(Exchange):
 
     def handle_timer(self, now: float) -> None:
         """Whatever is due is done in the step that follows."""
-        if self.timer_at <= now:
-            self.timer_at = inf
-            if now >= self.pause.until and self.transaction is not None:
-                self._accumulator.readiness.has_news = True
+        super().handle_timer(now)
+        self._accumulator.readiness.has_news = True  # the pause may be over
 
     def begin_close(self, now: float) -> None:
         """An open transaction is aborted; what is being ended has until `max.block.ms` to be confirmed."""
