@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from aioproduce.installation import build_info as build_info
     from aioproduce.producer.batches import BatchBuilder as BatchBuilder
     from aioproduce.producer.deliveries import Deliveries as Deliveries
+    from aioproduce.producer.group_commit import GroupCommit as GroupCommit
+    from aioproduce.producer.prepared_transaction import PreparedTransaction as PreparedTransaction
     from aioproduce.producer.producer import Producer as Producer
     from aioproduce.producer.transactions import Transaction as Transaction
     from aioproduce.records import ClusterInfo as ClusterInfo
@@ -49,9 +51,11 @@ _HOMES: Final = {
     "ClusterInfo": "aioproduce.records",
     "Deliveries": "aioproduce.producer.deliveries",
     "DeliveryFuture": "aioproduce._native.delivery",
+    "GroupCommit": "aioproduce.producer.group_commit",
     "GroupMetadata": "aioproduce.records",
     "OffsetAndMetadata": "aioproduce.records",
     "PartitionInfo": "aioproduce.records",
+    "PreparedTransaction": "aioproduce.producer.prepared_transaction",
     "Producer": "aioproduce.producer.producer",
     "ProducerConfig": "aioproduce.config",
     "ProducerRecord": "aioproduce.records",

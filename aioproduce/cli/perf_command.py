@@ -244,8 +244,8 @@ def _check_transactions(given: Given) -> None:
     ):
         if value is not None:
             raise ConfigError(
-                f"{option}: this producer has no transactions yet; leave it out to measure without (the "
-                "idempotent producer is the default)"
+                f"{option}: perf measures sending without transactions; leave it out (the idempotent producer is "
+                "the default)"
             )
 
 
@@ -285,6 +285,8 @@ def _config(given: Given) -> ProducerConfig:
     if given.bootstrap_server is not None:
         settings["bootstrap.servers"] = given.bootstrap_server
     require_servers(settings, "--command-property or --command-config")
+    if "transactional.id" in settings:
+        raise ConfigError("transactional.id: perf measures sending without transactions; leave it out")
     # Kafka's tool sends bytes, too, whatever serializers are configured.
     for key in ("key.serializer", "value.serializer"):
         settings.pop(key, None)

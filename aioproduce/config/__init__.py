@@ -20,7 +20,7 @@ from __future__ import annotations
 from aioproduce.config.config_def import Key
 from aioproduce.config.environment import load_environment
 from aioproduce.config.markdown import markdown_page
-from aioproduce.config.producer_config import ProducerConfig, Serializer, dotted_keys
+from aioproduce.config.producer_config import ProducerConfig, Serializer, configured, dotted_keys
 from aioproduce.config.properties import load_properties
 from aioproduce.config.secret import Secret
 from aioproduce.config.table import KEYS, SECTIONS
@@ -32,6 +32,7 @@ __all__ = [
     "ProducerConfig",
     "Secret",
     "Serializer",
+    "configured",
     "dotted_keys",
     "load_environment",
     "load_properties",

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, final
 
@@ -241,6 +241,29 @@ class ProducerConfig:
             f"bootstrap_servers={self.bootstrap_servers}"  # parsed: no password is left
         )
         return f"ProducerConfig({', '.join(shown.values())})"
+
+
+def configured(
+    servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None,
+    settings: Mapping[str, object],
+) -> ProducerConfig:
+    """What a constructor is given: servers or dotted keys, and keywords; or a configuration that is complete.
+
+    Raises:
+        ConfigError: As `ProducerConfig.from_mapping()`.
+        TypeError: A configuration was given with settings beside it.
+    """
+    if isinstance(servers, ProducerConfig):
+        if settings:
+            raise TypeError("a ProducerConfig is complete: give the settings to its constructor instead")
+        return servers
+    merged: dict[str, object] = {}
+    if isinstance(servers, Mapping):
+        merged.update(servers)
+    elif servers is not None:
+        merged["bootstrap.servers"] = servers
+    merged.update(dotted_keys(settings))
+    return ProducerConfig.from_mapping(merged)
 
 
 def dotted_keys(keywords: Mapping[str, object]) -> dict[str, object]:

@@ -218,6 +218,8 @@ _NETWORK_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
 
 _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     gauge("waiting-tasks", "tasks", "The tasks that wait for room in buffer.memory"),
+    gauge("txn-pause", "ms", "The pause before the first request of the next transaction"),
+    gauge("txn-first-produce-wait", "ms", "The time of the first Produce of the latest transaction"),
     distribution(
         "send-wait-time",
         "ms",
@@ -280,6 +282,8 @@ GAUGES: Final = (
     "metadata-age",
     "waiting-threads",
     "waiting-tasks",
+    "txn-pause",
+    "txn-first-produce-wait",
     "buffer-total-bytes",
     "buffer-available-bytes",
     "connection-count",

@@ -55,7 +55,7 @@ json.dumps(snapshot.as_dict())
   Java's does; with a topic, only those that were accepted and failed. A call that is cancelled while it waits
   counts for the record that it waits for, as a thread that is interrupted there does in Java.
 - `produce-throttle-time-*` are of every answer but those to ApiVersions.
-- There are no transactions yet: those metrics are there and 0.
+- `txn-*-time-ns-total` count what calls waited. A commit goes on when its call stops waiting; that is not counted.
 - `successful-authentication-no-reauth-total` counts connections whose broker ends no session. Java's client
   counts every connection there.
 - `buffer-exhausted-total` counts each record that found no room, also those of `try_send()`, which does not wait.

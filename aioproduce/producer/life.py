@@ -225,8 +225,19 @@ class ProducerLife:
             "metadata-age": lambda now: sender.metadata.age(now),
             "waiting-threads": lambda _: pool.waiting,
             "waiting-tasks": lambda _: pool.waiting,
+            **self._transaction_gauges(),
             "buffer-available-bytes": lambda _: pool.available,
             "connection-count": lambda _: sender.connections.open_count,
+        }
+
+    def _transaction_gauges(self) -> dict[str, Callable[[float], float]]:
+        manager = self.sender.transactions
+        if manager is None:
+            return {}
+        pause = manager.pause
+        return {
+            "txn-pause": lambda _: pause.seconds * 1000,
+            "txn-first-produce-wait": lambda _: pause.first_produce_wait * 1000,
         }
 
     def read_metrics(self) -> MetricsSnapshot:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 
 _CONFLUENT: Final = b"CGMDv2:"
+_NO_INSTANCE: Final = b"\1"
 _GENERATION: Final = struct.Struct("=i")
 _NO_OFFSET: Final = -1
 
@@ -83,13 +84,20 @@ def read_group(group: Any) -> GroupMetadata:
 
 
 def _from_confluent(raw: bytes) -> GroupMetadata:
-    """Librdkafka's serialization of it: a magic, the generation, three texts with a NUL each."""
-    rest = raw[len(_CONFLUENT) + _GENERATION.size :]
-    texts = rest.split(b"\0")
-    if not raw.startswith(_CONFLUENT) or len(texts) < 3:
+    """Librdkafka's serialization of it.
+
+    A magic, the generation, group and member with a NUL each; a byte 1 where there is no instance, else a byte 0
+    and the instance with a NUL (rd_kafka_consumer_group_metadata_write).
+    """
+    group_id, _, rest = raw[len(_CONFLUENT) + _GENERATION.size :].partition(b"\0")
+    member_id, _, rest = rest.partition(b"\0")
+    is_whole = rest == _NO_INSTANCE or (
+        rest[:1] == b"\0" and rest[1:].endswith(b"\0") and rest.count(b"\0") == 2
+    )
+    if not raw.startswith(_CONFLUENT) or not is_whole:
         raise TypeError(
             f"these {len(raw)} bytes are no metadata of a consumer group that is known here: give a GroupMetadata"
         )
     (generation,) = _GENERATION.unpack_from(raw, len(_CONFLUENT))
-    group_id, member_id, instance_id = (text.decode() for text in texts[:3])
-    return GroupMetadata(group_id, generation, member_id, instance_id or None)
+    instance_id = None if rest == _NO_INSTANCE else rest[1:-1].decode()
+    return GroupMetadata(group_id.decode(), generation, member_id.decode(), instance_id)

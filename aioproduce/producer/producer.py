@@ -18,12 +18,12 @@ from contextlib import AbstractContextManager, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, NoReturn, Self, cast, final
 
-from aioproduce.config import ProducerConfig, dotted_keys, load_properties
+from aioproduce.config import ProducerConfig, configured, load_properties
 from aioproduce.config.secret import hides_arguments
-from aioproduce.errors import FlushTimeoutError
+from aioproduce.errors import ConfigError, FlushTimeoutError
 from aioproduce.producer.bulk import Bulk
 from aioproduce.producer.input import RecordInput, check_topic
-from aioproduce.producer.interceptors import make_interceptors
+from aioproduce.producer.interceptors import auditor_of, make_interceptors
 from aioproduce.producer.life import ProducerLife, ProducerState
 from aioproduce.producer.sending import OnDelivery as OnDelivery
 from aioproduce.producer.sending import Sending
@@ -80,13 +80,19 @@ class Producer(Sending, TransactionCalls):
         **settings: object,
     ) -> None:
         super().__init__()
-        self.config = _config(bootstrap_servers, settings)
+        self.config = configured(bootstrap_servers, settings)
         self._interceptors = make_interceptors(self.config.interceptors)
         self._input = RecordInput(self.config)
         self._life = ProducerLife(self.config, self._is_open)
         self._way_in = self._life
         self._transactions: Transactions | None = None
         if self.config.transactional_id is not None:
+            if auditor_of(self.config.interceptors) is not None:
+                raise ConfigError(
+                    "interceptors holds an Auditor, and transactional.id is set: its marks would be aborted with "
+                    "the records. Leave one of them out",
+                    key="interceptors",
+                )
             self._transactions = Transactions(self._life, self._input, self._interceptors)
             self._way_in = OwnersLife(self._life, self._transactions.owned_life)
         self._bulk = Bulk(
@@ -357,20 +363,3 @@ class Producer(Sending, TransactionCalls):
 def _check_timeout(timeout: float | None) -> None:
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
-
-
-def _config(
-    servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None,
-    settings: Mapping[str, object],
-) -> ProducerConfig:
-    if isinstance(servers, ProducerConfig):
-        if settings:
-            raise TypeError("a ProducerConfig is complete: give the settings to its constructor instead")
-        return servers
-    merged: dict[str, object] = {}
-    if isinstance(servers, Mapping):
-        merged.update(servers)
-    elif servers is not None:
-        merged["bootstrap.servers"] = servers
-    merged.update(dotted_keys(settings))
-    return ProducerConfig.from_mapping(merged)

@@ -12,6 +12,8 @@ from aioproduce.errors import TransactionStateError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from aioproduce.producer.group_commit import GroupCommit
+    from aioproduce.producer.life import ProducerLife
     from aioproduce.producer.transactions import Transaction, Transactions
     from aioproduce.records import GroupMetadata
 
@@ -21,6 +23,7 @@ class TransactionCalls:
 
     __slots__ = ()
 
+    _life: ProducerLife
     _transactions: Transactions | None
 
     def transaction(self) -> Transaction:
@@ -33,6 +36,21 @@ class TransactionCalls:
             TransactionStateError: The producer has no `transactional.id`, or is not started.
         """
         return self._of_transactions().new()
+
+    def group_commit(self, interval: float = 0.1, records: int = 10_000) -> GroupCommit:
+        """Transactions that many tasks share, one after another: `async with producer.group_commit() as group:`.
+
+        Args:
+            interval: Seconds that a transaction is open for at most; what a `group.send()` takes at least.
+            records: Records after which it is ended earlier.
+
+        Raises:
+            TransactionStateError: The producer has no `transactional.id`.
+            ValueError: One of them is not above 0.
+        """
+        from aioproduce.producer.group_commit import GroupCommit
+
+        return GroupCommit(self._of_transactions(), self._life, interval=interval, records=records)
 
     async def init_transactions(self) -> None:
         """Get a producer id anew, where an error says `recover="init"`; `start()` has done so at first.

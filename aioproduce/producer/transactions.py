@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final, Self, final
+from math import inf
+from typing import TYPE_CHECKING, Self, final
 
-from aioproduce._native._error_copies import copy_of
-from aioproduce.errors import TransactionError, TransactionStateError, TransactionUnconfirmedError
+from aioproduce.errors import TransactionError, TransactionStateError
 from aioproduce.producer.bulk import Bulk
 from aioproduce.producer.offsets import read_group, read_offsets
+from aioproduce.producer.operations import wait_for
+from aioproduce.producer.prepared_transaction import PreparedTransaction
 from aioproduce.producer.sending import Sending
 from aioproduce.producer.transaction_life import TransactionLife
 
@@ -39,14 +41,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce.transactions")
 
-_METRICS: Final = {
-    "init": "txn-init",
-    "send_offsets": "txn-send-offsets",
-    "prepare": "txn-prepare",
-    "commit": "txn-commit",
-    "abort": "txn-abort",
-}
-
 
 @final
 class Transactions:
@@ -59,9 +53,10 @@ class Transactions:
 
     Attributes:
         current: The one that was begun last.
+        group: What begins and ends them, where a group commit does.
     """
 
-    __slots__ = ("_input", "_interceptors", "_life", "current")
+    __slots__ = ("_input", "_interceptors", "_life", "current", "group")
 
     def __init__(
         self, life: ProducerLife, record_input: RecordInput, interceptors: Interceptors | None
@@ -70,6 +65,7 @@ class Transactions:
         self._input = record_input
         self._interceptors = interceptors
         self.current: Transaction | None = None
+        self.group: object = None
 
     @property
     def manager(self) -> TransactionManager:
@@ -114,42 +110,27 @@ class Transactions:
         if self.current is not None and not self.manager.is_open:
             self.current.shut_path()
 
-    async def begin(self, transaction: Transaction) -> CoreTransaction:
+    def opened(self, transaction: Transaction, commits_at: float = inf) -> None:
+        """Open one in the core at once: nothing goes on of the one before."""
+        transaction.open(self.manager.begin(commits_at))
+        self.current = transaction
+
+    async def begin(self, transaction: Transaction) -> None:
         """Open one in the core, after what goes on of the one before."""
         self._life.check_callable()
+        if self.group is not None:
+            raise TransactionStateError(
+                "a group commit has this producer's transactions: send by it, or use a producer of its own",
+                recover="new producer",
+            )
         while (pending := self.manager.pending) is not None:
             # What became of it was for those who asked for it.
             await self.wait(pending, tells=False)
-        core = self.manager.begin(self._life.driver.now())
-        self.current = transaction
-        return core
+        self.opened(transaction)
 
     async def wait(self, operation: Operation, *, tells: bool = True) -> None:
-        """Wait for an operation of the core, for at most `max.block.ms`.
-
-        Raises:
-            TransactionUnconfirmedError: It goes on.
-            TransactionError: It failed, and `tells`.
-        """
-        driver = self._life.driver
-        waiter = driver.make_waiter()
-        began = driver.now()
-        operation.when_done(waiter.notify)
-        driver.wake()
-        try:
-            await waiter.wait(began + self._life.config.max_block)
-        finally:
-            operation.forget(waiter.notify)
-            self._life.metrics.spent(_METRICS[operation.kind], driver.now() - began)
-        if not operation.is_done:
-            self._life.check_running()
-            raise TransactionUnconfirmedError(
-                f"no answer came for {operation.kind} within max.block.ms ({self._life.config.max_block:g} s); the "
-                "producer goes on asking: make the same call again to wait on",
-                recover="call again",
-            )
-        if tells and operation.error is not None:
-            raise copy_of(operation.error)
+        """See `wait_for`."""
+        await wait_for(operation, self._life, tells=tells)
 
 
 @final
@@ -172,7 +153,7 @@ class Transaction(Sending):
         ...         print(txn.outcome)
     """
 
-    __slots__ = ("_core", "_ending", "_transactions", "task")
+    __slots__ = ("_core", "_ending", "_is_prepared", "_transactions", "task")
 
     _life: TransactionLife
 
@@ -187,6 +168,7 @@ class Transaction(Sending):
         self._transactions = transactions
         self._core: CoreTransaction | None = None
         self._ending: Operation | None = None
+        self._is_prepared = False
         self.task: object = None
         self.config = life.config
         self._input = record_input
@@ -244,7 +226,12 @@ class Transaction(Sending):
             raise TransactionStateError(
                 "a transaction is begun once: make another by producer.transaction()", recover="begin"
             )
-        self._core = await self._transactions.begin(self)
+        await self._transactions.begin(self)
+        return self
+
+    def open(self, core: CoreTransaction) -> None:
+        """It is open, for the calling task; for `Transactions`."""
+        self._core = core
         driver = self._life.driver
         self.task = driver.current_task()
         self.open_path(
@@ -254,7 +241,6 @@ class Transaction(Sending):
             is_plain=self._interceptors is None and not self._input.has_serializers,
             wall_ms=driver.wall_ms,
         )
-        return self
 
     async def commit(self) -> None:
         """Send what is left, and make all of it visible; waits for at most `max.block.ms`.
@@ -273,12 +259,37 @@ class Transaction(Sending):
         self._ending = self._transactions.manager.commit(self._life.driver.now())
         await self._transactions.wait(self._ending)
 
+    async def prepare(self) -> PreparedTransaction:
+        """Bring all of it into the log, and leave its end to whoever has what this gives; at most `max.block.ms`.
+
+        `transaction.timeout.ms` goes on: what is not ended by then is aborted. Until the end nobody may initialise
+        a producer of this `transactional.id`: that aborts it, too.
+
+        Raises:
+            TransactionFailedError: A record or an offset failed: abort it.
+            TransactionUnconfirmedError: Not all of it is in the log yet; the same call again waits on.
+
+        Example:
+            >>> prepared = await txn.prepare()  # doctest: +SKIP
+            >>> await PreparedTransaction.from_bytes(prepared.to_bytes()).commit("localhost:9092")  # doctest: +SKIP
+        """
+        self._check_mine("prepare")
+        manager = self._transactions.manager
+        core = manager.transaction
+        await self._transactions.wait(manager.prepare(self._life.driver.now()))
+        assert core is not None
+        producer_id, epoch = manager.producer
+        is_empty = not core.is_known_to_the_coordinator
+        self._is_prepared = True
+        return PreparedTransaction(
+            manager.transactional_id, producer_id, epoch, core.version, is_empty=is_empty
+        )
+
     async def abort(self) -> None:
         """Let no reader of committed records see any of it; waits for at most `max.block.ms`.
 
         Records that were not sent fail with TransactionAbortedError. Those on their way are waited for, and keep
-        their
-        acknowledgement: they are in the log, and no reader of committed records sees them.
+        their acknowledgement: they are in the log, and no reader of committed records sees them.
 
         Raises:
             TransactionUnconfirmedError: No answer yet.
@@ -330,6 +341,8 @@ class Transaction(Sending):
         traceback: TracebackType | None,
     ) -> None:
         if self._ending is not None and (self._ending.outcome is not None or self._ending.kind == "abort"):
+            return
+        if error is None and self._is_prepared:
             return
         if error is not None:
             await self._abort_for(error)

@@ -105,6 +105,7 @@ SINK_OPTIONS: Final = (
 _REFUSED_KAFKA: Final = {
     "key.serializer": "the column key is sent as its bytes; cast it in the query",
     "value.serializer": "the column value is sent as its bytes; cast it in the query",
+    "transactional.id": "the sink's tasks are many producers, and one id is one producer's",
     "interceptors": "an option is text, and these are Python objects; transform the rows in the query",
     "on.delivery.error": "an option is text, and this is a function; see the option on.error",
     "ssl.context": "an option is text, and this is a Python object; see kafka.ssl.truststore.location and so on",

@@ -61,11 +61,11 @@ SIZE = ("--record-size", "10")
             ([*SIZE, "--warmup-records", "-1"], "--warmup-records -1", "give 0 or more"),
             ([*SIZE, "--reporting-interval", "0"], "--reporting-interval 0", "give 1 millisecond or more"),
             ([*SIZE, "--timeout", "nan"], "--timeout", "greater than or equal to 0"),
-            ([*SIZE, "--transactional-id", "x"], "--transactional-id", "no transactions yet; leave it out"),
+            ([*SIZE, "--transactional-id", "x"], "--transactional-id", "without transactions; leave it out"),
             (
                 [*SIZE, "--transaction-duration-ms", "9"],
                 "--transaction-duration-ms",
-                "no transactions yet; leave",
+                "without transactions; leave",
             ),
             ([*SIZE, "--producer-props", "transactional.id=x"], "transactional.id", "transaction"),
             ([*SIZE, "--producer-props", "linger.m=5"], "linger.m", "did you mean 'linger.ms'?"),

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproduce import Producer
+from aioproduce.audit import Auditor
 from aioproduce.errors import (
+    ConfigError,
     ProducerFencedError,
     TransactionAbortedError,
     TransactionFailedError,
@@ -315,3 +317,30 @@ async def test_a_close_aborts_what_is_open(cluster: FakeCluster) -> None:
         await txn.send_and_wait("t", b"no")
     assert [each.state for each in cluster.transactions] != ["Ongoing"]
     assert await committed(cluster) == []
+
+
+async def test_what_is_measured(cluster: FakeCluster) -> None:
+    for api in (
+        ApiKey.INIT_PRODUCER_ID,
+        ApiKey.TXN_OFFSET_COMMIT,
+        ApiKey.END_TXN,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+    ):
+        cluster.faults.delay_answers(0.003, api=api)  # uvloop's clock has whole milliseconds
+    cluster.faults.delay_answers(0.003, api=ApiKey.PRODUCE, times=None)
+    async with producer_of(cluster) as producer:
+        for _ in range(2):
+            async with producer.transaction() as txn:
+                await txn.send_and_wait("t", b"yes")
+                await txn.send_offsets({("one", 0): 1}, "group-1")
+        metrics = producer.metrics()
+        for call in ("init", "send-offsets", "commit"):
+            assert metrics.value(f"txn-{call}-time-ns-total") > 0
+        assert metrics.value("txn-abort-time-ns-total") == 0
+        assert metrics.value("txn-pause") > 0
+        assert metrics.value("txn-first-produce-wait") > 0
+
+
+async def test_an_auditor_is_refused(cluster: FakeCluster) -> None:
+    with pytest.raises(ConfigError, match="marks would be aborted"):
+        producer_of(cluster, interceptors=[Auditor()])

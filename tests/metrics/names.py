@@ -142,7 +142,7 @@ OUR_TIMES: Final = (
 )
 OURS: Final = {
     "producer-metrics": merged(
-        {"waiting-tasks": "tasks"},
+        {"waiting-tasks": "tasks", "txn-pause": "ms", "txn-first-produce-wait": "ms"},
         meter("unobserved-failure", "records"),
         *(average_and_maximum(name, "ms") for name in OUR_TIMES),
         *({f"{name}-{suffix}": "ms" for suffix in PERCENTILES} for name in OUR_TIMES),

@@ -130,7 +130,7 @@ REFUSED = [
     ({"kafka.linger.ms": "soon"}, "option kafka.linger.ms='soon' is not a whole number", None),
     ({"kafka.key.serializer": "x"}, "is refused: the column key is sent as its bytes", None),
     ({"kafka.config.providers.file.class": "x"}, "read the secret in Python", None),
-    ({"kafka.transactional.id": "x"}, "transactions come with a later version", None),
+    ({"kafka.transactional.id": "x"}, "one id is one producer's", None),
     ({"kafka.sasl.mechanism": "EXTERNAL"}, "kafka.sasl.mechanism='EXTERNAL' is not allowed", None),
     ({"kafka.security.protocol": "SASL_SSL"}, "security.protocol=SASL_SSL needs sasl.mechanism", None),
     ({"kafka.ssl.context": "x"}, "this is a Python object; see kafka.ssl.truststore.location", None),

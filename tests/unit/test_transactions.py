@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from aioproduce.core.transactions.pause import Pause
 from aioproduce.core.transactions.transaction_states import TransactionState
 from aioproduce.errors import (
     ProducerFencedError,
@@ -289,7 +290,7 @@ def test_really_fenced(is_lost: bool, outcome: TransactionOutcome) -> None:
     assert operation.error.is_fatal
     assert operation.error.outcome is outcome
     with pytest.raises(ProducerFencedError):
-        h.manager.begin(h.now)
+        h.manager.begin()
 
 
 def test_with_version_1_the_coordinator_is_asked_whose_epoch_it_is() -> None:
@@ -365,16 +366,103 @@ def test_one_that_is_open_for_too_long_is_aborted_here(h: TransactionHarness) ->
     assert h.abort().outcome is ABORTED
 
 
-def test_the_pause_before_the_next_transaction(h: TransactionHarness) -> None:
+def after_a_commit(h: TransactionHarness) -> None:
+    """The next transaction is open, and has a record."""
     h.begun_with(0)
     h.acknowledge_all()
     assert h.commit().outcome is COMMITTED
-    h.manager.begin(h.now)
+    h.manager.begin()
     h.send(0)
-    assert h.produces == []
-    assert h.count(ADD_PARTITIONS) == (1 if h.version == 1 else 0)
+
+
+def test_the_next_transaction_waits_until_the_markers_are_written(h: TransactionHarness) -> None:
+    h.held.add(DESCRIBE)
+    after_a_commit(h)
+    for _ in range(3):
+        h.described_state = "PrepareCommit"
+        h.answer_waiting(DESCRIBE)
+        assert h.produces == []
+        assert h.count(ADD_PARTITIONS) == (1 if h.version == 1 else 0)
     h.advance(0.001)
+    h.described_state = "CompleteCommit"
+    h.answer_waiting(DESCRIBE)
     assert len(h.produces) == 1
+    assert h.manager.pause.seconds == pytest.approx(0.001)
+
+
+def test_markers_are_not_waited_for_for_ever(h: TransactionHarness) -> None:
+    h.held.add(DESCRIBE)
+    after_a_commit(h)
+    assert h.produces == []
+    h.advance(0.0049)
+    assert h.produces == []
+    h.advance(0.0002)
+    h.described_state = "PrepareCommit"
+    h.answer_waiting(DESCRIBE)
+    assert len(h.produces) == 1
+
+
+def test_the_questions_about_markers_have_an_end(h: TransactionHarness) -> None:
+    h.held.add(DESCRIBE)
+    after_a_commit(h)
+    h.described_state = "PrepareAbort"
+    for _ in range(16):
+        h.answer_waiting(DESCRIBE)
+    assert h.waiting(DESCRIBE) == []
+    assert h.produces == []
+    h.advance(0.0051)
+    assert len(h.produces) == 1
+
+
+def test_a_coordinator_that_does_not_tell_of_markers(h: TransactionHarness) -> None:
+    h.held.add(DESCRIBE)
+    after_a_commit(h)
+    h.answer_waiting(DESCRIBE, codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert h.produces == []
+    h.advance(0.0011)
+    h.acknowledge_all()
+    assert h.commit().outcome is COMMITTED
+    # It is not asked any more.
+    h.manager.begin()
+    h.send(0)
+    assert h.waiting(DESCRIBE) == []
+    h.advance(0.0011)
+    assert len(h.produces) == 1
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_brokers_without_a_way_to_ask_for_markers(version: int) -> None:
+    h = TransactionHarness(version=version, has_describe=False)
+    after_a_commit(h)
+    assert h.produces == []
+    h.advance(0.0011)
+    assert len(h.produces) == 1
+
+
+def test_a_pause_that_is_learned() -> None:
+    pause = Pause()
+    now = 0.0
+    pause.ended(now)
+    pause.answered_question(None, now)
+    assert pause.until == 0.001
+
+    def first_produce(wait: float) -> float:
+        nonlocal now
+        pause.begun()
+        pause.produced(now)
+        pause.produced(now + 1)
+        now += wait
+        pause.answered(now)
+        pause.answered(now + 1)
+        pause.ended(now)
+        return float(pause.until - now)
+
+    assert first_produce(0.021) == pytest.approx(0.002)
+    assert first_produce(0.021) == pytest.approx(0.004)
+    assert [first_produce(0.001) for _ in range(32)][-1] == pytest.approx(0.0032)
+    assert first_produce(0.021) == pytest.approx(0.005)
+    assert first_produce(0.021) == 0.0  # of no use: something else takes so long
+    assert [first_produce(0.021) for _ in range(64)][-1] == pytest.approx(0.001)
 
 
 def test_a_close_aborts_what_is_open(h: TransactionHarness) -> None:

@@ -43,6 +43,7 @@ class TransactionHarness(SenderHarness):
 
     Args:
         version: The cluster's finalized `transaction.version`; may be changed, with `features_epoch`.
+        has_describe: Whether brokers know DescribeTransactions (Kafka 3.0).
         is_initialised: Whether to get the producer id at once.
         **settings: As `SenderHarness`.
 
@@ -51,8 +52,12 @@ class TransactionHarness(SenderHarness):
         epoch: The producer's, as the coordinator has it.
     """
 
-    def __init__(self, *, version: int = 2, is_initialised: bool = True, **settings: Any) -> None:
+    def __init__(
+        self, *, version: int = 2, is_initialised: bool = True, has_describe: bool = True, **settings: Any
+    ) -> None:
         self.version = version
+        self.has_describe = has_describe
+        self.described_state = "CompleteAbort"
         self.features_epoch = 1
         self.coordinator = self.group_coordinator = 0
         self.epoch = -1
@@ -75,7 +80,7 @@ class TransactionHarness(SenderHarness):
 
     def begin(self) -> None:
         """Open a transaction, and let the pause before its first request pass."""
-        self.manager.begin(self.now)
+        self.manager.begin()
         self.advance(0.005)
 
     def begun_with(self, *partitions: int) -> list[Record]:
@@ -112,6 +117,8 @@ class TransactionHarness(SenderHarness):
         offered = {entry["api_key"]: entry for entry in body["api_keys"]}
         for api, (lowest, highest) in _OFFERED.items():
             offered[api] = {"api_key": api, "min_version": lowest, "max_version": highest}
+        if not self.has_describe:
+            del offered[DESCRIBE]
         features = [
             {
                 "name": "transaction.version",
@@ -188,7 +195,7 @@ class TransactionHarness(SenderHarness):
         state = {
             "error_code": code,
             "transactional_id": "orders-1",
-            "transaction_state": "CompleteAbort",
+            "transaction_state": self.described_state,
             "transaction_timeout": 60.0,
             "transaction_start_time": -1,
             "producer_id": self.producer_id,

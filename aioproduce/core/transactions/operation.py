@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aioproduce.errors import TransactionError, TransactionOutcome
 
 Kind: TypeAlias = Literal["init", "send_offsets", "prepare", "commit", "abort"]
+"""What is asked for."""
 
 
 @final
@@ -59,3 +60,43 @@ class Operation:
         waiting, self._waiting = self._waiting, []
         for notify in waiting:
             notify()
+
+
+@final
+class CurrentOperation:
+    """The one that goes on, if one does; one at a time.
+
+    Attributes:
+        operation: It, or `None`.
+    """
+
+    __slots__ = ("operation",)
+
+    def __init__(self) -> None:
+        self.operation: Operation | None = None
+
+    def of(self, kind: Kind) -> Operation | None:
+        """It, where it is of that kind: the same call again waits for it."""
+        operation = self.operation
+        return operation if operation is not None and operation.kind == kind else None
+
+    def start(self, kind: Kind) -> Operation:
+        """Another one goes on from now on."""
+        self.operation = Operation(kind)
+        return self.operation
+
+    def take(self) -> Operation | None:
+        """None goes on from now on; who takes it ends it."""
+        operation, self.operation = self.operation, None
+        return operation
+
+    def end(self, error: TransactionError | None = None, outcome: TransactionOutcome | None = None) -> None:
+        """It has ended."""
+        operation = self.take()
+        if operation is not None:
+            operation.end(error, outcome)
+
+    def wake(self) -> None:
+        """As `Operation.wake()`."""
+        if self.operation is not None:
+            self.operation.wake()

@@ -64,8 +64,10 @@ def again(error: TransactionError) -> BaseException:
     return copy_of(error)
 
 
-def wrong_state(call: str, state: TransactionState, transaction: Transaction | None) -> TransactionStateError:
-    """The call does not fit the state."""
+def wrong_state(call: str, state: TransactionState, transaction: Transaction | None) -> BaseException:
+    """The call does not fit the state; a commit hears what had failed."""
+    if call == "commit" and transaction is not None and transaction.error is not None:
+        return again(transaction.error)
     text, recover = _NEXT[state]
     error = TransactionStateError(f"{call}() does not fit here: {text}", recover=recover)
     if transaction is not None:
@@ -150,8 +152,9 @@ def fenced_or_timed_out(code: int) -> TransactionFailedError:
     )
 
 
-def fenced(code: int, outcome: TransactionOutcome | None) -> ProducerFencedError:
+def fenced(code: int, transaction: Transaction | None) -> ProducerFencedError:
     """Another producer has taken over."""
+    outcome = None if transaction is None else transaction.outcome_when_fenced
     what = {
         None: "",
         TransactionOutcome.ABORTED: " The transaction is aborted.",

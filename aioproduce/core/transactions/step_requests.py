@@ -143,7 +143,10 @@ class StepRequests:
         try:
             connection.send(step.api, step.encode, _Asked(self, step), now, max_version=step.max_version)
         except UnsupportedVersionError as error:
-            self.listener.step_unsupported(error)
+            if step.is_optional:
+                self.listener.step_done(step, None, now)
+            else:
+                self.listener.step_unsupported(error)
             return
         self._asked = step
         self.listener.step_sent(step, now)

@@ -82,12 +82,14 @@ class Step:
         version: Of the transaction that it belongs to.
         coordinator: Whom it is sent to, or, by a FindCoordinator, the transaction's.
         may_register: Whether the coordinator knows of the transaction once it was sent.
+        is_optional: Whether a broker that does not know the request is no reason to give up.
     """
 
     __slots__ = ("coordinator", "version", "who")
 
     api: ClassVar[ApiKey]
     may_register: ClassVar[bool] = False
+    is_optional: ClassVar[bool] = False
 
     def __init__(self, who: Who, version: int, coordinator: CoordinatorKey | None = None) -> None:
         self.who = who
@@ -299,9 +301,8 @@ class EndTxnStep(Step):
         ]
 
 
-@final
-class DescribeTransactionStep(Step):
-    """With version 1: what the coordinator knows of a transaction that it calls fenced."""
+class _DescribeStep(Step):
+    """What the coordinator knows of the transactional id."""
 
     __slots__ = ()
 
@@ -315,8 +316,35 @@ class DescribeTransactionStep(Step):
             )
         ]
 
+
+@final
+class DescribeTransactionStep(_DescribeStep):
+    """With version 1: what the coordinator knows of a transaction that it calls fenced."""
+
+    __slots__ = ()
+
     def judge(self, response: Any) -> tuple[Action, int, str]:
         """As `Step` has it."""
         found = response.transactions.get(self.who.transactional_id)
         code = codes.NONE if found is None else found.error_code
         return action_for(self.api, code), code, ""
+
+
+@final
+class MarkersStep(_DescribeStep):
+    """Are the markers of the transaction before written? Nothing depends on it but a pause."""
+
+    __slots__ = ()
+
+    is_optional = True
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:  # noqa: ARG002
+        """Whatever is answered, it is not asked again for that."""
+        return Action.DONE, codes.NONE, ""
+
+    def are_written(self, response: Any) -> bool | None:
+        """Whether they are; `None` where it is not told."""
+        found = None if response is None else response.transactions.get(self.who.transactional_id)
+        if found is None or found.error_code != codes.NONE:
+            return None
+        return not found.state.startswith("Prepare")

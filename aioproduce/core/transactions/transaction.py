@@ -7,8 +7,9 @@ never those of the next (in Java offsets whose commit failed go out with the nex
 from __future__ import annotations
 
 from math import inf
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, TypeAlias, final
 
+from aioproduce.core.transactions.operation import Operation
 from aioproduce.core.transactions.steps import (
     AddOffsetsStep,
     AddPartitionsStep,
@@ -21,10 +22,12 @@ from aioproduce.wire import error_codes as codes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from aioproduce.core.transactions.operation import Operation
     from aioproduce.core.transactions.steps import Step, Who
     from aioproduce.errors import TransactionError
     from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
+
+Offsets: TypeAlias = "Mapping[TopicPartition, OffsetAndMetadata]"
+"""The offset of the next record to read, by partition."""
 
 
 @final
@@ -40,9 +43,7 @@ class GroupOffsets:
 
     __slots__ = ("asked_at", "group", "offsets", "operation")
 
-    def __init__(
-        self, group: GroupMetadata, offsets: Mapping[TopicPartition, OffsetAndMetadata], operation: Operation
-    ) -> None:
+    def __init__(self, group: GroupMetadata, offsets: Offsets, operation: Operation) -> None:
         self.group = group
         self.offsets = dict(offsets)
         self.operation = operation
@@ -55,7 +56,6 @@ class Transaction:
 
     Attributes:
         version: 1, or 2 (KIP-890 part 2), in which it was begun and is ended.
-        began_at: When `begin()` was called.
         first_sent_at: When the coordinator may first have heard of it; infinity before.
         wanted: Partitions that records wait for (version 1).
         partitions: Those that the coordinator knows of (version 1).
@@ -63,36 +63,50 @@ class Transaction:
         groups: Groups that the coordinator knows of (version 1).
         has_doubt: Whether the outcome of any of its requests is unknown: one may arrive late.
         is_unconfirmed: Whether an EndTxn was sent and its outcome is unknown.
+        is_resumed: Whether another process prepared it.
         is_probed: Whether an abort is asked for to hear what became of a commit.
         error: Why it can only be aborted.
+        commits_at: When it commits by itself; infinity: never. One that does aborts by itself, too.
+        whole: Ends when it has its outcome, where it does so by itself.
     """
 
     __slots__ = (
         "_timeout",
-        "began_at",
+        "commits_at",
         "error",
         "first_sent_at",
         "groups",
         "has_doubt",
         "is_probed",
+        "is_resumed",
         "is_unconfirmed",
         "offsets",
         "partitions",
         "version",
         "wanted",
+        "whole",
     )
 
-    def __init__(self, version: int, began_at: float, timeout: float) -> None:
+    def __init__(self, version: int, timeout: float, commits_at: float = inf) -> None:
         self.version = version
-        self.began_at = began_at
         self.first_sent_at = inf
         self._timeout = timeout
         self.wanted: dict[TopicPartition, None] = {}
         self.partitions: set[TopicPartition] = set()
         self.offsets: list[GroupOffsets] = []
         self.groups: set[str] = set()
-        self.has_doubt = self.is_unconfirmed = self.is_probed = False
+        self.has_doubt = self.is_unconfirmed = self.is_probed = self.is_resumed = False
         self.error: TransactionError | None = None
+        self.commits_at = commits_at
+        self.whole = Operation("commit") if commits_at < inf else None
+
+    @classmethod
+    def resumed(cls, version: int, now: float) -> Transaction:
+        """One that another process prepared."""
+        transaction = cls(version, inf)
+        transaction.is_resumed = True
+        transaction.sent(now)
+        return transaction
 
     @property
     def is_known_to_the_coordinator(self) -> bool:
@@ -144,6 +158,10 @@ class Transaction:
         if isinstance(step, EndTxnStep) and step.committed:
             self.is_unconfirmed = True
 
+    def wants_new_epoch(self, version: int) -> bool:
+        """Whether the next one, of this version, needs an epoch that this one's late requests do not have."""
+        return not self.is_resumed and (self.has_doubt or version != self.version)
+
     @property
     def outcome_when_fenced(self) -> TransactionOutcome:
         """Whoever takes over aborts what is open, unless a commit of ours came first."""
@@ -156,10 +174,17 @@ class Transaction:
         self.offsets.clear()
         self.wanted.clear()
 
+    def ended(self, error: TransactionError | None, outcome: TransactionOutcome | None) -> None:
+        """It has its outcome, or nobody asks for it any more."""
+        if self.whole is not None:
+            self.whole.end(error or self.error, outcome)
+
     def wake(self) -> None:
-        """Whoever waits for offsets is to look for themselves."""
+        """Whoever waits for offsets, or for the whole, is to look for themselves."""
         for offsets in self.offsets:
             offsets.operation.wake()
+        if self.whole is not None:
+            self.whole.wake()
 
     def admits(self, topic_partition: TopicPartition) -> bool:
         """Whether a batch of this partition may be sent; with version 1 the coordinator is to know of it first."""

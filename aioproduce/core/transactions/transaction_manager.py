@@ -33,7 +33,7 @@ from aioproduce.core.state_table import name_of
 from aioproduce.core.transactions import refusals
 from aioproduce.core.transactions.answers import Action
 from aioproduce.core.transactions.endings import REFUSED_ENDS, Ending, was_timed_out
-from aioproduce.core.transactions.operation import Kind, Operation
+from aioproduce.core.transactions.operation import CurrentOperation, Operation
 from aioproduce.core.transactions.pause import Pause
 from aioproduce.core.transactions.records_in_transaction import RecordsInTransaction
 from aioproduce.core.transactions.step_requests import StepRequests
@@ -41,6 +41,7 @@ from aioproduce.core.transactions.steps import (
     DescribeTransactionStep,
     EndTxnStep,
     InitProducerIdStep,
+    MarkersStep,
     Step,
     Who,
 )
@@ -58,14 +59,19 @@ if TYPE_CHECKING:
     from aioproduce.core.cluster.finalized_features import FinalizedFeatures
     from aioproduce.core.exchanges.produce_completion import ProduceCompletion
     from aioproduce.core.transactions.endings import Verdict
+    from aioproduce.core.transactions.transaction import Offsets
     from aioproduce.errors import UnsupportedVersionError
-    from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
+    from aioproduce.records import GroupMetadata, TopicPartition
 
 _log = logging.getLogger("aioproduce.transactions")
 
 _State = TransactionState
 _OPEN: Final = frozenset({_State.IN_TRANSACTION, _State.PREPARED, _State.ABORTABLE_ERROR})
 _ENDING: Final = frozenset({_State.COMMITTING, _State.ABORTING})
+_VERDICTS: Final = {
+    _State.COMMITTING: TransactionOutcome.COMMITTED,
+    _State.ABORTING: TransactionOutcome.ABORTED,
+}
 _OUTCOME_WHEN_CLOSED: Final = {
     _State.COMMITTING: TransactionOutcome.UNKNOWN,
     _State.ABORTING: TransactionOutcome.ABORTED,
@@ -83,6 +89,7 @@ class TransactionManager(Exchange):
         has_news: Set by each call; cleared by the step that looks at it.
         on_change: Called after each change of the state, or `None`.
         pause: Before the next transaction's first request.
+        producer: The producer id and epoch.
         records: The open transaction as its records see it.
     """
 
@@ -93,13 +100,13 @@ class TransactionManager(Exchange):
         "_config",
         "_features",
         "_operation",
-        "_producer",
         "_requests",
         "_sequences",
         "error",
         "has_news",
         "on_change",
         "pause",
+        "producer",
         "records",
         "state",
         "transaction",
@@ -122,8 +129,8 @@ class TransactionManager(Exchange):
         self._completion = completion
         self._requests = requests
         requests.listener = self
-        self._producer = NO_PRODUCER_ID
-        self._operation: Operation | None = None
+        self.producer = NO_PRODUCER_ID
+        self._operation = CurrentOperation()
         self._closing_until = inf
         self.state = _State.UNINITIALIZED
         self.transaction: Transaction | None = None
@@ -141,27 +148,34 @@ class TransactionManager(Exchange):
 
         While a new epoch is on its way after a transaction, it gives the operation that brings it.
         """
-        operation = self._current("init")
+        operation = self._operation.of("init")
         if operation is not None:
             return operation
         self._check({_State.UNINITIALIZED}, "init_transactions")
-        self._producer = NO_PRODUCER_ID
+        self.producer = NO_PRODUCER_ID
         self._move("ask for an id")
         self._sequences.init_begun()
-        self._operation = Operation("init")
-        return self._operation
+        return self._operation.start("init")
 
-    def begin(self, now: float) -> Transaction:
-        """Open a transaction."""
+    def resume(self, producer: ProducerIdAndEpoch, version: int, now: float) -> None:
+        """Take over a prepared transaction, to end it: nothing else may be asked for."""
+        self._check({_State.UNINITIALIZED}, "resume")
+        self._move("resume")
+        self.producer = producer
+        self._sequences.init_begun()
+        self._sequences.restart(producer)
+        self.transaction = Transaction.resumed(version, now)
+
+    def begin(self, commits_at: float = inf) -> Transaction:
+        """Open a transaction; one that commits by itself at some instant is also aborted by itself."""
         self._check({_State.READY}, "begin")
         self._move("begin")
-        self.transaction = Transaction(self._features.transactions, now, self._config.transaction_timeout)
+        timeout = self._config.transaction_timeout
+        self.transaction = Transaction(self._features.transactions, timeout, commits_at)
         self.pause.begun()
         return self.transaction
 
-    def send_offsets(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata
-    ) -> Operation:
+    def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> Operation:
         """Commit a consumer group's offsets with the open transaction."""
         self._check({_State.IN_TRANSACTION}, "send_offsets")
         assert self.transaction is not None
@@ -175,24 +189,21 @@ class TransactionManager(Exchange):
 
     def prepare(self, now: float) -> Operation:
         """Bring all of the transaction into the log, and leave its end to whoever has its identity."""
-        operation = self._current("prepare")
+        operation = self._operation.of("prepare")
         if operation is not None:
             return operation
         self._check({_State.IN_TRANSACTION}, "prepare")
         self._move("prepare")
         self._accumulator.begin_flush(now)
-        self._operation = Operation("prepare")
-        return self._operation
+        return self._operation.start("prepare")
 
     def commit(self, now: float) -> Operation:
         """Make all of the transaction visible."""
-        operation = self._current("commit")
+        operation = self._operation.of("commit")
         if operation is not None:
             return operation
-        if self.state is _State.ABORTABLE_ERROR and self.transaction is not None and self.transaction.error:
-            raise refusals.again(self.transaction.error)
         self._check({_State.IN_TRANSACTION, _State.PREPARED}, "commit")
-        operation = self._operation = Operation("commit")
+        operation = self._operation.start("commit")
         self._look_at_the_clock(now)
         if not operation.is_done:
             self._move("commit")
@@ -201,35 +212,34 @@ class TransactionManager(Exchange):
 
     def abort(self, now: float) -> Operation:
         """Let nobody who reads committed records see any of the transaction."""
-        operation = self._current("abort")
+        operation = self._operation.of("abort")
         if operation is not None:
             return operation
         self._check(_OPEN, "abort")
         transaction = self.transaction
         assert transaction is not None
-        self._end_operation(refusals.aborted_meanwhile())
-        self._operation = Operation("abort")
+        meanwhile = refusals.aborted_meanwhile()
+        self._operation.end(meanwhile)
         self._move("abort")
-        transaction.drop(refusals.aborted_meanwhile())
+        transaction.drop(meanwhile)
         self._fail_unsent(transaction.error, now)
         self._requests.renew()
-        return self._operation
-
-    def _current(self, kind: Kind) -> Operation | None:
-        """The operation of that kind that goes on; the same call again waits for it."""
-        operation = self._operation
-        return operation if operation is not None and operation.kind == kind else None
+        return self._operation.start("abort")
 
     def _check(self, expected: set[TransactionState] | frozenset[TransactionState], call: str) -> None:
-        if self.error is not None:
-            raise refusals.again(self.error)
-        if self.state not in expected:
-            raise refusals.wrong_state(call, self.state, self.transaction)
+        if self.error is not None or self.state not in expected:
+            raise self.refusal(call)
 
     @property
     def pending(self) -> Operation | None:
         """What the next transaction has to wait for: an end without an answer, or a new epoch."""
-        return self._operation if self.state in _ENDING or self.state is _State.INITIALIZING else None
+        is_pending = self.state in _ENDING or self.state is _State.INITIALIZING
+        return self._operation.operation if is_pending else None
+
+    @property
+    def wants_init(self) -> bool:
+        """Whether there is no producer id, and `init()` would get one."""
+        return self.error is None and self.state is _State.UNINITIALIZED
 
     @property
     def can_abort(self) -> bool:
@@ -241,11 +251,11 @@ class TransactionManager(Exchange):
         """Whether records may be appended."""
         return self.state is _State.IN_TRANSACTION
 
-    def refusal(self) -> BaseException:
-        """Why no record may be appended."""
+    def refusal(self, call: str = "send") -> BaseException:
+        """Why a call does not fit here."""
         if self.error is not None:
             return refusals.again(self.error)
-        return refusals.wrong_state("send", self.state, self.transaction)
+        return refusals.wrong_state(call, self.state, self.transaction)
 
     @property
     def transactional_id(self) -> str:
@@ -263,6 +273,8 @@ class TransactionManager(Exchange):
         if self._sequences.wants_new_epoch and self.state in (_State.IN_TRANSACTION, _State.COMMITTING):
             self.fail(refusals.lost_sequence(), now)
         self._look_at_the_clock(now)
+        if self.is_open and self.transaction is not None and now >= self.transaction.commits_at:
+            self.commit(now)
         if self._requests.may_ask(now):
             step = self._next_step(now)
             if step is not None:
@@ -275,31 +287,28 @@ class TransactionManager(Exchange):
         if self.state is _State.INITIALIZING:
             return InitProducerIdStep(self._who, self._features.transactions)
         transaction = self.transaction
-        if transaction is None or now < self.pause.until or self.state is _State.ABORTABLE_ERROR:
+        if transaction is None or self.state is _State.ABORTABLE_ERROR:
             return None
+        if now < self.pause.until:
+            return MarkersStep(self._who, transaction.version) if self.pause.questions_left else None
         part = transaction.next_step(self._who, is_aborting=self.state is _State.ABORTING)
         if part is not None:
             return part
         if self._accumulator.has_incomplete:
             return None
         if self.state is _State.PREPARED:
-            self._end_operation()
+            self._operation.end()
         elif self.state in _ENDING:
             if transaction.is_known_to_the_coordinator:
                 is_commit = self.state is _State.COMMITTING and not transaction.is_probed
                 return EndTxnStep(self._who, transaction.version, committed=is_commit)
-            self._ended(self._verdict, None, now)
+            self._ended(_VERDICTS[self.state], None, now)
         return None
-
-    @property
-    def _verdict(self) -> TransactionOutcome:
-        is_commit = self.state is _State.COMMITTING
-        return TransactionOutcome.COMMITTED if is_commit else TransactionOutcome.ABORTED
 
     @property
     def _who(self) -> Who:
         config = self._config
-        return Who(config.client_id, self.transactional_id, config.transaction_timeout, self._producer)
+        return Who(config.client_id, self.transactional_id, config.transaction_timeout, self.producer)
 
     # -- answers ---
 
@@ -316,7 +325,7 @@ class TransactionManager(Exchange):
         elif action is Action.FATAL:
             self.die(refusals.fatal(step.api, code, what))
         elif transaction is None or isinstance(step, InitProducerIdStep):
-            self._fenced(code)
+            self.die(refusals.fenced(code, self.transaction))
         elif isinstance(step, EndTxnStep):
             self._end_refused(transaction, step, code, now)
         else:
@@ -340,6 +349,8 @@ class TransactionManager(Exchange):
             self._described(response)
         elif isinstance(step, EndTxnStep):
             self._end_confirmed(response, now)
+        elif isinstance(step, MarkersStep):
+            self.pause.answered_question(step.are_written(response), now)
         elif self.transaction is not None:
             self.transaction.step_done(step, now)
 
@@ -350,11 +361,11 @@ class TransactionManager(Exchange):
                 self._accumulator.unblock(topic_partition, now)
 
     def _id_given(self, producer: ProducerIdAndEpoch, now: float) -> None:
-        self._producer = producer
+        self.producer = producer
         self._sequences.restart(producer)
         self._accumulator.readiness.unblock_all(now)
         self._move("id given")
-        self._end_operation()
+        self._operation.end()
 
     # -- the end of a transaction ---
 
@@ -369,7 +380,7 @@ class TransactionManager(Exchange):
             error = refusals.timed_out(self._config.transaction_timeout)
             self._ended(TransactionOutcome.ABORTED, producer, now, error)
         else:
-            self._ended(self._verdict, producer, now)
+            self._ended(_VERDICTS[self.state], producer, now)
 
     def _end_refused(self, transaction: Transaction, step: EndTxnStep, code: int, now: float) -> None:
         """INVALID_TXN_STATE, or fenced: by whom, and what became of the transaction?"""
@@ -380,7 +391,7 @@ class TransactionManager(Exchange):
         elif ending is Ending.DESCRIBE:
             self._requests.ask(DescribeTransactionStep(self._who, 1), now)
         elif ending is Ending.FENCED:
-            self._fenced(code)
+            self.die(refusals.fenced(code, self.transaction))
         else:
             transaction.has_doubt = True
             outcome, error = refusals.ended_before(ending, self._config.transaction_timeout)
@@ -388,19 +399,15 @@ class TransactionManager(Exchange):
 
     def _described(self, response: Any) -> None:
         """With version 1 a time-out looks like a fence: the coordinator knows whose epoch it is now."""
-        if not was_timed_out(self._producer, response.transactions.get(self.transactional_id)):
-            self._fenced(codes.PRODUCER_FENCED)
+        if not was_timed_out(self.producer, response.transactions.get(self.transactional_id)):
+            self.die(refusals.fenced(codes.PRODUCER_FENCED, self.transaction))
             return
         error = refusals.timed_out(self._config.transaction_timeout, recover="init")
-        self._producer = NO_PRODUCER_ID
+        self.producer = NO_PRODUCER_ID
         self.transaction = None
         self._sequences.lose_id()
         self._move("start anew")
-        self._end_operation(error, TransactionOutcome.ABORTED)
-
-    def _fenced(self, code: int) -> None:
-        transaction = self.transaction
-        self.die(refusals.fenced(code, None if transaction is None else transaction.outcome_when_fenced))
+        self._operation.end(error, TransactionOutcome.ABORTED)
 
     def _ended(
         self,
@@ -422,31 +429,21 @@ class TransactionManager(Exchange):
         self._requests.transaction_ended()
         if transaction.is_known_to_the_coordinator:
             self.pause.ended(now)
-        operation, self._operation = self._operation, None
+        operation = self._operation.take()
         if producer is not None:
-            self._producer = producer
+            self.producer = producer
             self._sequences.restart(producer)
             self._move("ended")
-        elif (
-            transaction.has_doubt
-            or self._sequences.wants_new_epoch
-            or self._features.transactions != transaction.version
-        ):
+        elif self._sequences.wants_new_epoch or transaction.wants_new_epoch(self._features.transactions):
             self._move("ended, new epoch wanted")
             self._sequences.lose_id()
             self._sequences.init_begun()
-            self._operation = Operation("init")
+            self._operation.start("init")
         else:
             self._move("ended")
         if operation is not None:
             operation.end(error, outcome)
-
-    def _end_operation(
-        self, error: TransactionError | None = None, outcome: TransactionOutcome | None = None
-    ) -> None:
-        operation, self._operation = self._operation, None
-        if operation is not None:
-            operation.end(error, outcome)
+        transaction.ended(error, outcome)
 
     # -- failures ---
 
@@ -454,7 +451,7 @@ class TransactionManager(Exchange):
         if self.state is _State.INITIALIZING:
             self._move("id refused")
             self._sequences.init_failed(is_fatal=False)
-            self._end_operation(refusals.refused(step.api, code, what))
+            self._operation.end(refusals.refused(step.api, code, what))
         elif self.state is _State.ABORTING:
             self.die(refusals.fatal(step.api, code, what))
         elif self.transaction is not None:
@@ -469,8 +466,10 @@ class TransactionManager(Exchange):
         self._move("failed")
         transaction.error = error
         transaction.drop(error)
-        self._end_operation(error)
+        self._operation.end(error)
         self._fail_unsent(error, now)
+        if transaction.whole is not None:
+            self.abort(now)
 
     def _fail_unsent(self, error: TransactionError | None, now: float) -> None:
         """What was not sent is not sent any more, and what would be sent again neither."""
@@ -482,7 +481,8 @@ class TransactionManager(Exchange):
         self.error = error
         if self.transaction is not None:
             self.transaction.drop(error)
-        self._end_operation(error, error.outcome)
+            self.transaction.ended(error, error.outcome)
+        self._operation.end(error, error.outcome)
 
     def _look_at_the_clock(self, now: float) -> None:
         """One that is open for too long is aborted here, before the coordinator does it."""
@@ -499,15 +499,13 @@ class TransactionManager(Exchange):
         if self.pause.until > now and self.transaction is not None:
             at = min(at, self.pause.until)
         if self.state is _State.IN_TRANSACTION and self.transaction is not None:
-            at = min(at, self.transaction.deadline)
+            at = min(at, self.transaction.deadline, self.transaction.commits_at)
         return at
 
     def handle_timer(self, now: float) -> None:
         """Whatever is due is done in the step that follows."""
-        if self.timer_at <= now:
-            self.timer_at = inf
-            if now >= self.pause.until and self.transaction is not None:
-                self._accumulator.readiness.has_news = True
+        super().handle_timer(now)
+        self._accumulator.readiness.has_news = True  # the pause may be over
 
     def begin_close(self, now: float) -> None:
         """An open transaction is aborted; what is being ended has until `max.block.ms` to be confirmed."""
@@ -521,14 +519,15 @@ class TransactionManager(Exchange):
 
     def closed(self) -> None:
         """Nothing is asked any more: whoever waits hears what is known."""
-        self._end_operation(refusals.closed(_OUTCOME_WHEN_CLOSED.get(self.state)))
+        outcome = _OUTCOME_WHEN_CLOSED.get(self.state)
+        self._operation.end(refusals.closed(outcome), outcome)
         if self.transaction is not None:
             self.transaction.drop(refusals.closed(None))
+            self.transaction.ended(refusals.closed(outcome), outcome)
 
     def wake_all(self) -> None:
         """The sender died: whoever waits looks for themselves."""
-        if self._operation is not None:
-            self._operation.wake()
+        self._operation.wake()
         if self.transaction is not None:
             self.transaction.wake()
 

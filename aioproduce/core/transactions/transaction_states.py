@@ -40,6 +40,7 @@ class TransactionState(Enum):
 
 Event: TypeAlias = Literal[
     "ask for an id",
+    "resume",
     "id given",
     "id refused",
     "begin",
@@ -58,6 +59,7 @@ TRANSACTION_STATES: Final[StateTable[TransactionState, Event]] = StateTable(
     {
         TransactionState.UNINITIALIZED: {
             "ask for an id": TransactionState.INITIALIZING,
+            "resume": TransactionState.PREPARED,
             "fatal": TransactionState.FATAL_ERROR,
         },
         TransactionState.INITIALIZING: {

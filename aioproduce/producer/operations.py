@@ -1,0 +1,56 @@
+"""Waiting for what the core was asked for: an id, offsets, the end of a transaction.
+
+A call that stops waiting, by its bound or as it is cancelled, stops nothing: the operation goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aioproduce._native._error_copies import copy_of
+from aioproduce.errors import TransactionUnconfirmedError
+
+if TYPE_CHECKING:
+    from aioproduce.core.transactions.operation import Operation
+    from aioproduce.producer.life import ProducerLife
+
+_METRICS: Final = {
+    "init": "txn-init",
+    "send_offsets": "txn-send-offsets",
+    "prepare": "txn-prepare",
+    "commit": "txn-commit",
+    "abort": "txn-abort",
+}
+
+
+async def wait_for(operation: Operation, life: ProducerLife, *, tells: bool = True) -> None:
+    """Wait for an operation of the core, for at most `max.block.ms`.
+
+    Args:
+        operation: Which.
+        life: The producer's.
+        tells: Whether to raise its error.
+
+    Raises:
+        TransactionUnconfirmedError: It goes on.
+        TransactionError: It failed, and `tells`.
+    """
+    driver = life.driver
+    waiter = driver.make_waiter()
+    began = driver.now()
+    operation.when_done(waiter.notify)
+    driver.wake()
+    try:
+        await waiter.wait(began + life.config.max_block)
+    finally:
+        operation.forget(waiter.notify)
+        life.metrics.spent(_METRICS[operation.kind], driver.now() - began)
+    if not operation.is_done:
+        life.check_running()
+        raise TransactionUnconfirmedError(
+            f"no answer came for {operation.kind} within max.block.ms ({life.config.max_block:g} s); the producer "
+            "goes on asking: make the same call again to wait on",
+            recover="call again",
+        )
+    if tells and operation.error is not None:
+        raise copy_of(operation.error)

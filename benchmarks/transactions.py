@@ -1,0 +1,228 @@
+"""Transactions a second, by size, beside confluent-kafka; group commit: `python -m benchmarks.transactions`.
+
+One real Kafka broker, records of 100 bytes, one partition, in one run and interleaved. Every run's topic is read back
+as a reader of committed records does it: what is not there does not count.
+
+1. One transaction after another, of 1 to 100,000 records: ours (up to 100 records by `send()`, more by
+   `send_many()`) and confluent-kafka's.
+2. Records a second where a transaction is committed each 500 ms, beside the idempotent producer without any.
+3. 1,000 tasks that each send one record again and again by `group_commit(0.05)`; a transaction for each record is
+   the first row of 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import confluent_kafka
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from aioproduce import Producer
+from tests.integration.test_transactions_kafka import read
+from tests.kafka_cluster import KafkaCluster
+from tests.kafka_install import find_or_install
+from tests.kafka_tools import KafkaTools
+
+SIZES: Final = (1, 10, 100, 1_000, 10_000, 100_000)
+VALUE: Final = bytes(100)
+TASKS: Final = 1_000
+_numbers: Final = count()
+
+Figures = dict[str, float]
+
+
+class Site:
+    """A broker, and a topic of its own for each run."""
+
+    def __init__(self, cluster: KafkaCluster) -> None:
+        self.cluster = cluster
+        self.servers = cluster.bootstrap_servers
+
+    def topic(self) -> str:
+        """A new one."""
+        name = f"t{next(_numbers)}"
+        self.cluster.create_topic(name, partitions=1)
+        return name
+
+    def check(self, topic: str, records: int) -> None:
+        """See that so many records are committed.
+
+        Raises:
+            AssertionError: They are not.
+        """
+        found = len(read(self.servers, topic))
+        assert found == records, f"{found} records are committed, and not {records}"
+
+
+async def ours(site: Site, size: int, seconds: float) -> float:
+    """Transactions a second."""
+    topic, done = site.topic(), 0
+    async with Producer(site.servers, transactional_id=topic, batch_size=65_536) as producer:
+        values = [VALUE] * size
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            async with producer.transaction() as txn:
+                if size <= 100:
+                    for value in values:
+                        await txn.send(topic, value)
+                else:
+                    await txn.send_many(topic, values)
+            done += 1
+        took = time.perf_counter() - began
+    await asyncio.to_thread(site.check, topic, done * size)
+    return done / took
+
+
+async def confluents(site: Site, size: int, seconds: float) -> float:
+    """Transactions a second."""
+    return await asyncio.to_thread(_confluents, site, size, seconds)
+
+
+def _confluents(site: Site, size: int, seconds: float) -> float:
+    topic, done = site.topic(), 0
+    settings: dict[str, Any] = {
+        "bootstrap.servers": site.servers,
+        "transactional.id": topic,
+        "linger.ms": 0,
+        "batch.size": 65_536,
+        "queue.buffering.max.messages": 1_000_000,
+    }
+    producer = confluent_kafka.Producer(settings)
+    producer.init_transactions(30)
+    began = time.perf_counter()
+    while time.perf_counter() - began < seconds:
+        producer.begin_transaction()
+        for _ in range(size):
+            producer.produce(topic, VALUE)
+        producer.commit_transaction(60)
+        done += 1
+    took = time.perf_counter() - began
+    site.check(topic, done * size)
+    return done / took
+
+
+async def each_half_second(site: Site, seconds: float) -> float:
+    """Records a second, committed each 500 ms."""
+    topic, sent = site.topic(), 0
+    async with Producer(site.servers, transactional_id=topic, batch_size=65_536) as producer:
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            async with producer.transaction() as txn:
+                until = time.perf_counter() + 0.5
+                while time.perf_counter() < until:
+                    await txn.send_many(topic, [VALUE] * 1_000)
+                    sent += 1_000
+        took = time.perf_counter() - began
+    await asyncio.to_thread(site.check, topic, sent)
+    return sent / took
+
+
+async def idempotent(site: Site, seconds: float) -> float:
+    """Records a second, without transactions."""
+    topic, sent = site.topic(), 0
+    async with Producer(site.servers, batch_size=65_536) as producer:
+        began = time.perf_counter()
+        while time.perf_counter() - began < seconds:
+            await producer.send_many(topic, [VALUE] * 1_000)
+            sent += 1_000
+        await producer.flush()
+        took = time.perf_counter() - began
+    await asyncio.to_thread(site.check, topic, sent)
+    return sent / took
+
+
+async def grouped(site: Site, seconds: float) -> float:
+    """Committed records a second, of tasks that share transactions."""
+    topic, sent = site.topic(), 0
+
+    async def task(send: Callable[[str, bytes], Awaitable[object]]) -> None:
+        nonlocal sent
+        while time.perf_counter() - began < seconds:
+            await send(topic, VALUE)
+            sent += 1
+
+    async with (
+        Producer(site.servers, transactional_id=topic) as producer,
+        producer.group_commit(0.05) as group,
+    ):
+        began = time.perf_counter()
+        await asyncio.gather(*(task(group.send) for _ in range(TASKS)))
+        took = time.perf_counter() - began
+    await asyncio.to_thread(site.check, topic, sent)
+    return sent / took
+
+
+async def _measure(site: Site, rounds: int, seconds: float, console: Console) -> dict[str, Figures]:
+    cases: dict[str, Callable[[], Awaitable[float]]] = {}
+    for size in SIZES:
+        cases[f"ours {size}"] = lambda size=size: ours(site, size, seconds)  # type: ignore[misc]
+        cases[f"confluent {size}"] = lambda size=size: confluents(site, size, seconds)  # type: ignore[misc]
+    cases["each 500 ms"] = lambda: each_half_second(site, seconds)
+    cases["idempotent"] = lambda: idempotent(site, seconds)
+    cases["group commit"] = lambda: grouped(site, seconds)
+    found: dict[str, list[float]] = {name: [] for name in cases}
+    for number in range(rounds):
+        for name, case in cases.items():
+            found[name].append(await case())
+            console.print(f"round {number + 1}: {name}: {found[name][-1]:,.1f}")
+    return {
+        name: {"median": statistics.median(values), "least": min(values), "most": max(values)}
+        for name, values in found.items()
+    }
+
+
+def _table(figures: dict[str, Figures]) -> Table:
+    table = Table("records a transaction", "ours, txn/s", "confluent, txn/s", "ratio")
+    for size in SIZES:
+        mine, theirs = figures[f"ours {size}"]["median"], figures[f"confluent {size}"]["median"]
+        table.add_row(f"{size:,}", f"{mine:,.1f}", f"{theirs:,.1f}", f"{mine / theirs:.2f}")
+    return table
+
+
+def main() -> int:
+    """Measure, and print a table; `--json` for a program."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each run")
+    parser.add_argument("--transaction-version", type=int, default=2, choices=(1, 2))
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    console = Console(stderr=True)
+    features = {"transaction.version": str(given.transaction_version)}
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        KafkaCluster(KafkaTools(find_or_install()), Path(directory), features=features) as cluster,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        figures = runner.run(_measure(Site(cluster), given.rounds, given.seconds, console))
+    if given.json:
+        print(json.dumps({"python": platform.python_version(), "figures": figures}))
+        return 0
+    out = Console()
+    out.print(_table(figures))
+    share = figures["each 500 ms"]["median"] / figures["idempotent"]["median"]
+    out.print(f"a commit each 500 ms: {share:.2f} of the idempotent producer's records/s (wanted: 0.9)")
+    group, alone = figures["group commit"]["median"], figures["ours 1"]["median"]
+    out.print(
+        f"group commit: {group:,.0f} records/s, {group / alone:.0f} x a transaction for each (wanted: 50)"
+    )
+    ratio = figures["ours 1000"]["median"] / figures["confluent 1000"]["median"]
+    out.print(f"1,000 records a transaction: {ratio:.2f} x confluent-kafka (wanted: 2)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""Transactions that one producer prepares and another process ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from aioproduce import PreparedTransaction, Producer
+from aioproduce.errors import (
+    ProducerFencedError,
+    TransactionError,
+    TransactionOutcome,
+    TransactionStateError,
+    TransactionTimedOutError,
+)
+from tests.drivers.producing import until
+
+if TYPE_CHECKING:
+    from aioproduce.testing import FakeCluster
+
+QUICK: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
+
+
+@pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def producer_of(cluster: FakeCluster, **settings: Any) -> Producer:
+    return Producer(cluster.bootstrap_servers, transactional_id="orders-1", **{**QUICK, **settings})
+
+
+async def prepared_by(cluster: FakeCluster, **settings: Any) -> PreparedTransaction:
+    """A transaction with one record, and its producer closed."""
+    async with producer_of(cluster, **settings) as producer:
+        txn = await producer.begin_transaction()
+        delivery = await txn.send("one", b"yes")
+        prepared = await txn.prepare()
+        assert delivery.done()
+        with pytest.raises(TransactionStateError, match="prepared"):
+            await txn.send("one", b"no")
+    assert cluster.open_transactions
+    return PreparedTransaction.from_bytes(prepared.to_bytes())
+
+
+async def committed(cluster: FakeCluster) -> list[bytes | None]:
+    await until(lambda: not cluster.open_transactions)
+    return [record.value for record in cluster.records("one", isolation="read_committed")]
+
+
+async def test_committed_elsewhere_and_again(cluster: FakeCluster, version: int) -> None:
+    cluster.set_transaction_version(version)
+    prepared = await prepared_by(cluster)
+    assert (prepared.transactional_id, prepared.transaction_version) == ("orders-1", version)
+    for _ in range(2):
+        await prepared.commit(cluster.bootstrap_servers, **QUICK)
+    await until(lambda: not cluster.open_transactions)
+    assert await committed(cluster) == [b"yes"]
+    async with producer_of(cluster) as producer, producer.transaction() as txn:
+        await txn.send("one", b"next")
+    assert await committed(cluster) == [b"yes", b"next"]
+
+
+async def test_aborted_elsewhere(cluster: FakeCluster, version: int) -> None:
+    cluster.set_transaction_version(version)
+    prepared = await prepared_by(cluster)
+    await prepared.abort({"bootstrap.servers": cluster.bootstrap_servers})
+    await until(lambda: not cluster.open_transactions)
+    assert await committed(cluster) == []
+
+
+async def test_ended_by_its_own_producer(cluster: FakeCluster, version: int) -> None:
+    cluster.set_transaction_version(version)
+    async with producer_of(cluster) as producer:
+        async with producer.transaction() as txn:
+            await txn.send("one", b"yes")
+            await txn.prepare()
+        assert not txn.is_open
+        await txn.commit()
+        assert txn.outcome is TransactionOutcome.COMMITTED
+    assert await committed(cluster) == [b"yes"]
+
+
+async def test_too_late(cluster: FakeCluster) -> None:
+    prepared = await prepared_by(cluster, transaction_timeout_ms=100)
+    await until(lambda: not cluster.open_transactions)
+    with pytest.raises(TransactionTimedOutError) as caught:
+        await prepared.commit(cluster.bootstrap_servers, **QUICK)
+    assert caught.value.outcome is TransactionOutcome.ABORTED
+    assert await committed(cluster) == []
+
+
+async def test_the_opposite_of_what_was_done(cluster: FakeCluster) -> None:
+    prepared = await prepared_by(cluster)
+    await prepared.commit(cluster.bootstrap_servers, **QUICK)
+    with pytest.raises(TransactionError, match="committed already") as caught:
+        await prepared.abort(cluster.bootstrap_servers, **QUICK)
+    assert caught.value.outcome is TransactionOutcome.COMMITTED
+    assert await committed(cluster) == [b"yes"]
+
+
+async def test_somebody_initialised_its_id(cluster: FakeCluster, version: int) -> None:
+    cluster.set_transaction_version(version)
+    prepared = await prepared_by(cluster)
+    async with producer_of(cluster):
+        with pytest.raises(ProducerFencedError) as caught:
+            await prepared.commit(cluster.bootstrap_servers, **QUICK)
+    assert caught.value.outcome is TransactionOutcome.ABORTED
+    assert await committed(cluster) == []
+
+
+async def test_nothing_was_sent(cluster: FakeCluster) -> None:
+    async with producer_of(cluster) as producer:
+        prepared = await (await producer.begin_transaction()).prepare()
+    await prepared.commit("nobody.invalid:9092")
+    assert cluster.transactions[0].state == "Empty"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"[1]", b'{"transactional_id": 1, "producer_id": 2, "producer_epoch": 3}', b"\xff"]
+)
+def test_bytes_that_are_none(data: bytes) -> None:
+    with pytest.raises(ValueError, match="no prepared transaction"):
+        PreparedTransaction.from_bytes(data)
