@@ -1,7 +1,7 @@
 """Transactions a second, by size, beside confluent-kafka; group commit: `python -m benchmarks.transactions`.
 
-One real Kafka broker, records of 100 bytes, one partition, in one run and interleaved. Every run's topic is read back
-as a reader of committed records does it: what is not there does not count.
+One real Kafka broker, records of 100 bytes, one partition, in one run and interleaved. Every run's topic is read
+back as a reader of committed records does it: what is not there does not count.
 
 1. One transaction after another, of 1 to 100,000 records: ours (up to 100 records by `send()`, more by
    `send_many()`) and confluent-kafka's.
