@@ -28,6 +28,7 @@ from aioproduce.producer.transaction_life import TransactionLife
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from aioproduce._native.send_path import SendPath
     from aioproduce.core.transactions.operation import Operation
     from aioproduce.core.transactions.transaction import Transaction as CoreTransaction
     from aioproduce.core.transactions.transaction_manager import TransactionManager
@@ -59,9 +60,10 @@ class Transactions:
 
     Attributes:
         current: The one that was begun last.
+        lent_to: Another library's way of records, open while a transaction is, or `None`.
     """
 
-    __slots__ = ("_input", "_interceptors", "_life", "current")
+    __slots__ = ("_input", "_interceptors", "_life", "current", "lent_to")
 
     def __init__(
         self, life: ProducerLife, record_input: RecordInput, interceptors: Interceptors | None
@@ -70,6 +72,12 @@ class Transactions:
         self._input = record_input
         self._interceptors = interceptors
         self.current: Transaction | None = None
+        self.lent_to: SendPath | None = None
+
+    @property
+    def paths(self) -> list[SendPath]:
+        """The ways of records that need nothing decided, open while a transaction is."""
+        return [path for path in (self.current, self.lent_to) if path is not None]
 
     @property
     def manager(self) -> TransactionManager:
@@ -111,8 +119,9 @@ class Transactions:
         await self.wait(self.manager.init())
 
     def _changed(self) -> None:
-        if self.current is not None and not self.manager.is_open:
-            self.current.shut_path()
+        if not self.manager.is_open:
+            for path in self.paths:
+                path.shut_path()
 
     async def begin(self, transaction: Transaction) -> CoreTransaction:
         """Open one in the core, after what goes on of the one before."""
@@ -218,6 +227,12 @@ class Transaction(Sending):
         manager = self._transactions.manager
         return self._core is not None and manager.transaction is self._core and manager.is_open
 
+    @property
+    def can_abort(self) -> bool:
+        """Whether an abort may be asked for."""
+        manager = self._transactions.manager
+        return self._core is not None and manager.transaction is self._core and manager.can_abort
+
     def _check_open(self) -> None:
         if self.is_open:
             return
@@ -247,13 +262,14 @@ class Transaction(Sending):
         self._core = await self._transactions.begin(self)
         driver = self._life.driver
         self.task = driver.current_task()
-        self.open_path(
-            self._life.appenders,
-            driver.is_running,
-            driver.on_next_turn,
-            is_plain=self._interceptors is None and not self._input.has_serializers,
-            wall_ms=driver.wall_ms,
-        )
+        for path in self._transactions.paths:
+            path.open_path(
+                self._life.appenders,
+                driver.is_running,
+                driver.on_next_turn,
+                is_plain=self._interceptors is None and not self._input.has_serializers,
+                wall_ms=driver.wall_ms,
+            )
         return self
 
     async def commit(self) -> None:
@@ -345,8 +361,7 @@ class Transaction(Sending):
 
     async def _abort_for(self, error: BaseException) -> TransactionError | None:
         """Abort as the body failed; gives why it cannot be, and logs it, as the body's error is what is raised."""
-        manager = self._transactions.manager
-        if manager.transaction is not self._core or not manager.can_abort or isinstance(error, GeneratorExit):
+        if not self.can_abort or isinstance(error, GeneratorExit):
             return None
         try:
             with self._life.driver.shielded():
