@@ -248,8 +248,8 @@ class AIOKafkaProducer(PositionalCalls):
     async def commit_transaction(self) -> None:
         """Send what is left, and make all of it visible.
 
-        A call that is cancelled, or waited for `request_timeout_ms`, stops waiting; the commit goes on. The same call
-        again waits for it.
+        A call that is cancelled, or waited for `request_timeout_ms`, stops waiting; the commit goes on. The same
+        call again waits for it.
 
         Raises:
             AssertionError: no transaction is open.
