@@ -1,13 +1,13 @@
 """Several transactions at a time: a pool of producers, each with a transactional id of its own.
 
-One producer has one open transaction. Who needs more at a time, each by itself, takes a producer of the pool for each;
-where a shared fate does no harm, `Producer.group_commit()` does more for less.
+One producer has one open transaction. Who needs more at a time, each by itself, takes a producer of the pool for
+each; where a shared fate does no harm, `Producer.group_commit()` does more for less.
 
 Invariants:
 
 1. A producer is lent to one transaction at a time. Who waits for one gets it in the order of coming.
-2. A producer that is of no use any more is closed and made anew before it is lent again; what its last borrower left
-   open is aborted first.
+2. A producer that is of no use any more is closed and made anew before it is lent again; what its last borrower
+   left open is aborted first.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ class TransactionalPool:
         if not self._is_open:
             raise ProducerStateError("the pool was closed")
         raise MaxBlockTimeoutError(
-            f"none of {len(self._producers)} producers came free within max.block.ms ({max_block:g} s): make the pool "
-            "larger, or the transactions shorter",
+            f"none of {len(self._producers)} producers came free within max.block.ms ({max_block:g} s): make the "
+            "pool larger, or the transactions shorter",
             waited=driver.now() - began,
         )
 

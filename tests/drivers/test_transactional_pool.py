@@ -1,4 +1,4 @@
-"""A pool of transactional producers: one transaction each, in the order of coming, and whole again after a fence."""
+"""A pool of transactional producers: one transaction each, in the order of coming, whole again after a fence."""
 
 from __future__ import annotations
 
