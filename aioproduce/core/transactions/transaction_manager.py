@@ -320,7 +320,9 @@ class TransactionManager(Exchange):
         elif isinstance(step, EndTxnStep):
             self._end_refused(transaction, step, code, now)
         else:
-            # A time-out of the coordinator's, or another producer: the abort tells them apart.
+            # A time-out of the coordinator's, or another producer: the abort tells them apart. So it is asked for,
+            # whether or not the coordinator has taken anything of this transaction.
+            transaction.sent(now)
             self.fail(refusals.fenced_or_timed_out(code), now)
 
     def step_unsupported(self, error: UnsupportedVersionError) -> None:
@@ -493,7 +495,7 @@ class TransactionManager(Exchange):
     # -- time and close ---
 
     def _next_time(self, now: float) -> float:
-        at = self._closing_until
+        at = self._closing_until if self._closing_until > now else inf
         if self._requests.retry_at > now:
             at = min(at, self._requests.retry_at)
         if self.pause.until > now and self.transaction is not None:
