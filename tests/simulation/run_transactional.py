@@ -35,6 +35,10 @@ _RECOVERY = 90.0
 """Seconds after which everything goes again: metadata, coordinators, and what was left to be ended."""
 
 
+_PATIENCE = 1000
+"""How many errors are followed, one after the other."""
+
+
 class _Left(Exception):
     """What leaves a body."""
 
@@ -42,9 +46,7 @@ class _Left(Exception):
 def run_transactional(case: TransactionalCase, *, trace: int | None = 0) -> Outcome:
     """Run it, and never raise: what goes wrong is a violation."""
     began = time.process_time()
-    simulation = Simulation(
-        case.seed, brokers=3, topics=PARTITIONS, trace=trace, **case.cluster_settings()
-    )
+    simulation = Simulation(case.seed, brokers=3, topics=PARTITIONS, trace=trace, **case.cluster_settings())
     ledger = TransactionLedger(simulation, case)
     troubles: list[str] = []
     simulation.clock.limit = _STEPS
@@ -320,7 +322,9 @@ class Writer:
 
     async def _settle(self, error: ProducerError | None, again: Callable[[], Awaitable[Any]]) -> None:
         """Do what the error says is to be done next, until nothing is left to be done."""
-        while error is not None:
+        for _ in range(_PATIENCE):
+            if error is None:
+                break
             if not isinstance(error, TransactionError):
                 if not self._is_closing:
                     self._ledger.accuse("L", f"writer {self.number}: {error!r}")
@@ -334,16 +338,29 @@ class Writer:
                     self._ledger.accuse("R", f"writer {self.number} has no rival: {error!r}")
                 await self.close()
                 return
-            if error.recover == "init":
+            if error.recover == "call again" and self._latest is not None:
+                again = self._awaited(str(error)) or again
+            elif error.recover == "init":
                 again = producer.init_transactions
                 await asyncio.sleep(0.1)
             elif error.recover == "abort":
                 assert self._latest is not None
                 again = self._latest[0].abort
             error = await self._call(getattr(again, "__name__", "call"), self._case.max_block, again())
+        else:
+            self._ledger.accuse("L", f"writer {self.number}: no end of errors that say what to do: {error!r}")
+            await self.close()
         if self._latest is not None:
             txn, entry = self._latest
             self._ledger.tell(entry, txn.outcome)
+
+    def _awaited(self, text: str) -> Callable[[], Awaitable[Any]] | None:
+        """The call of the latest transaction that goes on, by what the error says."""
+        assert self._latest is not None
+        txn = self._latest[0]
+        if "commit" in text:
+            return txn.commit
+        return txn.abort if "abort" in text else None
 
     def _hear(self, error: TransactionError) -> None:
         if self._latest is not None and error.outcome is not None:

@@ -221,7 +221,9 @@ class TransactionLedger(Ledger):
         if transaction.told is COMMITTED and not all(parts):
             self.accuse("V", f"{transaction}: told committed, and {parts.count(False)} parts are not seen")
         if any(parts) and (transaction.told is ABORTED or not transaction.asked_commit):
-            self.accuse("V", f"{transaction}: told {transaction.told}, and {parts.count(True)} parts are seen")
+            self.accuse(
+                "V", f"{transaction}: told {transaction.told}, and {parts.count(True)} parts are seen"
+            )
 
     def _check_offsets(self) -> None:
         sent = {
