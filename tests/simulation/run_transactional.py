@@ -13,10 +13,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aioproduce import Producer
-from aioproduce.errors import ProducerError, ProducerFencedError, TransactionError
+from aioproduce.errors import ProducerError, TransactionError
 from aioproduce.records import TopicPartition
 from aioproduce.testing.fake_cluster.transaction_states import Transaction as CoordinatedTransaction
 from aioproduce.testing.simulation import Simulation, SimulationDeadlockError
+from aioproduce.wire import error_codes as codes
 from tests.simulation.case import TOPIC
 from tests.simulation.case_transactional import PARTITIONS, SOURCE, TOO_LARGE, Plan
 from tests.simulation.run import Outcome
@@ -334,7 +335,7 @@ class Writer:
             if producer is None or error.recover == "begin":
                 return
             if error.recover == "new producer":
-                if not (self._is_disputed and isinstance(error, ProducerFencedError)):
+                if not (self._is_disputed or self._has_lost_its_id(error)):
                     self._ledger.accuse("R", f"writer {self.number} has no rival: {error!r}")
                 await self.close()
                 return
@@ -358,9 +359,13 @@ class Writer:
         """The call of the latest transaction that goes on, by what the error says."""
         assert self._latest is not None
         txn = self._latest[0]
-        if "commit" in text:
+        if "call commit() again" in text or "came for commit" in text:
             return txn.commit
-        return txn.abort if "abort" in text else None
+        return txn.abort if "call abort() again" in text or "came for abort" in text else None
+
+    def _has_lost_its_id(self, error: TransactionError) -> bool:
+        """Where epochs are used up an end that the coordinator decides by itself brings another producer id."""
+        return self._case.first_epoch > 0 and error.code == codes.INVALID_PRODUCER_ID_MAPPING
 
     def _hear(self, error: TransactionError) -> None:
         if self._latest is not None and error.outcome is not None:

@@ -66,6 +66,7 @@ _log = logging.getLogger("aioproduce.transactions")
 _State = TransactionState
 _OPEN: Final = frozenset({_State.IN_TRANSACTION, _State.PREPARED, _State.ABORTABLE_ERROR})
 _ENDING: Final = frozenset({_State.COMMITTING, _State.ABORTING})
+_MAY_FAIL: Final = frozenset({_State.IN_TRANSACTION, _State.PREPARED, _State.COMMITTING})
 _OUTCOME_WHEN_CLOSED: Final = {
     _State.COMMITTING: TransactionOutcome.UNKNOWN,
     _State.ABORTING: TransactionOutcome.ABORTED,
@@ -457,7 +458,7 @@ class TransactionManager(Exchange):
             self._move("id refused")
             self._sequences.init_failed(is_fatal=False)
             self._end_operation(refusals.refused(step.api, code, what))
-        elif self.state is _State.ABORTING:
+        elif self.state is _State.ABORTING and isinstance(step, EndTxnStep):
             self.die(refusals.fatal(step.api, code, what))
         elif self.transaction is not None:
             self.fail(refusals.refused(step.api, code, what), now)
@@ -465,9 +466,8 @@ class TransactionManager(Exchange):
     def fail(self, error: TransactionError, now: float) -> None:
         """From now on the open transaction can only be aborted; the first error is the one that is told."""
         transaction = self.transaction
-        assert transaction is not None
-        if self.state is _State.ABORTABLE_ERROR:
-            return
+        if transaction is None or self.state not in _MAY_FAIL:
+            return  # it has failed, or is being aborted: a part of it was asked for before that
         self._move("failed")
         transaction.error = error
         transaction.drop(error)
