@@ -144,6 +144,7 @@ def make_transactional(
     kinds: tuple[str, ...] | None = None,
     ending: str | None = None,
     has_rivals: bool | None = None,
+    pace: float | None = None,
 ) -> TransactionalCase:
     """Draw a case from a seed; what is given is not drawn."""
     random = Random(f"transactions {seed}")
@@ -169,7 +170,11 @@ def make_transactional(
                 at=near + random.uniform(-2.0, 2.0),
                 writer=number % writers,
                 records=random.choice([1, 2, 3, 5, 8]),
-                pace=timeout / 2 if drawn_ending == "too long" else random.choice([0.0, 0.0, 0.01, 0.5]),
+                pace=timeout / 2
+                if drawn_ending == "too long"
+                else random.choice([0.0, 0.0, 0.01, 0.5])
+                if pace is None
+                else pace,
                 groups=random.choice([0, 0, 1, 2]),
                 ending=ending or drawn_ending,
                 is_rival=has_rivals and random.random() < 0.1,
