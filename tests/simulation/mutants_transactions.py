@@ -173,7 +173,7 @@ class TransactionalMutant(NamedTuple):
 _LATE = ("request late", "transactional answer lost", "reset after a transactional request")
 TRANSACTIONAL_MUTANTS: dict[str, TransactionalMutant] = {
     "no new epoch after an unconfirmed end": TransactionalMutant(
-        _no_new_epoch, {"version": 1, "kinds": _LATE, "ending": "commit", "has_rivals": False, "pace": 2.0}, 0
+        _no_new_epoch, {"version": 1, "kinds": _LATE, "ending": "commit", "has_rivals": False, "pace": 2.0}, 3
     ),
     "a new verdict on a retry": TransactionalMutant(_new_verdict, {}, 0),
     "EndTxn before flush": TransactionalMutant(_end_before_flush, {}, 0),

@@ -365,7 +365,8 @@ class Writer:
 
     def _has_lost_its_id(self, error: TransactionError) -> bool:
         """Where epochs are used up an end that the coordinator decides by itself brings another producer id."""
-        return self._case.first_epoch > 0 and error.code == codes.INVALID_PRODUCER_ID_MAPPING
+        lost = (codes.INVALID_PRODUCER_ID_MAPPING, codes.UNKNOWN_SERVER_ERROR)
+        return self._case.first_epoch > 0 and error.code in lost
 
     def _hear(self, error: TransactionError) -> None:
         if self._latest is not None and error.outcome is not None:
