@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from aioproduce.wire.messages import TransactionDescription
 
 Verdict: TypeAlias = Literal["commit", "abort", "abort prepared", "probe"]
-"""What an EndTxn asks for. A probe is an abort that asks what became of a commit. One that was prepared may have been
-committed by somebody else; no other may."""
+"""What an EndTxn asks for.
+
+A probe is an abort that asks what became of a commit. One that was prepared may have been committed by somebody else;
+no other may.
+"""
 
 
 class Ending(Enum):
