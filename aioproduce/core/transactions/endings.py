@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 Verdict: TypeAlias = Literal["commit", "abort", "abort prepared", "probe"]
 """What an EndTxn asks for.
 
-A probe is an abort that asks what became of a commit. One that was prepared may have been committed by somebody else;
-no other may.
+A probe is an abort that asks what became of a commit. One that was prepared may have been committed by somebody
+else; no other may.
 """
 
 
