@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from aioproduce.producer.group_commit import GroupCommit as GroupCommit
     from aioproduce.producer.prepared_transaction import PreparedTransaction as PreparedTransaction
     from aioproduce.producer.producer import Producer as Producer
+    from aioproduce.producer.transactional_pool import TransactionalPool as TransactionalPool
     from aioproduce.producer.transactions import Transaction as Transaction
     from aioproduce.records import ClusterInfo as ClusterInfo
     from aioproduce.records import GroupMetadata as GroupMetadata
@@ -62,6 +63,7 @@ _HOMES: Final = {
     "RecordMetadata": "aioproduce.records",
     "TopicPartition": "aioproduce.records",
     "Transaction": "aioproduce.producer.transactions",
+    "TransactionalPool": "aioproduce.producer.transactional_pool",
     "build_info": "aioproduce.installation",
     "load_properties": "aioproduce.config",
 }

@@ -73,8 +73,8 @@ class AIOKafkaProducer(PositionalCalls):
         ssl_context: Required by `SSL` and `SASL_SSL`.
         connections_max_idle_ms: A connection unused for so long is closed, ms; None: never.
         enable_idempotence: No duplicates and no reordering by retries.
-        transactional_id: Raises MissingFeatureError.
-        transaction_timeout_ms: Of transactions.
+        transactional_id: The name under which transactions go on over restarts. One producer at a time has it.
+        transaction_timeout_ms: How long a transaction may be open, ms.
         sasl_mechanism: Of `SASL_PLAINTEXT` and `SASL_SSL`, as all that follow.
         sasl_plain_password: The password.
         sasl_plain_username: The user.
@@ -84,7 +84,6 @@ class AIOKafkaProducer(PositionalCalls):
 
     Raises:
         ValueError: a value that aiokafka refuses, or (ConfigError) ours.
-        MissingFeatureError: it asks for transactions.
         RuntimeError: outside of a running event loop.
 
     Example:
@@ -174,6 +173,8 @@ class AIOKafkaProducer(PositionalCalls):
 
         Raises:
             KafkaConnectionError: no bootstrap server can be reached. It may be called again.
+            TransactionalIdAuthorizationFailed: the cluster denies the `transactional_id`.
+            KafkaTimeoutError: it gave no producer id within `request_timeout_ms`. It may be called again.
             ProducerClosed: it was stopped before.
         """
         if self._loop is not asyncio.get_running_loop():
@@ -181,7 +182,7 @@ class AIOKafkaProducer(PositionalCalls):
         await self._sends.start()
 
     async def stop(self) -> None:
-        """Send what was accepted, and close all connections."""
+        """Send what was accepted, and close all connections. An open transaction is aborted."""
         if self._closed:
             return
         self._closed = True
@@ -231,35 +232,71 @@ class AIOKafkaProducer(PositionalCalls):
             raise TypeError(f"send_batch() takes a batch of create_batch(), not {type(batch).__name__}")
         return future_of(await self._sends.send_batch(batch.ours(), topic, partition))
 
-    # -- transactions: signatures only ---
+    # -- transactions ---
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction.
+        """Begin a transaction, in which any task sends; waits for the end of the one before.
 
         Raises:
-            IllegalOperation: there is no transactional id; the constructor takes none yet. So of all that follow.
+            IllegalOperation: there is no `transactional_id`. So of all that follow.
+            AssertionError: one is open already, or has failed and is not aborted.
+            ProducerFenced: another producer of the same `transactional_id` has taken over.
         """
-        _no_transactions()
+        self._check_transactional()
+        await self._sends.begin()
 
     async def commit_transaction(self) -> None:
-        """Commit it."""
-        _no_transactions()
+        """Send what is left, and make all of it visible.
+
+        A call that is cancelled, or waited for `request_timeout_ms`, stops waiting; the commit goes on. The same
+        call again waits for it.
+
+        Raises:
+            AssertionError: no transaction is open.
+            ProducerFenced: another producer has taken over, or it was open for longer than
+                `transaction_timeout_ms`.
+            KafkaTimeoutError: no answer came within `request_timeout_ms`.
+            KafkaError: what made a record or its offsets fail: abort it.
+        """
+        self._check_transactional()
+        await self._sends.commit()
 
     async def abort_transaction(self) -> None:
-        """Abort it."""
-        _no_transactions()
+        """Let no reader of committed records see any of it; what was not sent yet fails.
+
+        Raises:
+            AssertionError: no transaction is open.
+            ProducerFenced: another producer has taken over.
+            KafkaTimeoutError: no answer came within `request_timeout_ms`; it goes on.
+        """
+        self._check_transactional()
+        await self._sends.abort()
 
     def transaction(self) -> TransactionContext:
         """A transaction as an async context."""
         return TransactionContext(self)
 
-    async def send_offsets_to_transaction(
-        self,
-        offsets: Mapping[Any, Any],  # noqa: ARG002  # the signature is final, what it does is not there yet
-        group_id: str,  # noqa: ARG002
-    ) -> None:
-        """Commit a consumer group's offsets with the transaction."""
-        _no_transactions()
+    async def send_offsets_to_transaction(self, offsets: Mapping[Any, Any], group_id: str) -> None:
+        """Commit a consumer group's offsets with the open transaction.
+
+        Args:
+            offsets: By aiokafka's TopicPartition: the offset of the next record to read, as an int, an
+                OffsetAndMetadata, or a pair of both.
+            group_id: The group's name. aiokafka's consumer tells no more of itself, so that it must assign its
+                partitions itself: docs/migrating.md says how.
+
+        Raises:
+            IllegalOperation: no transaction is open.
+            ValueError: the offsets or the group are none.
+            TypeError: a key is no TopicPartition.
+            GroupAuthorizationFailedError: the cluster denies the group: abort the transaction.
+        """
+        self._check_transactional()
+        await self._sends.send_offsets(offsets, group_id)
+
+    def _check_transactional(self) -> None:
+        if self._sends.config.transactional_id is None:
+            raise theirs.IllegalOperation("You need to configure transaction_id to use transactions")
 
 
 class TransactionContext:
@@ -275,13 +312,9 @@ class TransactionContext:
     async def __aexit__(self, exc_type: object, *_: object) -> None:
         if exc_type is None:
             await self._producer.commit_transaction()
-        else:
+        elif self._producer._sends.can_abort:
             await self._producer.abort_transaction()
-
-
-def _no_transactions() -> None:
-    # One that was made with a transactional_id is not there: the constructor refused it.
-    raise theirs.IllegalOperation("You need to configure transaction_id to use transactions")
+        # Otherwise nothing is open any more: what left the body tells why, or it was ended there.
 
 
 def _loop_of(loop: asyncio.AbstractEventLoop | None) -> asyncio.AbstractEventLoop:

@@ -99,6 +99,22 @@ def _timed_out(error: Any) -> BaseException:
     return _of_code(error.code, str(error))
 
 
+def _of_transaction(error: Any) -> BaseException:
+    """What made the transaction fail: the record's own error, or the coordinator's code."""
+    if isinstance(error.__cause__, ours.ProducerError):
+        return _made(type(translated(error.__cause__)))(error)
+    if error.code == codes.PRODUCER_FENCED:  # of which aiokafka knows the older code alone
+        return _made(theirs.ProducerFenced)(error)
+    return _made(theirs.KafkaError)(error) if error.code is None else _of_code(error.code, str(error))
+
+
+def _not_sent(error: Any) -> BaseException:
+    """A record whose transaction failed first: for the same reason."""
+    if isinstance(error.__cause__, ours.TransactionError):
+        return _made(type(translated(error.__cause__)))(error)
+    return _made(theirs.KafkaError)(error)
+
+
 def _timestamp(error: Any) -> BaseException:
     return ValueError(str(error)) if "2^63" in str(error) else TypeError(str(error))
 
@@ -151,6 +167,14 @@ _TABLE: Final[dict[type, Callable[[Any], BaseException]]] = {
     ours.ProtocolError: _made(theirs.KafkaProtocolError),
     ours.UnsupportedVersionError: _made(theirs.IncompatibleBrokerVersion),
     ours.BatchClosedError: _made(theirs.IllegalStateError),
+    ours.TransactionError: _of_transaction,
+    # aiokafka's answer to a send outside of a transaction; its other calls assert (`aiokafka_path`).
+    ours.TransactionStateError: _made(theirs.IllegalOperation),
+    # To aiokafka the coordinator's time-out is a fence, too: "or transaction timeout occurred".
+    ours.TransactionTimedOutError: _made(theirs.ProducerFenced),
+    ours.ProducerFencedError: _made(theirs.ProducerFenced),
+    ours.TransactionUnconfirmedError: _made(theirs.KafkaTimeoutError),
+    ours.TransactionAbortedError: _not_sent,
     ours.DeliveryError: _made(theirs.KafkaError, _UNEXPECTED),
     ours.DeliveryTimeoutError: _timed_out,
     ours.BrokerRejectedError: _rejected,

@@ -8,6 +8,8 @@ Invariants:
 1. What leaves here is an error of aiokafka's (`aiokafka_errors`).
 2. A start that failed leaves nothing running, and may be tried again: aiokafka's users do that in a loop.
 3. A call before the start, or after the end, raises; none waits for what nobody does.
+4. Any task sends in the open transaction, as with aiokafka: this has the `Transaction`, and whoever has it sends in
+   it. Who calls `Producer.send()` has to have begun it.
 """
 
 from __future__ import annotations
@@ -15,9 +17,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, final
 
+from aiokafka.util import commit_structure_validate
+
 from aioproduce._native.send_path import SendPath
 from aioproduce.compat.aiokafka_errors import outcomes, theirs, translated, whole
-from aioproduce.errors import NoBrokerAvailableError, ProducerClosedError, ProducerError
+from aioproduce.errors import (
+    NoBrokerAvailableError,
+    ProducerClosedError,
+    ProducerError,
+    TransactionStateError,
+)
 from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
@@ -27,6 +36,7 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.producer.batches import BatchBuilder
     from aioproduce.producer.deliveries import Deliveries
+    from aioproduce.producer.transactions import Transaction
 
 
 @final
@@ -55,6 +65,7 @@ class AiokafkaPath(SendPath):
         self._is_started = False
         self._is_closing = False
         self._ended = asyncio.Event()
+        self._transaction: Transaction | None = None
         self._sending_task: object = None
 
     def _make(self) -> Producer:
@@ -74,6 +85,8 @@ class AiokafkaPath(SendPath):
         try:
             await producer.start()
             await producer.check(self.config.request_timeout, tries_each_once=True)
+            if self.config.transactional_id is not None:
+                await producer.init_transactions()
         except BaseException as error:
             self._producer = self._make()
             await producer.close(0)
@@ -135,7 +148,7 @@ class AiokafkaPath(SendPath):
             value = self.value_serializer(value)
         _check_partition(partition)
         try:
-            return await producer.send(
+            return await self._way_of(producer).send(
                 topic, value, key, partition=partition, timestamp=whole(timestamp), headers=headers or None
             )
         except ProducerError as error:
@@ -159,7 +172,57 @@ class AiokafkaPath(SendPath):
         producer = self.producer()
         _check_partition(partition)
         try:
-            return await producer.send_batch(batch, topic, partition=partition)
+            return await self._way_of(producer).send_batch(batch, topic, partition=partition)
+        except ProducerError as error:
+            raise translated(error)  # noqa: B904
+
+    # -- transactions ---
+
+    def _way_of(self, producer: Producer) -> Producer | Transaction:
+        """What records go by: the open transaction, whoever began it. Where there is none the producer refuses."""
+        transaction = self._transaction
+        return producer if transaction is None or not transaction.is_open else transaction
+
+    async def begin(self) -> None:
+        """As `AIOKafkaProducer.begin_transaction()`."""
+        producer = self.producer()
+        try:
+            self._transaction = await producer.begin_transaction()
+        except ProducerError as error:
+            raise _refused(error)  # noqa: B904
+
+    async def commit(self) -> None:
+        """As `AIOKafkaProducer.commit_transaction()`."""
+        producer = self.producer()
+        try:
+            await producer.commit_transaction()
+        except ProducerError as error:
+            raise _refused(error)  # noqa: B904
+
+    async def abort(self) -> None:
+        """As `AIOKafkaProducer.abort_transaction()`."""
+        producer = self.producer()
+        try:
+            await producer.abort_transaction()
+        except ProducerError as error:
+            raise _refused(error)  # noqa: B904
+
+    @property
+    def can_abort(self) -> bool:
+        """Whether there is a transaction to be aborted."""
+        return self._transaction is not None and self._transaction.can_abort
+
+    async def send_offsets(self, offsets: Any, group_id: Any) -> None:
+        """As `AIOKafkaProducer.send_offsets_to_transaction()`."""
+        self.producer()
+        transaction = self._transaction
+        if transaction is None or not transaction.is_open:
+            raise theirs.IllegalOperation("Not in the middle of a transaction")
+        if not group_id or not isinstance(group_id, str):
+            raise ValueError(group_id)
+        wanted = commit_structure_validate(offsets)
+        try:
+            await transaction.send_offsets(wanted, group_id)
         except ProducerError as error:
             raise translated(error)  # noqa: B904
 
@@ -180,6 +243,18 @@ class AiokafkaPath(SendPath):
             raise translated(error)  # noqa: B904
         addresses = {broker: address.rpartition(":") for broker, address in found.brokers.items()}
         return {broker: (host, int(port)) for broker, (host, _, port) in addresses.items()}
+
+
+def _refused(error: ProducerError) -> BaseException:
+    """Why a transaction is not begun or ended; where the call does not fit the state, aiokafka asserts."""
+    if not isinstance(error, TransactionStateError):
+        return translated(error)
+    refused: BaseException = AssertionError(f"Invalid state transition: {error}")
+    if error.recover == "init":
+        # The coordinator's time-out with transaction.version 1. aiokafka's producers end by it, too.
+        refused = theirs.ProducerFenced("a transaction timed out: stop this producer, and make another one")
+    refused.__cause__ = error
+    return refused
 
 
 def _check_partition(partition: object) -> None:

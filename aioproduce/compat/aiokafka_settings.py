@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, final
 from aiokafka.conn import collect_hosts
 
 from aioproduce.config import ProducerConfig
-from aioproduce.errors import MissingFeatureError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -37,20 +36,11 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
 
     Raises:
         ValueError: what aiokafka refuses; and what is out of the range of ours (ConfigError).
-        MissingFeatureError: transactions are asked for.
     """
     acks, is_idempotent = _acks(given)
     if given["compression_type"] not in _COMPRESSIONS:
         raise ValueError("Invalid compression type!")
     security = _security(given)
-    if given["transactional_id"] is not None:
-        raise MissingFeatureError(
-            "transactional_id asks for transactions, which aioproduce does not have yet: leave it out "
-            "(enable_idempotence=True has no duplicates within one producer), or stay with aiokafka for this "
-            "producer",
-            feature="transactions",
-            argument="transactional_id",
-        )
     # aiokafka takes fractions of milliseconds.
     timeout = ceil(given["request_timeout_ms"])
     linger = ceil(given["linger_ms"])
@@ -82,6 +72,9 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
     if not is_idempotent:
         # Order as aiokafka keeps it: a batch is not sent before the one ahead of it is done with.
         settings["max.in.flight.requests.per.connection"] = 1
+    if given["transactional_id"] is not None:
+        settings["transactional.id"] = given["transactional_id"]
+        settings["transaction.timeout.ms"] = ceil(given["transaction_timeout_ms"])
     if given["partitioner"] is not MISSING:
         settings["partitioner.class"] = AiokafkaPartitioner(given["partitioner"])
     return ProducerConfig.from_mapping(settings)

@@ -135,7 +135,7 @@ class Producer(Sending, TransactionCalls):
         try:
             if require_broker:
                 await self.check(self.config.max_block)
-            if self._transactions is not None:
+            if self._transactions is not None and self._outcomes is None:
                 await self._transactions.init()
         except BaseException:
             await self.close(0)
@@ -206,9 +206,8 @@ class Producer(Sending, TransactionCalls):
                         is_plain=self._interceptors is None and not self._input.has_serializers,
                         wall_ms=driver.wall_ms,
                     )
-            if self._transactions is not None:
-                self.shut_path()  # each record goes where it is looked whose transaction is open
-        else:
+        # With transactions each record goes where it is looked whose transaction is open.
+        if not is_open or self._transactions is not None:
             self.shut_path()
             if self._lent_to is not None:
                 self._lent_to.shut_path()
@@ -216,12 +215,18 @@ class Producer(Sending, TransactionCalls):
     def lend(self, path: SendPath | None, outcomes: TupleOutcomes) -> None:
         """Serve another library's users, too (for `aioproduce.compat`); called before the start.
 
+        With a `transactional.id` the start gets no producer id then: `init_transactions()` does, when it is due.
+        Any task sends by the path in the open transaction.
+
         Args:
-            path: Opened and shut with the way of this producer; None where there is nothing to open.
+            path: Opened and shut with the way of this producer, or of its transactions; None where there is nothing
+                to open.
             outcomes: What deliveries give out in the place of our own classes.
         """
         self._lent_to = path
         self._outcomes = outcomes
+        if self._transactions is not None:
+            self._transactions.lent_to = path
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send everything accepted so far without lingering, and wait until it is settled and called back for.

@@ -30,6 +30,7 @@ from aioproduce.producer.transaction_life import TransactionLife
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from aioproduce._native.send_path import SendPath
     from aioproduce.core.transactions.operation import Operation
     from aioproduce.core.transactions.transaction import Transaction as CoreTransaction
     from aioproduce.core.transactions.transaction_manager import TransactionManager
@@ -54,9 +55,10 @@ class Transactions:
     Attributes:
         current: The one that was begun last.
         group: What begins and ends them, where a group commit does.
+        lent_to: Another library's way of records, open while a transaction is, or `None`.
     """
 
-    __slots__ = ("_input", "_interceptors", "_life", "current", "group")
+    __slots__ = ("_input", "_interceptors", "_life", "current", "group", "lent_to")
 
     def __init__(
         self, life: ProducerLife, record_input: RecordInput, interceptors: Interceptors | None
@@ -66,6 +68,12 @@ class Transactions:
         self._interceptors = interceptors
         self.current: Transaction | None = None
         self.group: object = None
+        self.lent_to: SendPath | None = None
+
+    @property
+    def paths(self) -> list[SendPath]:
+        """The ways of records that need nothing decided, open while a transaction is."""
+        return [path for path in (self.current, self.lent_to) if path is not None]
 
     @property
     def manager(self) -> TransactionManager:
@@ -107,13 +115,15 @@ class Transactions:
         await self.wait(self.manager.init())
 
     def _changed(self) -> None:
-        if self.current is not None and not self.manager.is_open:
-            self.current.shut_path()
+        if not self.manager.is_open:
+            for path in self.paths:
+                path.shut_path()
 
     def opened(self, transaction: Transaction, commits_at: float = inf) -> None:
         """Open one in the core at once: nothing goes on of the one before."""
-        transaction.open(self.manager.begin(commits_at))
+        core = self.manager.begin(commits_at)
         self.current = transaction
+        transaction.open(core)
 
     async def begin(self, transaction: Transaction) -> None:
         """Open one in the core, after what goes on of the one before."""
@@ -200,6 +210,12 @@ class Transaction(Sending):
         manager = self._transactions.manager
         return self._core is not None and manager.transaction is self._core and manager.is_open
 
+    @property
+    def can_abort(self) -> bool:
+        """Whether an abort may be asked for."""
+        manager = self._transactions.manager
+        return self._core is not None and manager.transaction is self._core and manager.can_abort
+
     def _check_open(self) -> None:
         if self.is_open:
             return
@@ -234,13 +250,14 @@ class Transaction(Sending):
         self._core = core
         driver = self._life.driver
         self.task = driver.current_task()
-        self.open_path(
-            self._life.appenders,
-            driver.is_running,
-            driver.on_next_turn,
-            is_plain=self._interceptors is None and not self._input.has_serializers,
-            wall_ms=driver.wall_ms,
-        )
+        for path in self._transactions.paths:
+            path.open_path(
+                self._life.appenders,
+                driver.is_running,
+                driver.on_next_turn,
+                is_plain=self._interceptors is None and not self._input.has_serializers,
+                wall_ms=driver.wall_ms,
+            )
 
     async def commit(self) -> None:
         """Send what is left, and make all of it visible; waits for at most `max.block.ms`.
@@ -358,8 +375,7 @@ class Transaction(Sending):
 
     async def _abort_for(self, error: BaseException) -> TransactionError | None:
         """Abort as the body failed; gives why it cannot be, and logs it, as the body's error is what is raised."""
-        manager = self._transactions.manager
-        if manager.transaction is not self._core or not manager.can_abort or isinstance(error, GeneratorExit):
+        if not self.can_abort or isinstance(error, GeneratorExit):
             return None
         try:
             with self._life.driver.shielded():

@@ -19,7 +19,7 @@ from aiokafka.structs import TopicPartition
 from aioproduce.compat.aiokafka import AIOKafkaProducer as OurProducer
 from aioproduce.compat.aiokafka import BatchBuilder
 from aioproduce.config import Secret
-from aioproduce.errors import ConfigError, MissingFeatureError
+from aioproduce.errors import ConfigError
 from tests.compat.aiokafka_sides import SIDES
 
 # Made where they are not given: there is nothing to compare.
@@ -179,7 +179,7 @@ async def test_a_start_on_another_loop_than_its_own_is_refused(side: Any) -> Non
         other.close()
 
 
-# -- what is not there yet, and says so ---
+# -- transactions, and security ---
 
 
 async def test_transactions_need_an_id(side: Any) -> None:
@@ -193,19 +193,6 @@ async def test_transactions_need_an_id(side: Any) -> None:
         async with producer.transaction():
             pytest.fail("there is no transaction")
     await producer.stop()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "feature", "argument"),
-    [
-        ({"transactional_id": "x"}, "transactions", "transactional_id"),
-    ],
-    ids=["transactions"],
-)
-async def test_what_is_missing_is_named(arguments: dict[str, Any], feature: str, argument: str) -> None:
-    with pytest.raises(MissingFeatureError) as caught:
-        OurProducer(**arguments)
-    assert (caught.value.feature, caught.value.argument) == (feature, argument)
 
 
 CONTEXT = ssl.create_default_context()

@@ -91,7 +91,8 @@ async def test_too_late(cluster: FakeCluster) -> None:
     assert await committed(cluster) == []
 
 
-async def test_the_opposite_of_what_was_done(cluster: FakeCluster) -> None:
+async def test_the_opposite_of_what_was_done(cluster: FakeCluster, version: int) -> None:
+    cluster.set_transaction_version(version)
     prepared = await prepared_by(cluster)
     await prepared.commit(cluster.bootstrap_servers, **QUICK)
     with pytest.raises(TransactionError, match="committed already") as caught:

@@ -3,6 +3,7 @@
 python -m tests.simulation                          200 seeds, as CI runs them
 python -m tests.simulation --seeds 10000            what `make soak` runs
 python -m tests.simulation --secured                the same over TLS or with logins, and with their faults
+python -m tests.simulation --transactional          transactions, with faults of their coordinators
 python -m tests.simulation --seed 1099 --trace      one, with everything that happened
 python -m tests.simulation --seed 1099 --shrink     the smallest case that still fails, as a file for `regressions`
 python -m tests.simulation --case FILE              a case from a file
@@ -28,9 +29,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.simulation.case import WEATHERS, Case, make_case, secured
+from tests.simulation.case_transactional import TransactionalCase, make_transactional
 from tests.simulation.mutants import MUTANTS, WHERE
 from tests.simulation.mutants_security import SECURITY_MUTANTS
+from tests.simulation.mutants_transactions import TRANSACTIONAL_MUTANTS
 from tests.simulation.run import Outcome, run_case
+from tests.simulation.run_transactional import run_transactional
 from tests.simulation.shrink import describe, kinds_of, shrink
 from tests.simulation.witness import stand_in_for
 
@@ -40,8 +44,12 @@ if TYPE_CHECKING:
 _console = Console(stderr=True)
 
 
-def run_seed(seed: int, weather: str | None = None, is_secured: bool = False) -> Outcome:
+def run_seed(
+    seed: int, weather: str | None = None, is_secured: bool = False, is_transactional: bool = False
+) -> Outcome:
     """For a process of its own."""
+    if is_transactional:
+        return run_transactional(make_transactional(seed))
     case = make_case(seed, weather=weather)
     return run_case(secured(case) if is_secured else case)
 
@@ -52,6 +60,10 @@ def run_mutant(seed: int, name: str) -> Outcome:
         mutant = SECURITY_MUTANTS[name]
         with mutant.bug():
             return run_case(secured(make_case(seed, weather=mutant.weather), mutant.security))
+    if name in TRANSACTIONAL_MUTANTS:
+        transactional = TRANSACTIONAL_MUTANTS[name]
+        with transactional.bug():
+            return run_transactional(make_transactional(seed, **transactional.where))
     with MUTANTS[name]():
         return run_case(make_case(seed, **WHERE.get(name, {})))
 
@@ -155,7 +167,12 @@ def run_many(arguments: argparse.Namespace) -> int:
     failed: list[Outcome] = []
 
     def watched() -> Iterator[Outcome]:
-        run = partial(run_seed, weather=arguments.weather, is_secured=arguments.secured)
+        run = partial(
+            run_seed,
+            weather=arguments.weather,
+            is_secured=arguments.secured,
+            is_transactional=arguments.transactional,
+        )
         for outcome in in_processes(run, seeds, f"{len(seeds)} seeds", arguments.jobs):
             if outcome.violations:
                 failed.append(outcome)
@@ -172,23 +189,33 @@ def run_many(arguments: argparse.Namespace) -> int:
             f"{time.monotonic() - began:.0f} s on {arguments.jobs} processors"
         )
     if failed and not arguments.json:
+        which = " --transactional" if arguments.transactional else ""
         print(
-            f"to see the first: python -m tests.simulation --seed {failed[0].case.seed} --trace; what it takes:"
+            f"to see the first: python -m tests.simulation{which} --seed {failed[0].case.seed} --trace; "
+            "what it takes:"
         )
         print(_shrunk(failed[0].case))
     return 1 if failed else 0
 
 
-def _shrunk(case: Case) -> Case:
+def _run(case: Case | TransactionalCase, *, trace: int | None = 0) -> Outcome:
+    return (
+        run_transactional(case, trace=trace)
+        if isinstance(case, TransactionalCase)
+        else run_case(case, trace=trace)
+    )
+
+
+def _shrunk(case: Any) -> Any:
     with _console.status("shrinking") as status:
-        return shrink(case, run_case, tell=status.update)
+        return shrink(case, _run, tell=status.update)
 
 
-def run_one(case: Case, arguments: argparse.Namespace) -> int:
+def run_one(case: Case | TransactionalCase, arguments: argparse.Namespace) -> int:
     """Run one case and say everything of it."""
     if arguments.shrink:
         case = _shrunk(case)
-    outcome = run_case(case, trace=None if arguments.trace else 0)
+    outcome = _run(case, trace=None if arguments.trace else 0)
     if arguments.json:
         print(json.dumps({"case": asdict(case), "violations": outcome.violations, "trace": outcome.trace}))
         return 1 if outcome.violations else 0
@@ -202,7 +229,11 @@ def run_one(case: Case, arguments: argparse.Namespace) -> int:
     )
     print(describe(outcome.violations) or "nothing is wrong")
     if arguments.shrink:
-        path = Path(__file__).parent / "regressions" / f"seed-{case.seed}.json"
+        folder = Path(__file__).parent / "regressions"
+        if isinstance(case, TransactionalCase):
+            folder = folder / "transactional"
+            folder.mkdir(exist_ok=True)
+        path = folder / f"seed-{case.seed}.json"
         path.write_text(case.to_json() + "\n")
         print(f"the case is in {path}")
     return 1 if outcome.violations else 0
@@ -211,6 +242,8 @@ def run_one(case: Case, arguments: argparse.Namespace) -> int:
 def _where(name: str) -> list[str]:
     if name in SECURITY_MUTANTS:
         return [SECURITY_MUTANTS[name].weather, SECURITY_MUTANTS[name].security]
+    if name in TRANSACTIONAL_MUTANTS:
+        return [f"{key}={value}" for key, value in TRANSACTIONAL_MUTANTS[name].where.items()]
     return [str(value) for value in WHERE.get(name, {}).values()]
 
 
@@ -222,7 +255,7 @@ def run_mutants(arguments: argparse.Namespace) -> int:
         table.add_column(column)
     survivors = 0
     rows: list[dict[str, Any]] = []
-    for name in arguments.mutant or [*MUTANTS, *SECURITY_MUTANTS]:
+    for name in arguments.mutant or [*MUTANTS, *SECURITY_MUTANTS, *TRANSACTIONAL_MUTANTS]:
         outcomes = list(in_processes(partial(run_mutant, name=name), seeds, name, arguments.jobs))
         caught = [outcome for outcome in outcomes if outcome.violations]
         letters = Counter(letter for outcome in caught for letter in kinds_of(outcome))
@@ -262,13 +295,16 @@ def main() -> int:
     parser.add_argument(
         "--secured", action="store_true", help="each over TLS or with logins, and their faults"
     )
+    parser.add_argument(
+        "--transactional", action="store_true", help="transactions, with faults of their coordinators"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one per processor)")
     parser.add_argument("--seed", type=int, help="run this one alone")
     parser.add_argument("--case", type=Path, help="run the case in this file alone")
     parser.add_argument("--trace", action="store_true", help="print all that happened")
     parser.add_argument("--shrink", action="store_true", help="find the smallest case that still fails")
     parser.add_argument("--mutants", action="store_true", help="run bugs on purpose")
-    names = [*MUTANTS, *SECURITY_MUTANTS]
+    names = [*MUTANTS, *SECURITY_MUTANTS, *TRANSACTIONAL_MUTANTS]
     parser.add_argument("--mutant", action="append", choices=names, help="with --mutants: only this one")
     parser.add_argument("--json", action="store_true", help="for a program")
     arguments = parser.parse_args()
@@ -276,6 +312,8 @@ def main() -> int:
         arguments.seeds = 100 if arguments.mutants else 200
     if arguments.case is not None:
         return run_one(Case.from_json(arguments.case.read_text()), arguments)
+    if arguments.seed is not None and arguments.transactional:
+        return run_one(make_transactional(arguments.seed), arguments)
     if arguments.seed is not None:
         case = make_case(arguments.seed, weather=arguments.weather)
         return run_one(secured(case) if arguments.secured else case, arguments)

@@ -513,3 +513,43 @@ def test_the_newest_agreement_counts_and_a_transaction_ends_as_it_began() -> Non
     h.begun_with(0)
     assert h.produce().version == 13
     assert h.produce().batch().place == (1, 0)
+
+
+# -- what seeds of the simulation found ---
+
+
+def test_a_part_that_is_fenced_while_the_transaction_is_aborted_changes_nothing(
+    h: TransactionHarness,
+) -> None:
+    h.held.add(OFFSET_COMMIT)
+    h.begin()
+    h.manager.send_offsets(dict(OFFSETS), GROUP)
+    h.run()
+    operation = h.abort()
+    h.answer_waiting(OFFSET_COMMIT, codes.INVALID_PRODUCER_EPOCH)
+    h.run()
+    assert operation.outcome is ABORTED
+    assert h.manager.state is TransactionState.READY
+
+
+def test_with_version_1_a_fenced_group_is_asked_about() -> None:
+    h = TransactionHarness(version=1)
+    h.held |= {ADD_OFFSETS, END_TXN}
+    h.begin()
+    h.manager.send_offsets(dict(OFFSETS), GROUP)
+    h.run()
+    h.answer_waiting(ADD_OFFSETS, codes.PRODUCER_FENCED)
+    h.abort()
+    h.answer_waiting(END_TXN, codes.PRODUCER_FENCED)
+    h.run()
+    assert h.count(DESCRIBE) == 1
+    assert h.manager.state is TransactionState.UNINITIALIZED
+
+
+def test_records_of_two_partitions_that_expire_together(h: TransactionHarness) -> None:
+    h.held.add(ADD_PARTITIONS)
+    first, second = h.begun_with(0, 1)
+    h.advance(130.0)
+    assert first.is_done
+    assert second.is_done
+    assert h.manager.state is TransactionState.ABORTABLE_ERROR

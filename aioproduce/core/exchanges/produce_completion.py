@@ -273,13 +273,16 @@ class ProduceCompletion:
     def expire(self, now: float) -> None:
         """Fail what has reached its delivery time-out, queued or in flight."""
         for batch in self._accumulator.expired(now):
+            if batch.is_settled:
+                continue  # it failed with its transaction, as the one before it expired
             is_unanswered = batch.state is BatchState.IN_FLIGHT
             self._give_up(batch, self._timeout(batch, now, is_unanswered=is_unanswered), now)
 
     def fail_all(self, make_error: Callable[[ProducerBatch], DeliveryError], now: float) -> None:
         """Fail every pending batch: a forced close, or a producer that can never send."""
         for batch in self._accumulator.incomplete:
-            self._give_up(batch, make_error(batch), now)
+            if not batch.is_settled:  # as in `expire()`
+                self._give_up(batch, make_error(batch), now)
 
     def fail_queued(self, make_error: Callable[[ProducerBatch], DeliveryError], now: float) -> None:
         """Fail every batch that is not on its way: its transaction is not committed."""

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.producer_batch import ProducerIdAndEpoch
     from aioproduce.wire.messages import TransactionDescription
 
-Verdict: TypeAlias = Literal["commit", "abort", "probe"]
-"""What an EndTxn asks for; a probe is an abort that asks what became of a commit."""
+Verdict: TypeAlias = Literal["commit", "abort", "abort prepared", "probe"]
+"""What an EndTxn asks for.
+
+A probe is an abort that asks what became of a commit. One that was prepared may have been committed by somebody
+else; no other may.
+"""
 
 
 class Ending(Enum):
@@ -48,12 +52,16 @@ REFUSED_ENDS: Final[Mapping[tuple[int, Verdict, bool], Ending]] = MappingProxyTy
         (1, "commit", False): Ending.DESCRIBE,
         (1, "abort", True): Ending.NOTHING_OPEN,
         (1, "abort", False): Ending.DESCRIBE,
+        (1, "abort prepared", True): Ending.COMMITTED_ELSEWHERE,
+        (1, "abort prepared", False): Ending.DESCRIBE,
         (2, "commit", True): Ending.PROBE,
         (2, "commit", False): Ending.PROBE,
         (2, "probe", True): Ending.COMMITTED,
         (2, "probe", False): Ending.FENCED,
-        (2, "abort", True): Ending.COMMITTED_ELSEWHERE,
+        (2, "abort", True): Ending.NOTHING_OPEN,
         (2, "abort", False): Ending.FENCED,
+        (2, "abort prepared", True): Ending.COMMITTED_ELSEWHERE,
+        (2, "abort prepared", False): Ending.FENCED,
     }
 )
 

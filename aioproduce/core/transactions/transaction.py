@@ -22,6 +22,7 @@ from aioproduce.wire import error_codes as codes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aioproduce.core.transactions.endings import Verdict
     from aioproduce.core.transactions.steps import Step, Who
     from aioproduce.errors import TransactionError
     from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
@@ -63,6 +64,7 @@ class Transaction:
         groups: Groups that the coordinator knows of (version 1).
         has_doubt: Whether the outcome of any of its requests is unknown: one may arrive late.
         is_unconfirmed: Whether an EndTxn was sent and its outcome is unknown.
+        is_prepared: Whether somebody else may end it, too.
         is_resumed: Whether another process prepared it.
         is_probed: Whether an abort is asked for to hear what became of a commit.
         error: Why it can only be aborted.
@@ -77,6 +79,7 @@ class Transaction:
         "first_sent_at",
         "groups",
         "has_doubt",
+        "is_prepared",
         "is_probed",
         "is_resumed",
         "is_unconfirmed",
@@ -95,7 +98,8 @@ class Transaction:
         self.partitions: set[TopicPartition] = set()
         self.offsets: list[GroupOffsets] = []
         self.groups: set[str] = set()
-        self.has_doubt = self.is_unconfirmed = self.is_probed = self.is_resumed = False
+        self.has_doubt = self.is_unconfirmed = self.is_probed = False
+        self.is_prepared = self.is_resumed = False
         self.error: TransactionError | None = None
         self.commits_at = commits_at
         self.whole = Operation("commit") if commits_at < inf else None
@@ -104,7 +108,7 @@ class Transaction:
     def resumed(cls, version: int, now: float) -> Transaction:
         """One that another process prepared."""
         transaction = cls(version, inf)
-        transaction.is_resumed = True
+        transaction.is_prepared = transaction.is_resumed = True
         transaction.sent(now)
         return transaction
 
@@ -157,6 +161,14 @@ class Transaction:
             self.sent(now)
         if isinstance(step, EndTxnStep) and step.committed:
             self.is_unconfirmed = True
+
+    def verdict(self, *, is_commit: bool) -> Verdict:
+        """What its EndTxn asks for."""
+        if is_commit:
+            return "commit"
+        if self.is_probed:
+            return "probe"
+        return "abort prepared" if self.is_prepared else "abort"
 
     def wants_new_epoch(self, version: int) -> bool:
         """Whether the next one, of this version, needs an epoch that this one's late requests do not have."""

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.cluster.finalized_features import FinalizedFeatures
     from aioproduce.core.exchanges.produce_completion import ProduceCompletion
-    from aioproduce.core.transactions.endings import Verdict
     from aioproduce.core.transactions.transaction import Offsets
     from aioproduce.errors import UnsupportedVersionError
     from aioproduce.records import GroupMetadata, TopicPartition
@@ -72,6 +71,7 @@ _VERDICTS: Final = {
     _State.COMMITTING: TransactionOutcome.COMMITTED,
     _State.ABORTING: TransactionOutcome.ABORTED,
 }
+_MAY_FAIL: Final = frozenset({_State.IN_TRANSACTION, _State.PREPARED, _State.COMMITTING})
 _OUTCOME_WHEN_CLOSED: Final = {
     _State.COMMITTING: TransactionOutcome.UNKNOWN,
     _State.ABORTING: TransactionOutcome.ABORTED,
@@ -193,6 +193,8 @@ class TransactionManager(Exchange):
         if operation is not None:
             return operation
         self._check({_State.IN_TRANSACTION}, "prepare")
+        if self.transaction is not None:
+            self.transaction.is_prepared = True
         self._move("prepare")
         self._accumulator.begin_flush(now)
         return self._operation.start("prepare")
@@ -329,7 +331,9 @@ class TransactionManager(Exchange):
         elif isinstance(step, EndTxnStep):
             self._end_refused(transaction, step, code, now)
         else:
-            # A time-out of the coordinator's, or another producer: the abort tells them apart.
+            # A time-out of the coordinator's, or another producer: the abort tells them apart. So it is asked for,
+            # whether or not the coordinator has taken anything of this transaction.
+            transaction.sent(now)
             self.fail(refusals.fenced_or_timed_out(code), now)
 
     def step_unsupported(self, error: UnsupportedVersionError) -> None:
@@ -384,7 +388,7 @@ class TransactionManager(Exchange):
 
     def _end_refused(self, transaction: Transaction, step: EndTxnStep, code: int, now: float) -> None:
         """INVALID_TXN_STATE, or fenced: by whom, and what became of the transaction?"""
-        verdict: Verdict = "commit" if step.committed else "probe" if transaction.is_probed else "abort"
+        verdict = transaction.verdict(is_commit=step.committed)
         ending = REFUSED_ENDS[transaction.version, verdict, code == codes.INVALID_TXN_STATE]
         if ending is Ending.PROBE:
             transaction.is_probed = True
@@ -452,7 +456,7 @@ class TransactionManager(Exchange):
             self._move("id refused")
             self._sequences.init_failed(is_fatal=False)
             self._operation.end(refusals.refused(step.api, code, what))
-        elif self.state is _State.ABORTING:
+        elif self.state is _State.ABORTING and isinstance(step, EndTxnStep):
             self.die(refusals.fatal(step.api, code, what))
         elif self.transaction is not None:
             self.fail(refusals.refused(step.api, code, what), now)
@@ -460,9 +464,8 @@ class TransactionManager(Exchange):
     def fail(self, error: TransactionError, now: float) -> None:
         """From now on the open transaction can only be aborted; the first error is the one that is told."""
         transaction = self.transaction
-        assert transaction is not None
-        if self.state is _State.ABORTABLE_ERROR:
-            return
+        if transaction is None or self.state not in _MAY_FAIL:
+            return  # it has failed, or is being aborted: a part of it was asked for before that
         self._move("failed")
         transaction.error = error
         transaction.drop(error)
@@ -493,7 +496,7 @@ class TransactionManager(Exchange):
     # -- time and close ---
 
     def _next_time(self, now: float) -> float:
-        at = self._closing_until
+        at = self._closing_until if self._closing_until > now else inf
         if self._requests.retry_at > now:
             at = min(at, self._requests.retry_at)
         if self.pause.until > now and self.transaction is not None:

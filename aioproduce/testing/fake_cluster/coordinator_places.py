@@ -95,6 +95,12 @@ class CoordinatorPlaces:
         self._places[partition].is_taken = False
         self.brokers_changed()
 
+    def give_all_back(self) -> None:
+        """Undo every `take`."""
+        for place in self._places:
+            place.is_taken = False
+        self.brokers_changed()
+
     def loaded(self, partition: int, epoch: int) -> bool:
         """The leader that was elected with this epoch has read the partition; False if another was since."""
         place = self._places[partition]

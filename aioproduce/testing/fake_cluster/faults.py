@@ -32,6 +32,8 @@ class AnswerFault(Enum):
     """Processed at once, answered later; answers of a connection stay in order."""
     RESET_BEFORE = auto()
     """The connection is reset and the request never processed."""
+    LATE = auto()
+    """The connection is reset, and the request arrives all the same, later."""
     RESET_AFTER = auto()
     """The request is processed, then the connection is reset instead of an answer."""
     CUT = auto()
@@ -220,6 +222,16 @@ class Faults:
         """Reset the connection of a matching request, with its effect (the answer is lost) or before it."""
         kind = AnswerFault.RESET_AFTER if after_processing else AnswerFault.RESET_BEFORE
         return self._answer(kind, times, api, broker)
+
+    def delay_requests(
+        self, seconds: float, *, times: int | None = 1, api: int | None = None, broker: int | None = None
+    ) -> Fault:
+        """Reset the connection of a request, and process the request `seconds` later.
+
+        So a proxy, or a kernel's buffer, keeps what a client has given up, and has sent again by then on another
+        connection. Its answer goes nowhere. Not with TLS or logins, where nothing can come without its connection.
+        """
+        return self._answer(AnswerFault.LATE, times, api, broker, seconds=seconds)
 
     def cut_answers(
         self, *, times: int | None = 1, api: int | None = None, broker: int | None = None, length: int = 6

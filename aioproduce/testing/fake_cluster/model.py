@@ -288,7 +288,10 @@ class ClusterModel:
         broker_id = connection.broker_id
         supported = self._versions[broker_id].get(header.api_key)
         fault = self.faults.take_answer_fault(header.api_key, broker_id)
-        if fault is not None and fault.kind is AnswerFault.RESET_BEFORE:
+        if fault is not None and fault.kind in (AnswerFault.RESET_BEFORE, AnswerFault.LATE):
+            if fault.kind is AnswerFault.LATE:
+                late = bytes(frame)
+                self._timers.call_at(now + fault.seconds, lambda at: self._arrive_late(broker_id, late, at))
             self._outgoing.close(connection, is_reset=True)
             return
         if supported is None or not supported[0] <= header.api_version <= supported[1]:
@@ -331,6 +334,15 @@ class ClusterModel:
                 self._outgoing.close(connection, is_reset=True)
         elif isinstance(outcome, Mapping):
             self._answer(exchange, outcome, now)
+
+    def _arrive_late(self, broker_id: int, frame: bytes, now: float) -> None:
+        """A request whose connection is gone comes by one that nobody reads from."""
+        if not self.state.brokers[broker_id].is_running or self._outgoing.secured is not None:
+            return
+        late = self._connections[self.connection_opened(broker_id, now)]
+        self._receive(late, len(frame).to_bytes(4, "big") + frame, now)
+        if not late.unread:  # a stalled broker has it, and reads it later
+            self._connections.pop(late.connection_id, None)
 
     @property
     def _logins(self) -> SaslServer:

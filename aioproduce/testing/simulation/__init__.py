@@ -20,13 +20,20 @@ from aioproduce.testing.simulation.cluster import SimulatedCluster
 from aioproduce.testing.simulation.endpoint import Endpoint, Link
 from aioproduce.testing.simulation.event_loop import SimulationDeadlockError, SimulationLoop
 from aioproduce.testing.simulation.network import Network
-from aioproduce.testing.simulation.schedule import KINDS, SECURITY_KINDS, ScheduledFault, random_faults
+from aioproduce.testing.simulation.schedule import (
+    KINDS,
+    SECURITY_KINDS,
+    TRANSACTION_KINDS,
+    ScheduledFault,
+    random_faults,
+)
 from aioproduce.testing.simulation.simulation import Simulation
 from aioproduce.testing.simulation.trace import Trace
 
 __all__ = [
     "KINDS",
     "SECURITY_KINDS",
+    "TRANSACTION_KINDS",
     "Endpoint",
     "Link",
     "Network",

@@ -30,7 +30,7 @@ class ScheduledFault:
 
     Attributes:
         at: When it begins, in seconds of virtual time.
-        kind: One of `KINDS` or `SECURITY_KINDS`.
+        kind: One of `KINDS`, `SECURITY_KINDS` or `TRANSACTION_KINDS`.
         seconds: How long it lasts, or how long what it delays is late.
         broker: Which broker, where the kind has one.
         topic: Which topic, where it has one.
@@ -319,8 +319,89 @@ SECURITY_KINDS: Final[Mapping[str, Kind]] = {
 They are apart from `KINDS` so that what is drawn from those stays what it was: `kinds=[*KINDS, *SECURITY_KINDS]`.
 """
 
-EVERY_KIND: Final[Mapping[str, Kind]] = {**KINDS, **SECURITY_KINDS}
-"""Both, by name."""
+_TRANSACTIONAL: Final = (
+    ApiKey.END_TXN,
+    ApiKey.END_TXN,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.TXN_OFFSET_COMMIT,
+)
+
+
+def _id(s: Simulation, f: ScheduledFault) -> str | None:
+    """One of the transactional ids that the cluster knows."""
+    known = list(s.cluster.model.transactions.transactions)
+    return known[f.partition % len(known)] if known else None
+
+
+def _move_coordinator(s: Simulation, f: ScheduledFault) -> None:
+    name = _id(s, f)
+    if name is not None and s.cluster.state.brokers[f.broker].is_running:
+        s.cluster.model.transactions.move(name, f.broker)
+
+
+def _take_coordinator(s: Simulation, f: ScheduledFault) -> None:
+    name = _id(s, f)
+    if name is not None:
+        s.cluster.model.transactions.take(name)
+
+
+def _expire(s: Simulation, f: ScheduledFault) -> None:
+    """By the clock of its coordinator a transaction is open for too long."""
+    transactions, name = s.cluster.model.transactions, _id(s, f)
+    transaction = None if name is None else transactions.transactions[name]
+    if transaction is not None and transaction.started_at is not None:
+        transaction.started_at -= transaction.timeout
+        transactions.look_again(s.clock.now)
+
+
+TRANSACTION_KINDS: Final[Mapping[str, Kind]] = {
+    # coordinators
+    "coordinator moved": Kind(_move_coordinator),
+    "coordinator lost": Kind(
+        _take_coordinator, lambda s, _: s.cluster.model.transactions.places.give_all_back(), longest=20
+    ),
+    "coordinator refuses": Kind(
+        lambda s, f: s.cluster.model.faults.fail(_TRANSACTIONAL[f.partition % len(_TRANSACTIONAL)], f.number),
+        numbers=(
+            codes.COORDINATOR_LOAD_IN_PROGRESS,
+            codes.COORDINATOR_NOT_AVAILABLE,
+            codes.NOT_COORDINATOR,
+            codes.CONCURRENT_TRANSACTIONS,
+        ),
+    ),
+    "transaction timed out": Kind(_expire),
+    "transaction.version": Kind(
+        lambda s, f: s.cluster.state.set_transaction_version(f.number), numbers=(1, 2)
+    ),
+    # requests and answers; `number` is their API
+    "transactional answer lost": Kind(
+        lambda s, f: s.cluster.model.faults.drop_answers(api=f.number),
+        numbers=(*_TRANSACTIONAL, ApiKey.INIT_PRODUCER_ID),
+    ),
+    "transactional answer late": Kind(
+        lambda s, f: s.cluster.model.faults.delay_answers(f.seconds, times=1, api=f.number),
+        numbers=(*_TRANSACTIONAL, ApiKey.INIT_PRODUCER_ID),
+        longest=45,
+    ),
+    "reset after a transactional request": Kind(
+        lambda s, f: s.cluster.model.faults.reset_connections_on(f.number),
+        numbers=(*_TRANSACTIONAL, ApiKey.INIT_PRODUCER_ID),
+    ),
+    "reset before a transactional request": Kind(
+        lambda s, f: s.cluster.model.faults.reset_connections_on(f.number, after_processing=False),
+        numbers=(*_TRANSACTIONAL, ApiKey.INIT_PRODUCER_ID),
+    ),
+    "request late": Kind(
+        lambda s, f: s.cluster.model.faults.delay_requests(f.seconds, api=f.number),
+        numbers=(*_TRANSACTIONAL, ApiKey.PRODUCE, ApiKey.PRODUCE),
+        longest=20,
+    ),
+}
+"""Kinds for clusters whose clients run transactions: those of coordinators, and of what is asked of them."""
+
+EVERY_KIND: Final[Mapping[str, Kind]] = {**KINDS, **SECURITY_KINDS, **TRANSACTION_KINDS}
+"""All, by name."""
 
 
 def check_kinds(kinds: Iterable[str]) -> None:

@@ -136,6 +136,7 @@ class Simulation:
         for partition in self.cluster.state.partitions():
             if partition.leader_id == NO_LEADER:
                 self.cluster.state.elect_leader(partition.topic, partition.partition)
+        self.cluster.model.transactions.places.give_all_back()
         for host in self.network.links:
             self.network.heal(host)
 

@@ -1,0 +1,192 @@
+"""Several transactions at a time: a pool of producers, each with a transactional id of its own.
+
+One producer has one open transaction. Who needs more at a time, each by itself, takes a producer of the pool for
+each; where a shared fate does no harm, `Producer.group_commit()` does more for less.
+
+Invariants:
+
+1. A producer is lent to one transaction at a time. Who waits for one gets it in the order of coming.
+2. A producer that is of no use any more is closed and made anew before it is lent again; what its last borrower
+   left open is aborted first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, Self, final
+
+from aioproduce.config import ProducerConfig, configured
+from aioproduce.config.secret import hides_arguments
+from aioproduce.errors import MaxBlockTimeoutError, ProducerStateError
+from aioproduce.producer.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping, Sequence
+    from types import TracebackType
+
+    from aioproduce.drivers.base import Waiter
+    from aioproduce.producer.transactions import Transaction
+
+_NOT_OPEN: Final = "the pool is not open: use it as a context, `async with TransactionalPool(...) as pool:`"
+
+
+@final
+class _Place:
+    """In the queue for a producer."""
+
+    __slots__ = ("number", "waiter")
+
+    def __init__(self, waiter: Waiter) -> None:
+        self.waiter = waiter
+        self.number: int | None = None
+
+
+@final
+class TransactionalPool:
+    """Lends producers, one to each transaction.
+
+    Args:
+        bootstrap_servers: As the Producer's.
+        transactional_id_prefix: The ids are this, a hyphen, and 0 to `size` - 1. Another process needs another one.
+        size: How many transactions can be open at a time.
+        **settings: As the Producer's. Each producer has a `buffer.memory` of its own.
+
+    Raises:
+        ValueError: `size` is less than 1.
+        ConfigError: As the Producer's.
+
+    Example:
+        >>> async def main():
+        ...     async with TransactionalPool("localhost:9092", transactional_id_prefix="orders", size=4) as pool:
+        ...         async with pool.transaction() as txn:
+        ...             await txn.send("orders", b"42")
+    """
+
+    __slots__ = ("_configs", "_free", "_is_open", "_producers", "_waiting")
+
+    @hides_arguments
+    def __init__(
+        self,
+        bootstrap_servers: str | Sequence[str] | Mapping[str, object] | None = None,
+        *,
+        transactional_id_prefix: str,
+        size: int,
+        **settings: object,
+    ) -> None:
+        if size < 1:
+            raise ValueError(f"size is {size!r}: give 1 or more")
+        self._configs: list[ProducerConfig] = [
+            configured(
+                bootstrap_servers, {**settings, "transactional_id": f"{transactional_id_prefix}-{number}"}
+            )
+            for number in range(size)
+        ]
+        self._producers: list[Producer] = []
+        self._free: deque[int] = deque()
+        self._waiting: deque[_Place] = deque()
+        self._is_open = False
+
+    @property
+    def free(self) -> int:
+        """How many producers are lent to nobody."""
+        return len(self._free)
+
+    async def __aenter__(self) -> Self:
+        if self._producers:
+            raise ProducerStateError("a pool is opened once: make another one")
+        try:
+            for config in self._configs:
+                self._producers.append(Producer(config))
+                await self._producers[-1].start()
+        except BaseException:
+            await self._close()
+            raise
+        self._free.extend(range(len(self._producers)))
+        self._is_open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the producers; a transaction that is still open is aborted."""
+        self._is_open = False
+        for place in self._waiting:
+            place.waiter.notify()
+        await self._close()
+
+    async def _close(self) -> None:
+        for producer in self._producers:
+            await producer.close()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """A transaction of a producer that is free; waits for one for at most `max.block.ms`.
+
+        Raises:
+            MaxBlockTimeoutError: None came free in time.
+            TransactionError: As `Producer.transaction()`.
+            ProducerStateError: The pool is not open.
+        """
+        number = await self._take()
+        try:
+            producer = await self._usable(number)
+            async with producer.transaction() as transaction:
+                yield transaction
+        finally:
+            self._give_back(number)
+
+    async def _take(self) -> int:
+        if not self._is_open:
+            raise ProducerStateError(_NOT_OPEN)
+        if self._free:
+            return self._free.popleft()
+        driver, max_block = self._producers[0]._life.driver, self._configs[0].max_block
+        place = _Place(driver.make_waiter())
+        began = driver.now()
+        self._waiting.append(place)
+        try:
+            await place.waiter.wait(began + max_block)
+        except BaseException:
+            if place.number is not None:
+                self._give_back(place.number)
+            raise
+        finally:
+            if place.number is None:
+                self._waiting.remove(place)
+        if place.number is not None:
+            return place.number
+        if not self._is_open:
+            raise ProducerStateError("the pool was closed")
+        raise MaxBlockTimeoutError(
+            f"none of {len(self._producers)} producers came free within max.block.ms ({max_block:g} s): make the "
+            "pool larger, or the transactions shorter",
+            waited=driver.now() - began,
+        )
+
+    def _give_back(self, number: int) -> None:
+        if self._waiting and self._is_open:
+            place = self._waiting.popleft()
+            place.number = number
+            place.waiter.notify()
+        else:
+            self._free.append(number)
+
+    async def _usable(self, number: int) -> Producer:
+        """The producer of that number, as it has to be for another transaction."""
+        producer = self._producers[number]
+        transactions = producer._transactions
+        assert transactions is not None
+        manager = transactions.manager
+        if manager.error is not None:
+            await producer.close()
+            producer = self._producers[number] = Producer(self._configs[number])
+            await producer.start()
+        elif manager.wants_init:
+            await producer.init_transactions()
+        elif manager.can_abort:
+            await producer.abort_transaction()
+        return producer
