@@ -1,10 +1,10 @@
-"""Transactions a second, by size, beside confluent-kafka; group commit: `python -m benchmarks.transactions`.
+"""Transactions a second, by size, beside confluent-kafka and Java: `python -m benchmarks.transactions`.
 
 One real Kafka broker, records of 100 bytes, one partition, in one run and interleaved. Every run's topic is read
 back as a reader of committed records does it: what is not there does not count.
 
 1. One transaction after another, of 1 to 100,000 records: ours (up to 100 records by `send()`, more by
-   `send_many()`) and confluent-kafka's.
+   `send_many()`), confluent-kafka's and those of Kafka's Java producer, whose JVM goes on from round to round.
 2. Records a second where a transaction is committed each 500 ms, beside the idempotent producer without any.
 3. 1,000 tasks that each send one record again and again by `group_commit(0.05)`; a transaction for each record is
    the first row of 1.
@@ -17,10 +17,12 @@ import asyncio
 import json
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -33,7 +35,7 @@ from rich.table import Table
 from aioproduce import Producer
 from tests.integration.test_transactions_kafka import read
 from tests.kafka_cluster import KafkaCluster
-from tests.kafka_install import find_or_install
+from tests.kafka_install import KafkaInstall, find_or_install
 from tests.kafka_tools import KafkaTools
 
 SIZES: Final = (1, 10, 100, 1_000, 10_000, 100_000)
@@ -45,11 +47,31 @@ Figures = dict[str, float]
 
 
 class Site:
-    """A broker, and a topic of its own for each run."""
+    """A broker, a topic of its own for each run, and the JVMs of Java's producers."""
 
-    def __init__(self, cluster: KafkaCluster) -> None:
+    def __init__(self, cluster: KafkaCluster, install: KafkaInstall, jvms: ExitStack) -> None:
         self.cluster = cluster
         self.servers = cluster.bootstrap_servers
+        self._install = install
+        self._jvms = jvms
+        self._of_size: dict[int, subprocess.Popen[str]] = {}
+
+    def jvm(self, size: int) -> subprocess.Popen[str]:
+        """That of Java's producer for transactions of this size."""
+        if size not in self._of_size:
+            source = Path(__file__).with_name("clients") / "TransactionalClient.java"
+            install, arguments = self._install, [self.servers, str(size), str(len(VALUE))]
+            command = [install.java, "-Xmx512m", "-cp", install.classpath, str(source), *arguments]
+            self._of_size[size] = self._jvms.enter_context(
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                )
+            )
+        return self._of_size[size]
 
     def topic(self) -> str:
         """A new one."""
@@ -114,6 +136,21 @@ def _confluents(site: Site, size: int, seconds: float) -> float:
     return done / took
 
 
+async def javas(site: Site, size: int, seconds: float) -> float:
+    """Transactions a second."""
+    return await asyncio.to_thread(_javas, site, size, seconds)
+
+
+def _javas(site: Site, size: int, seconds: float) -> float:
+    topic, jvm = site.topic(), site.jvm(size)
+    assert jvm.stdin is not None
+    assert jvm.stdout is not None
+    print(topic, seconds, file=jvm.stdin, flush=True)
+    done, took = jvm.stdout.readline().split()
+    site.check(topic, int(done) * size)
+    return int(done) / float(took)
+
+
 async def each_half_second(site: Site, seconds: float) -> float:
     """Records a second, committed each 500 ms."""
     topic, sent = site.topic(), 0
@@ -170,6 +207,7 @@ async def _measure(site: Site, rounds: int, seconds: float, console: Console) ->
     for size in SIZES:
         cases[f"ours {size}"] = lambda size=size: ours(site, size, seconds)  # type: ignore[misc]
         cases[f"confluent {size}"] = lambda size=size: confluents(site, size, seconds)  # type: ignore[misc]
+        cases[f"java {size}"] = lambda size=size: javas(site, size, seconds)  # type: ignore[misc]
     cases["each 500 ms"] = lambda: each_half_second(site, seconds)
     cases["idempotent"] = lambda: idempotent(site, seconds)
     cases["group commit"] = lambda: grouped(site, seconds)
@@ -185,10 +223,11 @@ async def _measure(site: Site, rounds: int, seconds: float, console: Console) ->
 
 
 def _table(figures: dict[str, Figures]) -> Table:
-    table = Table("records a transaction", "ours, txn/s", "confluent, txn/s", "ratio")
+    table = Table("records a transaction", "ours, txn/s", "confluent", "ratio", "Java", "ratio")
     for size in SIZES:
-        mine, theirs = figures[f"ours {size}"]["median"], figures[f"confluent {size}"]["median"]
-        table.add_row(f"{size:,}", f"{mine:,.1f}", f"{theirs:,.1f}", f"{mine / theirs:.2f}")
+        mine, theirs, javas = (figures[f"{who} {size}"]["median"] for who in ("ours", "confluent", "java"))
+        ratios = f"{mine / theirs:.2f}", f"{mine / javas:.2f}"
+        table.add_row(f"{size:,}", f"{mine:,.1f}", f"{theirs:,.1f}", ratios[0], f"{javas:,.1f}", ratios[1])
     return table
 
 
@@ -201,13 +240,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     console = Console(stderr=True)
-    features = {"transaction.version": str(given.transaction_version)}
+    features, install = {"transaction.version": str(given.transaction_version)}, find_or_install()
     with (
         tempfile.TemporaryDirectory() as directory,
-        KafkaCluster(KafkaTools(find_or_install()), Path(directory), features=features) as cluster,
+        KafkaCluster(KafkaTools(install), Path(directory), features=features) as cluster,
+        ExitStack() as jvms,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
     ):
-        figures = runner.run(_measure(Site(cluster), given.rounds, given.seconds, console))
+        figures = runner.run(_measure(Site(cluster, install, jvms), given.rounds, given.seconds, console))
     if given.json:
         print(json.dumps({"python": platform.python_version(), "figures": figures}))
         return 0
@@ -219,8 +259,9 @@ def main() -> int:
     out.print(
         f"group commit: {group:,.0f} records/s, {group / alone:.0f} x a transaction for each (wanted: 50)"
     )
-    ratio = figures["ours 1000"]["median"] / figures["confluent 1000"]["median"]
-    out.print(f"1,000 records a transaction: {ratio:.2f} x confluent-kafka (wanted: 2)")
+    for who, wanted in (("confluent", 2), ("java", 1.2)):
+        ratio = figures["ours 1000"]["median"] / figures[f"{who} 1000"]["median"]
+        out.print(f"1,000 records a transaction: {ratio:.2f} x {who}'s (wanted: {wanted})")
     return 0
 
 

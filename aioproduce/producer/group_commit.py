@@ -3,6 +3,9 @@
 Made by `Producer.group_commit()`. Who sends first begins a transaction; the core commits it when its time is over,
 or aborts it where a record failed. A service that does a transaction for each request does some hundred a second.
 
+Its time is over after `interval`, or when nobody has sent for a tenth of that: tasks that all wait for their commit
+send nothing meanwhile, and need not wait for the rest of the interval.
+
 Invariants:
 
 1. A record is in one transaction, and its sender is told what became of that one.
@@ -12,7 +15,7 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aioproduce._native._error_copies import copy_of
 from aioproduce.errors import TransactionError, TransactionStateError, TransactionUnconfirmedError
@@ -23,9 +26,37 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce.core.transactions.operation import Operation
+    from aioproduce.core.transactions.transaction import Transaction as CoreTransaction
     from aioproduce.producer.life import ProducerLife
     from aioproduce.producer.transactions import Transaction, Transactions
     from aioproduce.records import Headers, ProducerRecord, RecordMetadata
+
+
+_CALM: Final = 0.1
+"""The share of the interval after which nobody else is expected."""
+
+
+@final
+class _Shared:
+    """The transaction that tasks share now.
+
+    Attributes:
+        transaction: They send in it.
+        core: The core's side.
+        whole: Ends when it has its outcome.
+        ends_at: When it is committed at the latest.
+        count: Its records.
+    """
+
+    __slots__ = ("core", "count", "ends_at", "transaction", "whole")
+
+    def __init__(self, transaction: Transaction, core: CoreTransaction) -> None:
+        assert core.whole is not None
+        self.transaction = transaction
+        self.core = core
+        self.whole = core.whole
+        self.ends_at = core.commits_at
+        self.count = 0
 
 
 @final
@@ -35,7 +66,8 @@ class GroupCommit:
     Args:
         transactions: The producer's.
         life: The producer's.
-        interval: Seconds that a transaction is open for at most.
+        interval: Seconds that a transaction is open for at most; it ends earlier when nobody has sent for a tenth
+            of that.
         records: Records after which it is ended earlier.
 
     Example:
@@ -45,7 +77,7 @@ class GroupCommit:
         ...             metadata = await group.send("orders", b"42")  # committed
     """
 
-    __slots__ = ("_count", "_current", "_interval", "_life", "_records", "_transactions", "_whole")
+    __slots__ = ("_interval", "_life", "_records", "_shared", "_transactions")
 
     def __init__(
         self, transactions: Transactions, life: ProducerLife, *, interval: float, records: int
@@ -58,9 +90,7 @@ class GroupCommit:
         self._life = life
         self._interval = interval
         self._records = records
-        self._current: Transaction | None = None
-        self._whole: Operation | None = None
-        self._count = 0
+        self._shared: _Shared | None = None
 
     async def send(
         self,
@@ -90,28 +120,26 @@ class GroupCommit:
             ProducerError: As in `Producer.send()`.
         """
         while True:
-            transaction, whole = await self._join()
+            shared = await self._join()
             try:
-                delivery = await transaction.send(
+                delivery = await shared.transaction.send(
                     topic, value, key, partition=partition, timestamp=timestamp, headers=headers
                 )
             except TransactionStateError:
                 # It waited for room, and the transaction ended meanwhile; nothing was queued.
-                if transaction.is_open or self._transactions.manager.error is not None:
+                if shared.transaction.is_open or self._transactions.manager.error is not None:
                     raise
                 continue
             break
-        self._count += 1
-        if self._count >= self._records and transaction.is_open:
-            self._transactions.manager.commit(self._life.driver.now())
+        self._joined(shared)
         try:
-            await self._wait(whole)
+            await self._wait(shared.whole)
         finally:
             if delivery.done() and not delivery.cancelled():
                 delivery.exception()  # who sent it is told of the transaction, which tells of this
         return delivery.result()
 
-    async def _join(self) -> tuple[Transaction, Operation]:
+    async def _join(self) -> _Shared:
         """The open transaction, begun where there is none."""
         self._life.check_callable()
         if self._transactions.group is not self:
@@ -120,19 +148,27 @@ class GroupCommit:
                 recover="begin",
             )
         manager = self._transactions.manager
-        while self._current is None or self._whole is None or not self._current.is_open:
+        while (shared := self._shared) is None or not shared.transaction.is_open:
             pending = manager.pending
             if pending is not None:
                 await wait_for(pending, self._life, tells=False)
             elif manager.wants_init:
                 await self._transactions.init()
             else:
-                self._current, self._count = self._transactions.new(), 0
-                self._transactions.opened(self._current, self._life.driver.now() + self._interval)
-                assert manager.transaction is not None
-                self._whole = manager.transaction.whole
+                transaction = self._transactions.new()
+                core = self._transactions.opened(transaction, self._life.driver.now() + self._interval)
+                self._shared = _Shared(transaction, core)
                 self._life.driver.wake()
-        return self._current, self._whole
+        return shared
+
+    def _joined(self, shared: _Shared) -> None:
+        """It has one record more: is it full, and when is nobody else expected?"""
+        now = self._life.driver.now()
+        shared.count += 1
+        if shared.count >= self._records and shared.transaction.is_open:
+            self._transactions.manager.commit(now)
+        else:
+            shared.core.commits_at = min(shared.ends_at, now + _CALM * self._interval)
 
     async def _wait(self, whole: Operation) -> None:
         """Wait for the end: its time, all records, and the coordinator's answer, each with its bound."""
@@ -172,14 +208,14 @@ class GroupCommit:
         traceback: TracebackType | None,
     ) -> None:
         """Commit what is open, and wait for it; what became of it is for those who sent."""
-        transaction, whole = self._current, self._whole
+        shared = self._shared
         self._transactions.group = None
-        if transaction is None or whole is None or whole.is_done:
+        if shared is None or shared.whole.is_done:
             return
-        if transaction.is_open:
+        if shared.transaction.is_open:
             self._transactions.manager.commit(self._life.driver.now())
             self._life.driver.wake()
         if isinstance(error, GeneratorExit):
             return
         with self._life.driver.shielded():
-            await wait_for(whole, self._life, tells=False)
+            await wait_for(shared.whole, self._life, tells=False)

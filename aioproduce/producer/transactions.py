@@ -119,11 +119,12 @@ class Transactions:
             for path in self.paths:
                 path.shut_path()
 
-    def opened(self, transaction: Transaction, commits_at: float = inf) -> None:
+    def opened(self, transaction: Transaction, commits_at: float = inf) -> CoreTransaction:
         """Open one in the core at once: nothing goes on of the one before."""
         core = self.manager.begin(commits_at)
         self.current = transaction
         transaction.open(core)
+        return core
 
     async def begin(self, transaction: Transaction) -> None:
         """Open one in the core, after what goes on of the one before."""

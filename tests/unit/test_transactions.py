@@ -314,6 +314,34 @@ def test_with_version_1_the_coordinator_is_asked_whose_epoch_it_is() -> None:
     assert operation.outcome is COMMITTED
 
 
+@pytest.mark.parametrize(
+    ("state", "is_ours"), [("CompleteAbort", True), ("Empty", False), ("Ongoing", False)], ids=str
+)
+def test_a_late_request_has_opened_a_transaction_before_the_new_epoch_came(state: str, is_ours: bool) -> None:
+    h = TransactionHarness(version=1)
+    h.held |= {END_TXN, INIT_PRODUCER_ID}
+    h.begun_with(0)
+    operation = h.commit()
+    h.acknowledge_all()
+    h.lose(0)
+    h.advance(0.2)
+    h.answer_waiting(END_TXN)
+    assert operation.outcome is COMMITTED
+    # A late AddPartitionsToTxn was there first. The coordinator has aborted what it opened, by an epoch of its own.
+    h.described_state = state
+    h.answer_waiting(INIT_PRODUCER_ID, codes.PRODUCER_FENCED)
+    assert h.count(DESCRIBE) == 1
+    if not is_ours:
+        assert isinstance(h.manager.error, ProducerFencedError)
+        return
+    assert h.answer_waiting(INIT_PRODUCER_ID).body["producer_epoch"] == -1
+    h.held.clear()
+    h.begun_with(0)
+    operation = h.commit()
+    h.acknowledge_all()
+    assert operation.outcome is COMMITTED
+
+
 # -- coordinators ---
 
 

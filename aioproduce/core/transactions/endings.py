@@ -65,14 +65,17 @@ REFUSED_ENDS: Final[Mapping[tuple[int, Verdict, bool], Ending]] = MappingProxyTy
     }
 )
 
-_ABORTED_BY_TIME_OUT: Final = frozenset({"CompleteAbort", "PrepareAbort", "PrepareEpochFence"})
+_ABORTED_BY_THE_COORDINATOR: Final = frozenset({"CompleteAbort", "PrepareAbort", "PrepareEpochFence"})
 
 
-def was_timed_out(producer: ProducerIdAndEpoch, found: TransactionDescription | None) -> bool:
-    """Whether the coordinator's own time-out ended the transaction of this producer, and nobody has taken over."""
+def is_still_ours(producer: ProducerIdAndEpoch, found: TransactionDescription | None) -> bool:
+    """Whether the coordinator alone raised the epoch, by an abort of its own, and nobody has taken over.
+
+    It aborts what is open for too long, and what a late AddPartitionsToTxn of an ended transaction has opened.
+    """
     return (
         found is not None
         and found.error_code == codes.NONE
         and (found.producer_id, found.producer_epoch) == (producer.producer_id, producer.epoch + 1)
-        and found.state in _ABORTED_BY_TIME_OUT
+        and found.state in _ABORTED_BY_THE_COORDINATOR
     )

@@ -186,6 +186,16 @@ class Transaction:
         self.offsets.clear()
         self.wanted.clear()
 
+    def fail(self, error: TransactionError) -> None:
+        """It can only be aborted."""
+        self.error = error
+        self.drop(error)
+
+    def given_up(self, error: TransactionError) -> None:
+        """Nothing more is done for it; the error has what is known of its outcome."""
+        self.drop(error)
+        self.ended(error, error.outcome)
+
     def ended(self, error: TransactionError | None, outcome: TransactionOutcome | None) -> None:
         """It has its outcome, or nobody asks for it any more."""
         if self.whole is not None:

@@ -25,14 +25,14 @@ from __future__ import annotations
 
 import logging
 from math import inf
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 from aioproduce.core.batching.producer_batch import NO_PRODUCER_ID, ProducerIdAndEpoch
 from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.core.state_table import name_of
 from aioproduce.core.transactions import refusals
 from aioproduce.core.transactions.answers import Action
-from aioproduce.core.transactions.endings import REFUSED_ENDS, Ending, was_timed_out
+from aioproduce.core.transactions.endings import REFUSED_ENDS, Ending, is_still_ours
 from aioproduce.core.transactions.operation import CurrentOperation, Operation
 from aioproduce.core.transactions.pause import Pause
 from aioproduce.core.transactions.records_in_transaction import RecordsInTransaction
@@ -46,7 +46,16 @@ from aioproduce.core.transactions.steps import (
     Who,
 )
 from aioproduce.core.transactions.transaction import GroupOffsets, Transaction
-from aioproduce.core.transactions.transaction_states import TRANSACTION_STATES, Event, TransactionState
+from aioproduce.core.transactions.transaction_states import (
+    ENDING,
+    MAY_FAIL,
+    OPEN,
+    OUTCOMES_WHEN_CLOSED,
+    TRANSACTION_STATES,
+    VERDICTS,
+    Event,
+    TransactionState,
+)
 from aioproduce.errors import TransactionError, TransactionOutcome
 from aioproduce.wire import error_codes as codes
 
@@ -65,17 +74,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aioproduce.transactions")
 
 _State = TransactionState
-_OPEN: Final = frozenset({_State.IN_TRANSACTION, _State.PREPARED, _State.ABORTABLE_ERROR})
-_ENDING: Final = frozenset({_State.COMMITTING, _State.ABORTING})
-_VERDICTS: Final = {
-    _State.COMMITTING: TransactionOutcome.COMMITTED,
-    _State.ABORTING: TransactionOutcome.ABORTED,
-}
-_MAY_FAIL: Final = frozenset({_State.IN_TRANSACTION, _State.PREPARED, _State.COMMITTING})
-_OUTCOME_WHEN_CLOSED: Final = {
-    _State.COMMITTING: TransactionOutcome.UNKNOWN,
-    _State.ABORTING: TransactionOutcome.ABORTED,
-}
 
 
 @final
@@ -217,7 +215,7 @@ class TransactionManager(Exchange):
         operation = self._operation.of("abort")
         if operation is not None:
             return operation
-        self._check(_OPEN, "abort")
+        self._check(OPEN, "abort")
         transaction = self.transaction
         assert transaction is not None
         meanwhile = refusals.aborted_meanwhile()
@@ -235,7 +233,7 @@ class TransactionManager(Exchange):
     @property
     def pending(self) -> Operation | None:
         """What the next transaction has to wait for: an end without an answer, or a new epoch."""
-        is_pending = self.state in _ENDING or self.state is _State.INITIALIZING
+        is_pending = self.state in ENDING or self.state is _State.INITIALIZING
         return self._operation.operation if is_pending else None
 
     @property
@@ -246,7 +244,7 @@ class TransactionManager(Exchange):
     @property
     def can_abort(self) -> bool:
         """Whether an abort may be asked for."""
-        return self.error is None and self.state in _OPEN
+        return self.error is None and self.state in OPEN
 
     @property
     def is_open(self) -> bool:
@@ -300,11 +298,11 @@ class TransactionManager(Exchange):
             return None
         if self.state is _State.PREPARED:
             self._operation.end()
-        elif self.state in _ENDING:
+        elif self.state in ENDING:
             if transaction.is_known_to_the_coordinator:
                 is_commit = self.state is _State.COMMITTING and not transaction.is_probed
                 return EndTxnStep(self._who, transaction.version, committed=is_commit)
-            self._ended(_VERDICTS[self.state], None, now)
+            self._ended(VERDICTS[self.state], None, now)
         return None
 
     @property
@@ -326,6 +324,8 @@ class TransactionManager(Exchange):
             self._refused(step, code, what, now)
         elif action is Action.FATAL:
             self.die(refusals.fatal(step.api, code, what))
+        elif isinstance(step, InitProducerIdStep) and self.producer != NO_PRODUCER_ID:
+            self._requests.ask(DescribeTransactionStep(self._who, 1), now)
         elif transaction is None or isinstance(step, InitProducerIdStep):
             self.die(refusals.fenced(code, self.transaction))
         elif isinstance(step, EndTxnStep):
@@ -384,7 +384,7 @@ class TransactionManager(Exchange):
             error = refusals.timed_out(self._config.transaction_timeout)
             self._ended(TransactionOutcome.ABORTED, producer, now, error)
         else:
-            self._ended(_VERDICTS[self.state], producer, now)
+            self._ended(VERDICTS[self.state], producer, now)
 
     def _end_refused(self, transaction: Transaction, step: EndTxnStep, code: int, now: float) -> None:
         """INVALID_TXN_STATE, or fenced: by whom, and what became of the transaction?"""
@@ -403,11 +403,13 @@ class TransactionManager(Exchange):
 
     def _described(self, response: Any) -> None:
         """With version 1 a time-out looks like a fence: the coordinator knows whose epoch it is now."""
-        if not was_timed_out(self.producer, response.transactions.get(self.transactional_id)):
+        if not is_still_ours(self.producer, response.transactions.get(self.transactional_id)):
             self.die(refusals.fenced(codes.PRODUCER_FENCED, self.transaction))
             return
-        error = refusals.timed_out(self._config.transaction_timeout, recover="init")
         self.producer = NO_PRODUCER_ID
+        if self.state is _State.INITIALIZING:
+            return  # the next step asks for an id as a new producer does
+        error = refusals.timed_out(self._config.transaction_timeout, recover="init")
         self.transaction = None
         self._sequences.lose_id()
         self._move("start anew")
@@ -464,11 +466,10 @@ class TransactionManager(Exchange):
     def fail(self, error: TransactionError, now: float) -> None:
         """From now on the open transaction can only be aborted; the first error is the one that is told."""
         transaction = self.transaction
-        if transaction is None or self.state not in _MAY_FAIL:
+        if transaction is None or self.state not in MAY_FAIL:
             return  # it has failed, or is being aborted: a part of it was asked for before that
         self._move("failed")
-        transaction.error = error
-        transaction.drop(error)
+        transaction.fail(error)
         self._operation.end(error)
         self._fail_unsent(error, now)
         if transaction.whole is not None:
@@ -483,8 +484,7 @@ class TransactionManager(Exchange):
         self._move("fatal")
         self.error = error
         if self.transaction is not None:
-            self.transaction.drop(error)
-            self.transaction.ended(error, error.outcome)
+            self.transaction.given_up(error)
         self._operation.end(error, error.outcome)
 
     def _look_at_the_clock(self, now: float) -> None:
@@ -513,20 +513,19 @@ class TransactionManager(Exchange):
     def begin_close(self, now: float) -> None:
         """An open transaction is aborted; what is being ended has until `max.block.ms` to be confirmed."""
         self._closing_until = now + self._config.max_block
-        if self.state in _OPEN and self.state is not _State.PREPARED:
+        if self.state in OPEN and self.state is not _State.PREPARED:
             self.abort(now)
 
     def finish(self, now: float) -> bool:
         """Whether nothing is left to be ended."""
-        return self.state not in _ENDING or now >= self._closing_until
+        return self.state not in ENDING or now >= self._closing_until
 
     def closed(self) -> None:
         """Nothing is asked any more: whoever waits hears what is known."""
-        outcome = _OUTCOME_WHEN_CLOSED.get(self.state)
-        self._operation.end(refusals.closed(outcome), outcome)
+        error = refusals.closed(OUTCOMES_WHEN_CLOSED.get(self.state))
+        self._operation.end(error, error.outcome)
         if self.transaction is not None:
-            self.transaction.drop(refusals.closed(None))
-            self.transaction.ended(refusals.closed(outcome), outcome)
+            self.transaction.given_up(error)
 
     def wake_all(self) -> None:
         """The sender died: whoever waits looks for themselves."""

@@ -7,12 +7,14 @@ time-out back to work, and from a fence of transaction.version 1 back to the beg
 from __future__ import annotations
 
 from enum import Enum, auto
-from typing import Final, Literal, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from aioproduce.core.state_table import StateTable
 from aioproduce.errors import TransactionOutcome
 
-__all__ = ["TRANSACTION_STATES", "Event", "TransactionOutcome", "TransactionState"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class TransactionState(Enum):
@@ -106,3 +108,32 @@ TRANSACTION_STATES: Final[StateTable[TransactionState, Event]] = StateTable(
         TransactionState.FATAL_ERROR: {"fatal": TransactionState.FATAL_ERROR},
     },
 )
+
+OPEN: Final = frozenset(
+    {TransactionState.IN_TRANSACTION, TransactionState.PREPARED, TransactionState.ABORTABLE_ERROR}
+)
+"""A transaction is open, and nobody has asked for its end."""
+
+ENDING: Final = frozenset({TransactionState.COMMITTING, TransactionState.ABORTING})
+"""Its end was asked for."""
+
+MAY_FAIL: Final = frozenset(
+    {TransactionState.IN_TRANSACTION, TransactionState.PREPARED, TransactionState.COMMITTING}
+)
+"""A part that fails makes the commit impossible."""
+
+VERDICTS: Final[Mapping[TransactionState, TransactionOutcome]] = MappingProxyType(
+    {
+        TransactionState.COMMITTING: TransactionOutcome.COMMITTED,
+        TransactionState.ABORTING: TransactionOutcome.ABORTED,
+    }
+)
+"""What a confirmed end means."""
+
+OUTCOMES_WHEN_CLOSED: Final[Mapping[TransactionState, TransactionOutcome]] = MappingProxyType(
+    {
+        TransactionState.COMMITTING: TransactionOutcome.UNKNOWN,
+        TransactionState.ABORTING: TransactionOutcome.ABORTED,
+    }
+)
+"""What is known of an end that nobody confirmed in time: an abort without an answer is done by the time-out."""
