@@ -364,9 +364,18 @@ class Writer:
         return txn.abort if "call abort() again" in text or "came for abort" in text else None
 
     def _has_lost_its_id(self, error: TransactionError) -> bool:
-        """Where epochs are used up an end that the coordinator decides by itself brings another producer id."""
-        lost = (codes.INVALID_PRODUCER_ID_MAPPING, codes.UNKNOWN_SERVER_ERROR)
-        return self._case.first_epoch > 0 and error.code in lost
+        """Where epochs are used up another producer id comes with epoch 0, and Kafka tells of it once.
+
+        It comes when a coordinator ends a transaction by itself, or as the answer to InitProducerId. To the second
+        repetition of that, after two answers that were lost, Kafka says PRODUCER_FENCED.
+        """
+        if self._case.first_epoch <= 0:
+            return False
+        if error.code == codes.PRODUCER_FENCED:
+            assert self._producer is not None
+            known = self._run.simulation.cluster.model.transactions.transactions[f"writer-{self.number}"]
+            return known.producer_id != self._producer._transactions.manager.producer.producer_id  # type: ignore[union-attr]
+        return error.code in (codes.INVALID_PRODUCER_ID_MAPPING, codes.UNKNOWN_SERVER_ERROR)
 
     def _hear(self, error: TransactionError) -> None:
         if self._latest is not None and error.outcome is not None:

@@ -253,13 +253,30 @@ def test_the_coordinators_time_out_is_told_from_a_fence_by_a_probe(code: int) ->
         "begin",
     )
     assert h.verdicts == [(True, 0), (False, 0)]
-    # The same producer commits the next.
+    # The same producer commits the next, with an epoch that nobody else can have been given.
     h.held.clear()
+    assert h.history[-1].api == INIT_PRODUCER_ID
+    assert h.history[-1].body["producer_epoch"] == 1
     h.begun_with(0)
-    assert h.produce().batch().place == (1, 0)
+    assert h.produce().batch().place == (2, 0)
     operation = h.commit()
     h.acknowledge_all()
     assert operation.outcome is COMMITTED
+
+
+def test_who_was_fenced_may_be_given_the_epoch_of_who_fenced_it() -> None:
+    """With version 1 an end does not raise the epoch, and an abort of version 2 takes it for its own."""
+    h = TransactionHarness()
+    h.held.add(END_TXN)
+    h.begun_with(0)
+    h.answer(code=codes.INVALID_PRODUCER_EPOCH)
+    operation = h.abort()
+    h.answer_waiting(END_TXN)
+    assert operation.outcome is ABORTED
+    assert h.history[-1].api == INIT_PRODUCER_ID
+    assert h.history[-1].body["producer_epoch"] == 1
+    h.begun_with(0)
+    assert h.produce().batch().place == (2, 0)
 
 
 def test_the_probe_finds_that_an_earlier_attempt_committed() -> None:

@@ -11,6 +11,7 @@ from aioproduce.core.batching.producer_batch import BatchState
 from aioproduce.core.transactions import refusals
 from aioproduce.core.transactions.answers import PRODUCE_FATAL
 from aioproduce.core.transactions.transaction_states import TransactionState
+from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
     from aioproduce.core.batching.producer_batch import ProducerBatch
@@ -87,6 +88,8 @@ class RecordsInTransaction:
         manager = self._manager
         if batch.state is BatchState.ABANDONED or batch.possibly_written:
             self.is_doubtful()
+        if batch.last_code == codes.INVALID_PRODUCER_EPOCH and manager.transaction is not None:
+            manager.transaction.fenced(now)
         if batch.last_code in PRODUCE_FATAL:
             manager.die(refusals.from_produce(batch.last_code, error))
         elif manager.transaction is not None and manager.state is not _State.ABORTING:

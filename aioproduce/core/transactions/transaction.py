@@ -66,6 +66,7 @@ class Transaction:
         is_unconfirmed: Whether an EndTxn was sent and its outcome is unknown.
         is_prepared: Whether somebody else may end it, too.
         is_resumed: Whether another process prepared it.
+        was_fenced: Whether a broker called its epoch an old one: for a time-out, or for another producer.
         is_probed: Whether an abort is asked for to hear what became of a commit.
         error: Why it can only be aborted.
         commits_at: When it commits by itself; infinity: never. One that does aborts by itself, too.
@@ -87,6 +88,7 @@ class Transaction:
         "partitions",
         "version",
         "wanted",
+        "was_fenced",
         "whole",
     )
 
@@ -98,7 +100,7 @@ class Transaction:
         self.partitions: set[TopicPartition] = set()
         self.offsets: list[GroupOffsets] = []
         self.groups: set[str] = set()
-        self.has_doubt = self.is_unconfirmed = self.is_probed = False
+        self.has_doubt = self.is_unconfirmed = self.is_probed = self.was_fenced = False
         self.is_prepared = self.is_resumed = False
         self.error: TransactionError | None = None
         self.commits_at = commits_at
@@ -120,6 +122,11 @@ class Transaction:
     def sent(self, now: float) -> None:
         """The coordinator knows of it now, or may know of it."""
         self.first_sent_at = min(self.first_sent_at, now)
+
+    def fenced(self, now: float) -> None:
+        """A broker called its epoch an old one."""
+        self.was_fenced = True
+        self.sent(now)
 
     @property
     def deadline(self) -> float:
@@ -170,9 +177,17 @@ class Transaction:
             return "probe"
         return "abort prepared" if self.is_prepared else "abort"
 
-    def wants_new_epoch(self, version: int) -> bool:
-        """Whether the next one, of this version, needs an epoch that this one's late requests do not have."""
-        return not self.is_resumed and (self.has_doubt or version != self.version)
+    def wants_new_epoch(self, version: int, *, has_one: bool) -> bool:
+        """Whether the next one needs an epoch that neither late requests of this one nor anybody else has.
+
+        Args:
+            version: The next one's.
+            has_one: Whether the end of this one brought an epoch. To a producer that was called fenced, an abort
+                may bring the epoch of whoever fenced it, if that one ended a transaction with version 1.
+        """
+        if self.is_resumed:
+            return False
+        return self.was_fenced or (not has_one and (self.has_doubt or version != self.version))
 
     @property
     def outcome_when_fenced(self) -> TransactionOutcome:

@@ -333,7 +333,7 @@ class TransactionManager(Exchange):
         else:
             # A time-out of the coordinator's, or another producer: the abort tells them apart. So it is asked for,
             # whether or not the coordinator has taken anything of this transaction.
-            transaction.sent(now)
+            transaction.fenced(now)
             self.fail(refusals.fenced_or_timed_out(code), now)
 
     def step_unsupported(self, error: UnsupportedVersionError) -> None:
@@ -391,7 +391,7 @@ class TransactionManager(Exchange):
         verdict = transaction.verdict(is_commit=step.committed)
         ending = REFUSED_ENDS[transaction.version, verdict, code == codes.INVALID_TXN_STATE]
         if ending is Ending.PROBE:
-            transaction.is_probed = True
+            transaction.is_probed = transaction.was_fenced = True
         elif ending is Ending.DESCRIBE:
             self._requests.ask(DescribeTransactionStep(self._who, 1), now)
         elif ending is Ending.FENCED:
@@ -439,8 +439,8 @@ class TransactionManager(Exchange):
         if producer is not None:
             self.producer = producer
             self._sequences.restart(producer)
-            self._move("ended")
-        elif self._sequences.wants_new_epoch or transaction.wants_new_epoch(self._features.transactions):
+        version, has_one = self._features.transactions, producer is not None
+        if self._sequences.wants_new_epoch or transaction.wants_new_epoch(version, has_one=has_one):
             self._move("ended, new epoch wanted")
             self._sequences.lose_id()
             self._sequences.init_begun()
