@@ -69,6 +69,7 @@ class WireFault:
         remaining: How often it still applies; `None` without end.
         hits: How often it has applied.
         links: The connections on which it has.
+        kept: (broker, request) of those that it kept from a broker (`RESET_BEFORE`).
     """
 
     act: Act
@@ -82,6 +83,7 @@ class WireFault:
     payload: bytes = b""
     is_reset: bool = False
     links: list[Link] = field(default_factory=list)
+    kept: list[tuple[int, bytes]] = field(default_factory=list)
 
     @property
     def is_spent(self) -> bool:

@@ -211,6 +211,7 @@ class Link:
         if fault is not None:
             fault.links.append(self)
             if fault.act is Act.RESET_BEFORE:
+                fault.kept.append((self.broker, frame))
                 self._reset_both()
         self.pending.append(Pending(correlation_id, api, fault))
         await way.put(frame)

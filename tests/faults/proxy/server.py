@@ -182,6 +182,24 @@ class FaultProxy:
         """RST; the broker never reads the request."""
         return self.script(WireFault(Act.RESET_BEFORE, api, broker, skip, times))
 
+    async def deliver_late(self, fault: WireFault) -> list[bytes]:
+        """Give the brokers what `reset_before` has kept from them, each on a connection of its own; the answers.
+
+        Thus a request arrives after its client has given it up, as it may on a real network.
+        """
+        answers: list[bytes] = []
+        for broker, frame in fault.kept:
+            reader, writer = await asyncio.open_connection(*self._upstreams[broker])
+            try:
+                writer.write(frame)
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                answers.append(await reader.readexactly(size))
+            finally:
+                writer.close()
+                await writer.wait_closed()
+        fault.kept.clear()
+        return answers
+
     def reset_after(
         self, api: int | None = None, *, times: int | None = 1, skip: int = 0, broker: int | None = None
     ) -> WireFault:
