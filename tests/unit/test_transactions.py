@@ -174,7 +174,7 @@ def test_an_abort_waits_for_the_answer_of_what_registers() -> None:
 
 def test_offsets_go_to_the_groups_own_coordinator(h: TransactionHarness) -> None:
     h.begin()
-    operation = h.manager.send_offsets(OFFSETS, GROUP)
+    operation = h.manager.send_offsets(OFFSETS, GROUP, h.now)
     h.run()
     assert operation.is_done
     (request,) = [request for request in h.history if request.api == OFFSET_COMMIT]
@@ -188,7 +188,7 @@ def test_offsets_go_to_the_groups_own_coordinator(h: TransactionHarness) -> None
 def test_offsets_of_a_member_that_has_lost_its_partitions(h: TransactionHarness) -> None:
     h.begin()
     h.held.add(OFFSET_COMMIT)
-    operation = h.manager.send_offsets(OFFSETS, GROUP)
+    operation = h.manager.send_offsets(OFFSETS, GROUP, h.now)
     h.run()
     h.answer_waiting(OFFSET_COMMIT, codes.ILLEGAL_GENERATION)
     assert isinstance(operation.error, TransactionFailedError)
@@ -523,7 +523,7 @@ def test_a_part_that_is_fenced_while_the_transaction_is_aborted_changes_nothing(
 ) -> None:
     h.held.add(OFFSET_COMMIT)
     h.begin()
-    h.manager.send_offsets(dict(OFFSETS), GROUP)
+    h.manager.send_offsets(dict(OFFSETS), GROUP, h.now)
     h.run()
     operation = h.abort()
     h.answer_waiting(OFFSET_COMMIT, codes.INVALID_PRODUCER_EPOCH)
@@ -536,7 +536,7 @@ def test_with_version_1_a_fenced_group_is_asked_about() -> None:
     h = TransactionHarness(version=1)
     h.held |= {ADD_OFFSETS, END_TXN}
     h.begin()
-    h.manager.send_offsets(dict(OFFSETS), GROUP)
+    h.manager.send_offsets(dict(OFFSETS), GROUP, h.now)
     h.run()
     h.answer_waiting(ADD_OFFSETS, codes.PRODUCER_FENCED)
     h.abort()
