@@ -98,7 +98,9 @@ async def torn_runs(
         ends = [await late_commit(producer, proxy, topic, number, version) for number in range(runs)]
     assert {outcome for _, outcome in ends} == {TransactionOutcome.ABORTED}
     seen = await asyncio.to_thread(read, cluster.bootstrap_servers, topic)
-    assert [value for value in seen if value.startswith(b"1-")] == [b"1-%02d" % number for number in range(runs)]
+    assert [value for value in seen if value.startswith(b"1-")] == [
+        b"1-%02d" % number for number in range(runs)
+    ]
     return [value for value in seen if value.startswith(b"2-")], {code for code, _ in ends}
 
 
@@ -118,7 +120,9 @@ async def test_without_the_new_epoch_version_1_is_torn(
     cluster, version = proxied
     monkeypatch.setattr(Transaction, "wants_new_epoch", lambda *_: False)
     torn, codes = await torn_runs(cluster, topic_name, version, RUNS_OF_THE_MUTANT)
-    print(f"mutant, transaction.version {version}: {len(torn)} torn of {RUNS_OF_THE_MUTANT}, answered {codes}")
+    print(
+        f"mutant, transaction.version {version}: {len(torn)} torn of {RUNS_OF_THE_MUTANT}, answered {codes}"
+    )
     if version == 1:
         assert codes == {NONE}
         assert torn == [b"2-%02d" % number for number in range(RUNS_OF_THE_MUTANT)]

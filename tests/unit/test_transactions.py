@@ -201,6 +201,41 @@ def test_offsets_of_a_member_that_has_lost_its_partitions(h: TransactionHarness)
     assert h.count(OFFSET_COMMIT) == 1
 
 
+@pytest.mark.parametrize(
+    ("api", "right"), [(FIND_COORDINATOR, "grant Describe and Read"), (OFFSET_COMMIT, "grant Read")]
+)
+def test_a_group_that_is_refused_is_named(h: TransactionHarness, api: int, right: str) -> None:
+    h.begin()
+    h.held.add(api)
+    operation = h.manager.send_offsets(OFFSETS, GROUP, h.now)
+    h.run()
+    h.answer_waiting(api, codes.GROUP_AUTHORIZATION_FAILED)
+    assert isinstance(operation.error, TransactionFailedError)
+    assert operation.error.recover == "abort"
+    assert "'group-1'" in str(operation.error)
+    assert right in str(operation.error)
+    assert h.abort().outcome is ABORTED
+
+
+def test_offsets_of_a_partition_that_is_not_there_end_with_their_cause_while_the_call_waits() -> None:
+    h = TransactionHarness(max_block_ms=5_000)
+    h.begin()
+    h.held.add(OFFSET_COMMIT)
+    begun = h.now
+    operation = h.manager.send_offsets(OFFSETS, GROUP, h.now)
+    h.run()
+    while not operation.is_done:
+        if h.waiting(OFFSET_COMMIT):
+            h.answer_waiting(OFFSET_COMMIT, codes.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            h.advance(0.01)
+    assert begun + 2.5 < h.now < begun + 5
+    assert operation.error is not None
+    assert operation.error.code == codes.UNKNOWN_TOPIC_OR_PARTITION
+    assert "in-0" in str(operation.error)
+    assert h.abort().outcome is ABORTED
+
+
 # -- the end is never the opposite ---
 
 

@@ -61,7 +61,10 @@ _REMEDIES: Final = {
 
 _REMEDIES_OF_ONE: Final = {
     (ApiKey.TXN_OFFSET_COMMIT, codes.TOPIC_AUTHORIZATION_FAILED): "grant Read on the topic that was read",
-    (ApiKey.FIND_COORDINATOR, codes.GROUP_AUTHORIZATION_FAILED): "grant Describe and Read on the consumer group",
+    (
+        ApiKey.FIND_COORDINATOR,
+        codes.GROUP_AUTHORIZATION_FAILED,
+    ): "grant Describe and Read on the consumer group",
 }
 """Where the same code calls for something else."""
 
