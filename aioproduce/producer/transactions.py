@@ -346,8 +346,9 @@ class Transaction(Sending):
             TypeError: It is none of these.
         """
         self._life.check_callable()
-        wanted = read_offsets(offsets)
-        await self._transactions.wait(self._transactions.manager.send_offsets(wanted, read_group(group)))
+        wanted, asking = read_offsets(offsets), read_group(group)
+        manager = self._transactions.manager
+        await self._transactions.wait(manager.send_offsets(wanted, asking, self._life.driver.now()))
 
     async def __aenter__(self) -> Self:
         return await self.begin()

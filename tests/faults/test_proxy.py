@@ -169,6 +169,22 @@ async def test_reset_before_the_broker_reads() -> None:
             await again.assert_answered(3)
 
 
+async def test_a_request_is_kept_and_delivered_late() -> None:
+    async with proxied() as (upstream, proxy), Client.to(proxy) as client:
+        fault = proxy.hold_request(PRODUCE)
+        client.send(request(1, b"late"))
+        with pytest.raises(ConnectionResetError):
+            await client.rest()
+        assert fault.held == [(7, request(1, b"late"))]
+        assert request(1, b"late") not in upstream.received
+        async with Client.to(proxy) as again:
+            again.send(request(2))
+            await again.assert_answered(2)
+        assert await proxy.deliver(fault) == [answer(1, b"LATE")[4:]]
+        assert upstream.received[-1] == request(1, b"late")
+        assert await proxy.deliver(fault) == []
+
+
 async def test_reset_after_the_answer_came() -> None:
     async with proxied() as (upstream, proxy), Client.to(proxy) as client:
         proxy.reset_after(PRODUCE, skip=1)

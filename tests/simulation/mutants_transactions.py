@@ -89,9 +89,9 @@ def _offsets_kept() -> Iterator[None]:
     sent: dict[int, list[Any]] = {}
     stale: dict[int, list[Any]] = {}
 
-    def send_kept(manager: TransactionManager, offsets: Any, group: Any) -> Any:
-        sent.setdefault(id(manager), []).append((offsets, group))
-        return send_offsets(manager, offsets, group)
+    def send_kept(manager: TransactionManager, *asked: Any) -> Any:
+        sent.setdefault(id(manager), []).append(asked)
+        return send_offsets(manager, *asked)
 
     def ended_kept(manager: TransactionManager, outcome: Any, *others: Any) -> None:
         asked = sent.pop(id(manager), [])
@@ -101,8 +101,8 @@ def _offsets_kept() -> Iterator[None]:
 
     def begin_with(manager: TransactionManager, now: float) -> Transaction:
         transaction = begin(manager, now)
-        for offsets, group in stale.pop(id(manager), []):
-            send_offsets(manager, offsets, group)
+        for asked in stale.pop(id(manager), []):
+            send_offsets(manager, *asked)
         return transaction
 
     with (

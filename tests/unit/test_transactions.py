@@ -174,7 +174,7 @@ def test_an_abort_waits_for_the_answer_of_what_registers() -> None:
 
 def test_offsets_go_to_the_groups_own_coordinator(h: TransactionHarness) -> None:
     h.begin()
-    operation = h.manager.send_offsets(OFFSETS, GROUP)
+    operation = h.manager.send_offsets(OFFSETS, GROUP, h.now)
     h.run()
     assert operation.is_done
     (request,) = [request for request in h.history if request.api == OFFSET_COMMIT]
@@ -188,7 +188,7 @@ def test_offsets_go_to_the_groups_own_coordinator(h: TransactionHarness) -> None
 def test_offsets_of_a_member_that_has_lost_its_partitions(h: TransactionHarness) -> None:
     h.begin()
     h.held.add(OFFSET_COMMIT)
-    operation = h.manager.send_offsets(OFFSETS, GROUP)
+    operation = h.manager.send_offsets(OFFSETS, GROUP, h.now)
     h.run()
     h.answer_waiting(OFFSET_COMMIT, codes.ILLEGAL_GENERATION)
     assert isinstance(operation.error, TransactionFailedError)
@@ -199,6 +199,41 @@ def test_offsets_of_a_member_that_has_lost_its_partitions(h: TransactionHarness)
     h.begin()
     assert h.commit().outcome is COMMITTED
     assert h.count(OFFSET_COMMIT) == 1
+
+
+@pytest.mark.parametrize(
+    ("api", "right"), [(FIND_COORDINATOR, "grant Describe and Read"), (OFFSET_COMMIT, "grant Read")]
+)
+def test_a_group_that_is_refused_is_named(h: TransactionHarness, api: int, right: str) -> None:
+    h.begin()
+    h.held.add(api)
+    operation = h.manager.send_offsets(OFFSETS, GROUP, h.now)
+    h.run()
+    h.answer_waiting(api, codes.GROUP_AUTHORIZATION_FAILED)
+    assert isinstance(operation.error, TransactionFailedError)
+    assert operation.error.recover == "abort"
+    assert "'group-1'" in str(operation.error)
+    assert right in str(operation.error)
+    assert h.abort().outcome is ABORTED
+
+
+def test_offsets_of_a_partition_that_is_not_there_end_with_their_cause_while_the_call_waits() -> None:
+    h = TransactionHarness(max_block_ms=5_000)
+    h.begin()
+    h.held.add(OFFSET_COMMIT)
+    begun = h.now
+    operation = h.manager.send_offsets(OFFSETS, GROUP, h.now)
+    h.run()
+    while not operation.is_done:
+        if h.waiting(OFFSET_COMMIT):
+            h.answer_waiting(OFFSET_COMMIT, codes.UNKNOWN_TOPIC_OR_PARTITION)
+        else:
+            h.advance(0.01)
+    assert begun + 2.5 < h.now < begun + 5
+    assert operation.error is not None
+    assert operation.error.code == codes.UNKNOWN_TOPIC_OR_PARTITION
+    assert "in-0" in str(operation.error)
+    assert h.abort().outcome is ABORTED
 
 
 # -- the end is never the opposite ---
@@ -568,7 +603,7 @@ def test_a_part_that_is_fenced_while_the_transaction_is_aborted_changes_nothing(
 ) -> None:
     h.held.add(OFFSET_COMMIT)
     h.begin()
-    h.manager.send_offsets(dict(OFFSETS), GROUP)
+    h.manager.send_offsets(dict(OFFSETS), GROUP, h.now)
     h.run()
     operation = h.abort()
     h.answer_waiting(OFFSET_COMMIT, codes.INVALID_PRODUCER_EPOCH)
@@ -581,7 +616,7 @@ def test_with_version_1_a_fenced_group_is_asked_about() -> None:
     h = TransactionHarness(version=1)
     h.held |= {ADD_OFFSETS, END_TXN}
     h.begin()
-    h.manager.send_offsets(dict(OFFSETS), GROUP)
+    h.manager.send_offsets(dict(OFFSETS), GROUP, h.now)
     h.run()
     h.answer_waiting(ADD_OFFSETS, codes.PRODUCER_FENCED)
     h.abort()

@@ -25,6 +25,11 @@ class CoordinatorKey(NamedTuple):
     kind: int
     name: str
 
+    @property
+    def text(self) -> str:
+        """What it is, in a message."""
+        return f"the group {self.name!r}" if self.kind == GROUP else f"the transactional.id {self.name!r}"
+
 
 @final
 class Coordinators:

@@ -22,12 +22,12 @@ from aioproduce.errors import (
     TransactionTimedOutError,
 )
 from aioproduce.wire import error_codes as codes
+from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.transactions.transaction import Transaction
     from aioproduce.errors import DeliveryError, Recover, UnsupportedVersionError
-    from aioproduce.wire.api import ApiKey
 
 _NEXT: Final[dict[TransactionState, tuple[str, Recover]]] = {
     TransactionState.UNINITIALIZED: ("there is no producer id: call init_transactions() first", "init"),
@@ -57,6 +57,21 @@ _REMEDIES: Final = {
     codes.STALE_MEMBER_EPOCH: "the consumer group has rebalanced: read on from its committed offsets",
     codes.UNSUPPORTED_VERSION: "the brokers are too old for what was asked for",
 }
+
+
+_REMEDIES_OF_ONE: Final = {
+    (ApiKey.TXN_OFFSET_COMMIT, codes.TOPIC_AUTHORIZATION_FAILED): "grant Read on the topic that was read",
+    (
+        ApiKey.FIND_COORDINATOR,
+        codes.GROUP_AUTHORIZATION_FAILED,
+    ): "grant Describe and Read on the consumer group",
+}
+"""Where the same code calls for something else."""
+
+
+def _remedy(api: ApiKey, code: int) -> str:
+    remedy = _REMEDIES_OF_ONE.get((api, code)) or _REMEDIES.get(code)
+    return "" if remedy is None else f" ({remedy})"
 
 
 def again(error: TransactionError) -> BaseException:
@@ -109,8 +124,8 @@ def refused(api: ApiKey, code: int, what: str) -> TransactionError:
     """The coordinator refused a part of it."""
     of = f" of {what}" if what else ""
     text = f"{api.name}{of}: {codes.name_of(code)}: {codes.message_of(code)}"
-    remedy = f" ({_REMEDIES[code]})" if code in _REMEDIES else ""
-    if api.name == "INIT_PRODUCER_ID":
+    remedy = _remedy(api, code)
+    if api is ApiKey.INIT_PRODUCER_ID:
         return TransactionsUnavailableError(
             f"the cluster gives no producer id. {text}{remedy}. Call init_transactions() again",
             recover="init",
@@ -122,11 +137,11 @@ def refused(api: ApiKey, code: int, what: str) -> TransactionError:
 def fatal(api: ApiKey, code: int, what: str) -> TransactionError:
     """An answer after which nothing more can be done."""
     of = f" of {what}" if what else ""
-    remedy = f" ({_REMEDIES[code]})" if code in _REMEDIES else ""
+    remedy = _remedy(api, code)
     return TransactionsUnavailableError(
         f"{api.name}{of}: {codes.name_of(code)}: {codes.message_of(code)}{remedy}. Make another producer",
         recover="new producer",
-        outcome=TransactionOutcome.UNKNOWN if api.name == "END_TXN" else None,
+        outcome=TransactionOutcome.UNKNOWN if api is ApiKey.END_TXN else None,
         code=code,
     )
 

@@ -184,17 +184,19 @@ class StepRequests:
             self.listener.step_in_doubt(step, now)
         if action is Action.FIND:
             self._coordinators.lost(step.coordinator)
+        self._back_off(self._retry, now)
         if self._is_hopeless(step, code, now):
             self.listener.step_refused(step, Action.ABORTABLE, code, what, now)
-        else:
-            self._back_off(self._retry, now)
 
     def _is_hopeless(self, step: Step, code: int, now: float) -> bool:
-        """Offsets of a partition that is not there are asked for as long as a `send()` waits for a topic."""
+        """Offsets of a partition that is not there are asked for as long as their call waits.
+
+        They are given up where the next answer might come after that: the call would end without the cause.
+        """
         if not isinstance(step, TxnOffsetCommitStep) or code != codes.UNKNOWN_TOPIC_OR_PARTITION:
             return False
-        step.offsets.asked_at = min(step.offsets.asked_at, now)
-        return now - step.offsets.asked_at >= self._max_block
+        wait = self.retry_at - now
+        return self.retry_at + wait >= step.offsets.asked_at + self._max_block
 
     def lost(self, step: Step, loss: Lost, now: float) -> None:
         """The connection that carried a step is gone."""

@@ -139,6 +139,11 @@ class FindCoordinatorStep(Step):
             )
         ]
 
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
+        action, code, _ = super().judge(response)
+        return action, code, self.key.text
+
 
 @final
 class InitProducerIdStep(Step):
@@ -162,6 +167,11 @@ class InitProducerIdStep(Step):
                 producer_epoch=who.producer.epoch,
             )
         ]
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it."""
+        action, code, _ = super().judge(response)
+        return action, code, self.coordinator.text
 
 
 @final
@@ -270,7 +280,7 @@ class TxnOffsetCommitStep(Step):
         if action is Action.DONE and offsets:
             # Left out of the answer: asked for again.
             return Action.RETRY, codes.UNKNOWN_SERVER_ERROR, str(next(iter(offsets)))
-        return action, code, what
+        return action, code, f"{self.coordinator.text} for {what}"
 
 
 @final

@@ -39,16 +39,16 @@ class GroupOffsets:
         group: The group, and who in it asks.
         offsets: By partition; those that the coordinator has taken are taken out.
         operation: Of the call.
-        asked_at: When they were first asked to be taken; infinity before.
+        asked_at: When that was called.
     """
 
     __slots__ = ("asked_at", "group", "offsets", "operation")
 
-    def __init__(self, group: GroupMetadata, offsets: Offsets, operation: Operation) -> None:
+    def __init__(self, group: GroupMetadata, offsets: Offsets, operation: Operation, now: float) -> None:
         self.group = group
         self.offsets = dict(offsets)
         self.operation = operation
-        self.asked_at = inf
+        self.asked_at = now
 
 
 @final

@@ -173,13 +173,13 @@ class TransactionManager(Exchange):
         self.pause.begun()
         return self.transaction
 
-    def send_offsets(self, offsets: Offsets, group: GroupMetadata) -> Operation:
+    def send_offsets(self, offsets: Offsets, group: GroupMetadata, now: float) -> Operation:
         """Commit a consumer group's offsets with the open transaction."""
         self._check({_State.IN_TRANSACTION}, "send_offsets")
         assert self.transaction is not None
         operation = Operation("send_offsets")
         if offsets:
-            self.transaction.offsets.append(GroupOffsets(group, offsets, operation))
+            self.transaction.offsets.append(GroupOffsets(group, offsets, operation, now))
             self.has_news = True
         else:
             operation.end()

@@ -40,6 +40,8 @@ class Act(Enum):
 
     RESET_BEFORE = auto()
     """The connection is reset; the broker never sees the request."""
+    HOLD = auto()
+    """The connection is reset, and the request is kept: `FaultProxy.deliver()` brings it to the broker late."""
     RESET_AFTER = auto()
     """The broker has done its work and answered; the connection is reset instead of the answer."""
     CUT = auto()
@@ -69,7 +71,7 @@ class WireFault:
         remaining: How often it still applies; `None` without end.
         hits: How often it has applied.
         links: The connections on which it has.
-        kept: (broker, request) of those that it kept from a broker (`RESET_BEFORE`).
+        held: The requests that `HOLD` has kept, each with the broker that it was for.
     """
 
     act: Act
@@ -83,7 +85,7 @@ class WireFault:
     payload: bytes = b""
     is_reset: bool = False
     links: list[Link] = field(default_factory=list)
-    kept: list[tuple[int, bytes]] = field(default_factory=list)
+    held: list[tuple[int, bytes]] = field(default_factory=list)
 
     @property
     def is_spent(self) -> bool:

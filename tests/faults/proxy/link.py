@@ -193,7 +193,7 @@ class Link:
         try:
             try:
                 while True:
-                    await handle(way, await _read_frame(reader))
+                    await handle(way, await read_frame(reader))
             except _UnframedError as unframed:
                 await way.put(*unframed.args)
             while chunk := await reader.read(_CHUNK):
@@ -210,8 +210,9 @@ class Link:
         self._seen(self, api, version, correlation_id)
         if fault is not None:
             fault.links.append(self)
-            if fault.act is Act.RESET_BEFORE:
-                fault.kept.append((self.broker, frame))
+            if fault.act is Act.HOLD:
+                fault.held.append((self.broker, frame))
+            if fault.act in (Act.HOLD, Act.RESET_BEFORE):
                 self._reset_both()
         self.pending.append(Pending(correlation_id, api, fault))
         await way.put(frame)
@@ -239,7 +240,7 @@ class Link:
                 await way.put(fault.payload)
             case Act.CLOSE_AFTER:
                 await way.put(frame, closes=True)
-            case Act.RESET_BEFORE:
+            case Act.RESET_BEFORE | Act.HOLD:
                 raise AssertionError("such a request is not forwarded")
 
     def _fault_of(self, correlation_id: int) -> WireFault | None:
@@ -314,7 +315,7 @@ async def _carry(way: _Way, released: asyncio.Event, payload: bytes) -> None:
             await asyncio.sleep(0)
 
 
-async def _read_frame(reader: asyncio.StreamReader) -> bytes:
+async def read_frame(reader: asyncio.StreamReader) -> bytes:
     """One frame with its size."""
     head = await reader.readexactly(_SIZE.size)
     (size,) = _SIZE.unpack(head)

@@ -14,7 +14,7 @@ import socket
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from tests.faults.proxy.faults import BOTH, Act, Chance, Direction, FaultScript, Shape, WireFault
-from tests.faults.proxy.link import Link
+from tests.faults.proxy.link import Link, read_frame
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -182,22 +182,29 @@ class FaultProxy:
         """RST; the broker never reads the request."""
         return self.script(WireFault(Act.RESET_BEFORE, api, broker, skip, times))
 
-    async def deliver_late(self, fault: WireFault) -> list[bytes]:
-        """Give the brokers what `reset_before` has kept from them, each on a connection of its own; the answers.
+    def hold_request(
+        self, api: int | None = None, *, times: int | None = 1, skip: int = 0, broker: int | None = None
+    ) -> WireFault:
+        """RST for the client; the request is kept, and `deliver()` brings it to the broker late."""
+        return self.script(WireFault(Act.HOLD, api, broker, skip, times))
 
-        Thus a request arrives after its client has given it up, as it may on a real network.
+    async def deliver(self, fault: WireFault) -> list[bytes]:
+        """Bring the requests that a fault has kept to their brokers, byte for byte; their answers, without sizes.
+
+        Raises:
+            OSError: A broker cannot be reached.
+            asyncio.IncompleteReadError: It closes the connection instead of an answer.
         """
-        answers: list[bytes] = []
-        for broker, frame in fault.kept:
+        held, fault.held = fault.held, []
+        answers = []
+        for broker, frame in held:
             reader, writer = await asyncio.open_connection(*self._upstreams[broker])
             try:
                 writer.write(frame)
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                answers.append(await reader.readexactly(size))
+                answers.append((await read_frame(reader))[4:])
             finally:
                 writer.close()
                 await writer.wait_closed()
-        fault.kept.clear()
         return answers
 
     def reset_after(
