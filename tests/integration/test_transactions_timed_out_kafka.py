@@ -59,7 +59,7 @@ def state_of(cluster: KafkaCluster, transactional_id: str) -> str:
 
 
 async def until_timed_out(cluster: KafkaCluster, transactional_id: str) -> None:
-    while (state := await asyncio.to_thread(state_of, cluster, transactional_id)) != "CompleteAbort":  # noqa: ASYNC110
+    while (state := await asyncio.to_thread(state_of, cluster, transactional_id)) != "CompleteAbort":
         assert state in ("Ongoing", "PrepareAbort"), state
         await asyncio.sleep(0.05)
 
