@@ -283,6 +283,7 @@ _MESSAGES: Final = {
     REQUEST_TIMED_OUT: "the broker did not get enough replicas to acknowledge in time",
     REPLICA_NOT_AVAILABLE: "the broker has no replica of the partition at the moment",
     MESSAGE_TOO_LARGE: "the batch is larger than the topic's max.message.bytes",
+    OFFSET_METADATA_TOO_LARGE: "the metadata of an offset is too long",
     NETWORK_EXCEPTION: "the connection ended before an answer came",
     COORDINATOR_LOAD_IN_PROGRESS: "the transaction coordinator is still loading its state",
     COORDINATOR_NOT_AVAILABLE: "the transaction coordinator is not available at the moment",
@@ -293,6 +294,10 @@ _MESSAGES: Final = {
     NOT_ENOUGH_REPLICAS_AFTER_APPEND: (
         "the records are in the leader's log, but fewer replicas are in sync than min.insync.replicas"
     ),
+    ILLEGAL_GENERATION: "the consumer group has another generation now",
+    INVALID_GROUP_ID: "the consumer group's name is not legal",
+    UNKNOWN_MEMBER_ID: "the consumer group has no such member now",
+    GROUP_AUTHORIZATION_FAILED: "the principal may not use this consumer group",
     INVALID_REQUIRED_ACKS: "the broker takes only acks 0, 1 or all",
     TOPIC_AUTHORIZATION_FAILED: "the principal may not write to this topic; grant it WRITE on the topic",
     CLUSTER_AUTHORIZATION_FAILED: (
@@ -312,6 +317,7 @@ _MESSAGES: Final = {
     INVALID_PRODUCER_EPOCH: "the producer's epoch is older than the one that the broker knows",
     INVALID_TXN_STATE: "the transaction is not in a state that allows this",
     INVALID_PRODUCER_ID_MAPPING: "the producer id does not belong to the transactional id any more",
+    INVALID_TRANSACTION_TIMEOUT: "the broker does not let transactions be open for so long",
     CONCURRENT_TRANSACTIONS: "the coordinator is still busy with this producer's previous transaction",
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the principal may not use this transactional id",
     KAFKA_STORAGE_ERROR: "the broker's disk failed, and the partition's leader will move",
@@ -320,6 +326,8 @@ _MESSAGES: Final = {
     LISTENER_NOT_FOUND: "the partition's leader lacks the listener that the client connected through",
     FENCED_LEADER_EPOCH: "the leader epoch in the request is older than the broker's",
     UNKNOWN_LEADER_EPOCH: "the leader epoch in the request is newer than the broker's",
+    FENCED_INSTANCE_ID: "the consumer group has another member with this group.instance.id",
+    STALE_MEMBER_EPOCH: "the consumer group has another epoch now",
     UNSUPPORTED_COMPRESSION_TYPE: "the broker or the topic's format does not take this compression.type",
     INVALID_RECORD: "the broker's validation refused a record, e.g. one without a key on a compacted topic",
     THROTTLING_QUOTA_EXCEEDED: "a quota is used up",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.kafka_cluster import KafkaCluster
 
 _PATIENCE = 60
-_END = confluent_kafka.KafkaError._PARTITION_EOF
+END_OF_PARTITION = confluent_kafka.KafkaError._PARTITION_EOF
 
 
 class Body(Exception):
@@ -55,7 +55,7 @@ def read(servers: str, topic: str, isolation: str = "read_committed") -> list[by
                 error, value = message.error(), message.value()
                 if error is None and value is not None:
                     values.append(value)
-                elif error is not None and error.code() == _END:
+                elif error is not None and error.code() == END_OF_PARTITION:
                     ended.add(message.partition())
         assert len(ended) == len(partitions), "a last stable offset that does not move on"
         return values

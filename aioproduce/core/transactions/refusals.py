@@ -53,25 +53,30 @@ _REMEDIES: Final = {
     codes.UNKNOWN_TOPIC_OR_PARTITION: "name a partition that is there",
     codes.ILLEGAL_GENERATION: "the consumer group has rebalanced: read on from its committed offsets",
     codes.UNKNOWN_MEMBER_ID: "the consumer has left its group: read on from its committed offsets",
-    codes.FENCED_INSTANCE_ID: "another consumer has the same group.instance.id",
+    codes.FENCED_INSTANCE_ID: "give each consumer a group.instance.id of its own",
     codes.STALE_MEMBER_EPOCH: "the consumer group has rebalanced: read on from its committed offsets",
     codes.UNSUPPORTED_VERSION: "the brokers are too old for what was asked for",
 }
 
 
-_REMEDIES_OF_ONE: Final = {
-    (ApiKey.TXN_OFFSET_COMMIT, codes.TOPIC_AUTHORIZATION_FAILED): "grant Read on the topic that was read",
-    (
-        ApiKey.FIND_COORDINATOR,
-        codes.GROUP_AUTHORIZATION_FAILED,
-    ): "grant Describe and Read on the consumer group",
+_SAID_OF_ONE: Final = {
+    (ApiKey.TXN_OFFSET_COMMIT, codes.TOPIC_AUTHORIZATION_FAILED): (
+        "the principal may not read the topic whose offset this is (grant Read on the topic)"
+    ),
+    (ApiKey.FIND_COORDINATOR, codes.GROUP_AUTHORIZATION_FAILED): (
+        "the principal may not know of this consumer group (grant Describe and Read on the consumer group)"
+    ),
 }
-"""Where the same code calls for something else."""
+"""What the same code means elsewhere is not what it means here."""
 
 
-def _remedy(api: ApiKey, code: int) -> str:
-    remedy = _REMEDIES_OF_ONE.get((api, code)) or _REMEDIES.get(code)
-    return "" if remedy is None else f" ({remedy})"
+def _said(api: ApiKey, code: int, what: str) -> str:
+    """What was asked, what the answer means, and what helps."""
+    of = f" of {what}" if what else ""
+    said = _SAID_OF_ONE.get((api, code))
+    if said is None:
+        said = codes.message_of(code) + (f" ({_REMEDIES[code]})" if code in _REMEDIES else "")
+    return f"{api.name}{of}: {codes.name_of(code)}: {said}"
 
 
 def again(error: TransactionError) -> BaseException:
@@ -122,24 +127,20 @@ def lost_sequence() -> TransactionFailedError:
 
 def refused(api: ApiKey, code: int, what: str) -> TransactionError:
     """The coordinator refused a part of it."""
-    of = f" of {what}" if what else ""
-    text = f"{api.name}{of}: {codes.name_of(code)}: {codes.message_of(code)}"
-    remedy = _remedy(api, code)
+    text = _said(api, code, what)
     if api is ApiKey.INIT_PRODUCER_ID:
         return TransactionsUnavailableError(
-            f"the cluster gives no producer id. {text}{remedy}. Call init_transactions() again",
+            f"the cluster gives no producer id. {text}. Call init_transactions() again",
             recover="init",
             code=code,
         )
-    return TransactionFailedError(f"abort the transaction. {text}{remedy}", recover="abort", code=code)
+    return TransactionFailedError(f"abort the transaction. {text}", recover="abort", code=code)
 
 
 def fatal(api: ApiKey, code: int, what: str) -> TransactionError:
     """An answer after which nothing more can be done."""
-    of = f" of {what}" if what else ""
-    remedy = _remedy(api, code)
     return TransactionsUnavailableError(
-        f"{api.name}{of}: {codes.name_of(code)}: {codes.message_of(code)}{remedy}. Make another producer",
+        f"{_said(api, code, what)}. Make another producer",
         recover="new producer",
         outcome=TransactionOutcome.UNKNOWN if api is ApiKey.END_TXN else None,
         code=code,
