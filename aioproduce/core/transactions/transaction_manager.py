@@ -46,7 +46,12 @@ from aioproduce.core.transactions.steps import (
     Who,
 )
 from aioproduce.core.transactions.transaction import GroupOffsets, Transaction
-from aioproduce.core.transactions.transaction_states import TRANSACTION_STATES, Event, TransactionState
+from aioproduce.core.transactions.transaction_states import (
+    TRANSACTION_STATES,
+    VERDICTS,
+    Event,
+    TransactionState,
+)
 from aioproduce.errors import TransactionError, TransactionOutcome
 from aioproduce.wire import error_codes as codes
 
@@ -67,15 +72,7 @@ _log = logging.getLogger("aioproduce.transactions")
 _State = TransactionState
 _OPEN: Final = frozenset({_State.IN_TRANSACTION, _State.PREPARED, _State.ABORTABLE_ERROR})
 _ENDING: Final = frozenset({_State.COMMITTING, _State.ABORTING})
-_VERDICTS: Final = {
-    _State.COMMITTING: TransactionOutcome.COMMITTED,
-    _State.ABORTING: TransactionOutcome.ABORTED,
-}
 _MAY_FAIL: Final = frozenset({_State.IN_TRANSACTION, _State.PREPARED, _State.COMMITTING})
-_OUTCOME_WHEN_CLOSED: Final = {
-    _State.COMMITTING: TransactionOutcome.UNKNOWN,
-    _State.ABORTING: TransactionOutcome.ABORTED,
-}
 
 
 @final
@@ -193,8 +190,6 @@ class TransactionManager(Exchange):
         if operation is not None:
             return operation
         self._check({_State.IN_TRANSACTION}, "prepare")
-        if self.transaction is not None:
-            self.transaction.is_prepared = True
         self._move("prepare")
         self._accumulator.begin_flush(now)
         return self._operation.start("prepare")
@@ -205,6 +200,7 @@ class TransactionManager(Exchange):
         if operation is not None:
             return operation
         self._check({_State.IN_TRANSACTION, _State.PREPARED}, "commit")
+        self._operation.end(refusals.committed_meanwhile())
         operation = self._operation.start("commit")
         self._look_at_the_clock(now)
         if not operation.is_done:
@@ -304,7 +300,7 @@ class TransactionManager(Exchange):
             if transaction.is_known_to_the_coordinator:
                 is_commit = self.state is _State.COMMITTING and not transaction.is_probed
                 return EndTxnStep(self._who, transaction.version, committed=is_commit)
-            self._ended(_VERDICTS[self.state], None, now)
+            self._ended(VERDICTS[self.state], None, now)
         return None
 
     @property
@@ -384,7 +380,7 @@ class TransactionManager(Exchange):
             error = refusals.timed_out(self._config.transaction_timeout)
             self._ended(TransactionOutcome.ABORTED, producer, now, error)
         else:
-            self._ended(_VERDICTS[self.state], producer, now)
+            self._ended(VERDICTS[self.state], producer, now)
 
     def _end_refused(self, transaction: Transaction, step: EndTxnStep, code: int, now: float) -> None:
         """INVALID_TXN_STATE, or fenced: by whom, and what became of the transaction?"""
@@ -406,12 +402,14 @@ class TransactionManager(Exchange):
         if not was_timed_out(self.producer, response.transactions.get(self.transactional_id)):
             self.die(refusals.fenced(codes.PRODUCER_FENCED, self.transaction))
             return
-        error = refusals.timed_out(self._config.transaction_timeout, recover="init")
+        transaction, self.transaction = self.transaction, None
+        assert transaction is not None
+        error = refusals.timed_out_before_init(self._config.transaction_timeout, transaction)
         self.producer = NO_PRODUCER_ID
-        self.transaction = None
         self._sequences.lose_id()
         self._move("start anew")
-        self._operation.end(error, TransactionOutcome.ABORTED)
+        self._operation.end(error, error.outcome)
+        transaction.ended(error, error.outcome)
 
     def _ended(
         self,
@@ -513,7 +511,7 @@ class TransactionManager(Exchange):
     def begin_close(self, now: float) -> None:
         """An open transaction is aborted; what is being ended has until `max.block.ms` to be confirmed."""
         self._closing_until = now + self._config.max_block
-        if self.state in _OPEN and self.state is not _State.PREPARED:
+        if self.transaction is not None and self.state in _OPEN and not self.transaction.is_prepared:
             self.abort(now)
 
     def finish(self, now: float) -> bool:
@@ -522,11 +520,13 @@ class TransactionManager(Exchange):
 
     def closed(self) -> None:
         """Nothing is asked any more: whoever waits hears what is known."""
-        outcome = _OUTCOME_WHEN_CLOSED.get(self.state)
-        self._operation.end(refusals.closed(outcome), outcome)
+        error = refusals.closed(self.state, self.transaction)
+        if error.outcome is not None:
+            _log.warning("%s: %s", self.transactional_id, error)
+        self._operation.end(error, error.outcome)
         if self.transaction is not None:
-            self.transaction.drop(refusals.closed(None))
-            self.transaction.ended(refusals.closed(outcome), outcome)
+            self.transaction.drop(error)
+            self.transaction.ended(error, error.outcome)
 
     def wake_all(self) -> None:
         """The sender died: whoever waits looks for themselves."""

@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 from aioproduce.core.state_table import StateTable
 from aioproduce.errors import TransactionOutcome
 
-__all__ = ["TRANSACTION_STATES", "Event", "TransactionOutcome", "TransactionState"]
+__all__ = ["TRANSACTION_STATES", "VERDICTS", "Event", "TransactionOutcome", "TransactionState"]
 
 
 class TransactionState(Enum):
@@ -106,3 +106,9 @@ TRANSACTION_STATES: Final[StateTable[TransactionState, Event]] = StateTable(
         TransactionState.FATAL_ERROR: {"fatal": TransactionState.FATAL_ERROR},
     },
 )
+
+VERDICTS: Final = {
+    TransactionState.COMMITTING: TransactionOutcome.COMMITTED,
+    TransactionState.ABORTING: TransactionOutcome.ABORTED,
+}
+"""What was asked for, and will be told where nothing else is heard."""
