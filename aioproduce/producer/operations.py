@@ -1,6 +1,7 @@
 """Waiting for what the core was asked for: an id, offsets, the end of a transaction.
 
-A call that stops waiting, by its bound or as it is cancelled, stops nothing: the operation goes on.
+A call that stops waiting, by its bound or as it is cancelled, stops nothing: the operation goes on. The same call
+again waits for it, or hears how it ended: also where that came between the two.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from aioproduce._native._error_copies import copy_of
 from aioproduce.errors import TransactionUnconfirmedError
 
 if TYPE_CHECKING:
-    from aioproduce.core.transactions.operation import Operation
+    from aioproduce.core.transactions.operation import Kind, Operation
     from aioproduce.producer.life import ProducerLife
 
 _METRICS: Final = {
@@ -52,5 +53,12 @@ async def wait_for(operation: Operation, life: ProducerLife, *, tells: bool = Tr
             "goes on asking: make the same call again to wait on",
             recover="call again",
         )
-    if tells and operation.error is not None:
-        raise copy_of(operation.error)
+    if tells:
+        operation.is_told = True
+        if operation.error is not None:
+            raise copy_of(operation.error)
+
+
+def untold(operation: Operation | None, kind: Kind) -> Operation | None:
+    """The operation of an earlier call of this kind that did not hear how it ended; `None` where there is none."""
+    return None if operation is None or operation.kind != kind or operation.is_told else operation

@@ -7,7 +7,8 @@ Invariants:
 
 1. A producer is lent to one transaction at a time. Who waits for one gets it in the order of coming.
 2. A producer that is of no use any more is closed and made anew before it is lent again; what its last borrower
-   left open is aborted first.
+   left open is aborted first. Where that fails its place is free all the same, and the next one tries again.
+3. Whatever ends the opening or the closing, no producer stays open.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ from typing import TYPE_CHECKING, Final, Self, final
 from aioproduce.config import ProducerConfig, configured
 from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import MaxBlockTimeoutError, ProducerStateError
+from aioproduce.producer.life import ProducerState
 from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
 
+    from aioproduce.core.transactions.transaction_manager import TransactionManager
     from aioproduce.drivers.base import Waiter
     from aioproduce.producer.transactions import Transaction
 
+_CLOSED: Final = "the pool was closed"
 _NOT_OPEN: Final = "the pool is not open: use it as a context, `async with TransactionalPool(...) as pool:`"
 
 
@@ -93,6 +97,12 @@ class TransactionalPool:
         return len(self._free)
 
     async def __aenter__(self) -> Self:
+        """Start the producers, one after the other; after a failure it may be tried again.
+
+        Raises:
+            ProducerStateError: It was opened before.
+            TransactionError: As `Producer.start()`.
+        """
         if self._producers:
             raise ProducerStateError("a pool is opened once: make another one")
         try:
@@ -100,7 +110,10 @@ class TransactionalPool:
                 self._producers.append(Producer(config))
                 await self._producers[-1].start()
         except BaseException:
-            await self._close()
+            try:
+                await self._close()
+            finally:
+                self._producers.clear()
             raise
         self._free.extend(range(len(self._producers)))
         self._is_open = True
@@ -119,8 +132,16 @@ class TransactionalPool:
         await self._close()
 
     async def _close(self) -> None:
-        for producer in self._producers:
-            await producer.close()
+        failure: BaseException | None = None
+        for producer in list(self._producers):
+            try:
+                await producer.close()
+            except (
+                BaseException
+            ) as error:  # cancelled, say: that one gave up, and the others must not stay open
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
@@ -160,7 +181,7 @@ class TransactionalPool:
         if place.number is not None:
             return place.number
         if not self._is_open:
-            raise ProducerStateError("the pool was closed")
+            raise ProducerStateError(_CLOSED)
         raise MaxBlockTimeoutError(
             f"none of {len(self._producers)} producers came free within max.block.ms ({max_block:g} s): make the "
             "pool larger, or the transactions shorter",
@@ -178,15 +199,22 @@ class TransactionalPool:
     async def _usable(self, number: int) -> Producer:
         """The producer of that number, as it has to be for another transaction."""
         producer = self._producers[number]
-        transactions = producer._transactions
-        assert transactions is not None
-        manager = transactions.manager
-        if manager.error is not None:
+        if producer._life.state is not ProducerState.RUNNING or _manager_of(producer).error is not None:
             await producer.close()
+            self._check_open()  # whoever closes it meanwhile knows of the producers that there are
             producer = self._producers[number] = Producer(self._configs[number])
             await producer.start()
-        elif manager.wants_init:
+        elif _manager_of(producer).wants_init:
             await producer.init_transactions()
-        elif manager.can_abort:
+        elif _manager_of(producer).can_abort:
             await producer.abort_transaction()
         return producer
+
+    def _check_open(self) -> None:
+        if not self._is_open:
+            raise ProducerStateError(_CLOSED)
+
+
+def _manager_of(producer: Producer) -> TransactionManager:
+    assert producer._transactions is not None
+    return producer._transactions.manager

@@ -9,7 +9,7 @@ Invariants:
    has the `Transaction` sends in it, from any task of the loop.
 2. A record is appended in the same step as its transaction is seen to be open, so it never slips into the next one.
 3. A call that stops waiting, by its bound or as it is cancelled, stops nothing: the end goes on, and the same call
-   again waits for it.
+   again waits for it, or hears how it ended meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Self, final
 from aioproduce.errors import TransactionError, TransactionStateError
 from aioproduce.producer.bulk import Bulk
 from aioproduce.producer.offsets import read_group, read_offsets
-from aioproduce.producer.operations import wait_for
+from aioproduce.producer.operations import untold, wait_for
 from aioproduce.producer.prepared_transaction import PreparedTransaction
 from aioproduce.producer.sending import Sending
 from aioproduce.producer.transaction_life import TransactionLife
@@ -58,7 +58,7 @@ class Transactions:
         lent_to: Another library's way of records, open while a transaction is, or `None`.
     """
 
-    __slots__ = ("_input", "_interceptors", "_life", "current", "group", "lent_to")
+    __slots__ = ("_init", "_input", "_interceptors", "_life", "current", "group", "lent_to")
 
     def __init__(
         self, life: ProducerLife, record_input: RecordInput, interceptors: Interceptors | None
@@ -69,6 +69,7 @@ class Transactions:
         self.current: Transaction | None = None
         self.group: object = None
         self.lent_to: SendPath | None = None
+        self._init: Operation | None = None
 
     @property
     def paths(self) -> list[SendPath]:
@@ -112,7 +113,8 @@ class Transactions:
         """Get a producer id; bounded by `max.block.ms`."""
         self._life.check_callable()
         self.manager.on_change = self._changed
-        await self.wait(self.manager.init())
+        self._init = untold(self._init, "init") or self.manager.init()
+        await self.wait(self._init)
 
     def _changed(self) -> None:
         if not self.manager.is_open:
@@ -164,7 +166,7 @@ class Transaction(Sending):
         ...         print(txn.outcome)
     """
 
-    __slots__ = ("_core", "_ending", "_is_prepared", "_transactions", "task")
+    __slots__ = ("_core", "_ending", "_is_prepared", "_preparing", "_transactions", "task")
 
     _life: TransactionLife
 
@@ -179,6 +181,7 @@ class Transaction(Sending):
         self._transactions = transactions
         self._core: CoreTransaction | None = None
         self._ending: Operation | None = None
+        self._preparing: Operation | None = None
         self._is_prepared = False
         self.task: object = None
         self.config = life.config
@@ -203,7 +206,9 @@ class Transaction(Sending):
     @property
     def outcome(self) -> TransactionOutcome | None:
         """What became of it; `None` while that is not known yet."""
-        return None if self._ending is None else self._ending.outcome
+        if self._ending is not None and self._ending.outcome is not None:
+            return self._ending.outcome
+        return None if self._core is None else self._core.outcome
 
     @property
     def is_open(self) -> bool:
@@ -273,9 +278,12 @@ class Transaction(Sending):
             ProducerFencedError: Another producer has taken over.
             TransactionStateError: It is not open.
         """
-        self._check_mine("commit")
-        self._ending = self._transactions.manager.commit(self._life.driver.now())
-        await self._transactions.wait(self._ending)
+        ending = untold(self._ending, "commit")
+        if ending is None:
+            self._check_mine("commit")
+            ending = self._ending = self._transactions.manager.commit(self._life.driver.now())
+            self._preparing = None
+        await self._wait(ending)
 
     async def prepare(self) -> PreparedTransaction:
         """Bring all of it into the log, and leave its end to whoever has what this gives; at most `max.block.ms`.
@@ -292,13 +300,13 @@ class Transaction(Sending):
             >>> await PreparedTransaction.from_bytes(prepared.to_bytes()).commit("localhost:9092")  # doctest: +SKIP
         """
         self._check_mine("prepare")
-        manager = self._transactions.manager
-        core = manager.transaction
-        await self._transactions.wait(manager.prepare(self._life.driver.now()))
+        manager, core = self._transactions.manager, self._core
         assert core is not None
         producer_id, epoch = manager.producer
+        self._preparing = untold(self._preparing, "prepare") or manager.prepare(self._life.driver.now())
+        await self._wait(self._preparing)
         is_empty = not core.is_known_to_the_coordinator
-        self._is_prepared = True
+        self._is_prepared = core.is_prepared = True
         return PreparedTransaction(
             manager.transactional_id, producer_id, epoch, core.version, is_empty=is_empty
         )
@@ -314,9 +322,16 @@ class Transaction(Sending):
             ProducerFencedError: Another producer has taken over.
             TransactionStateError: It is not open, or the outcome of its commit is awaited.
         """
-        self._check_mine("abort")
-        self._ending = self._transactions.manager.abort(self._life.driver.now())
-        await self._transactions.wait(self._ending)
+        ending = untold(self._ending, "abort")
+        if ending is None:
+            self._check_mine("abort")
+            ending = self._ending = self._transactions.manager.abort(self._life.driver.now())
+            self._preparing = None
+        await self._wait(ending)
+
+    async def _wait(self, operation: Operation) -> None:
+        self._life.check_place()
+        await self._transactions.wait(operation)
 
     def _check_mine(self, call: str) -> None:
         self._life.check_place()

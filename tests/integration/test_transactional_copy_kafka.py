@@ -2,8 +2,8 @@
 
 Three brokers (three replicas, two in sync), which are killed and bounced one after another. Two copiers in one
 group, killed six times (SIGKILL): partitions go from one to the other and back. Records keep their partition, as
-they keep their key. So at the end each partition of the target is that of the source, record by record and in order, and
-the group's offsets are the ends of the source.
+they keep their key. So at the end each partition of the target is that of the source, record by record and in
+order, and the group's offsets are the ends of the source.
 
 The control is aiokafka's own pair in the same plan: its consumer starts below transactions that are still open.
 `pytest -s` shows the progress and a line of figures.

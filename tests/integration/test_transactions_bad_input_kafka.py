@@ -191,15 +191,13 @@ async def test_offsets_of_a_group_that_has_moved(
         member, kafka1, topic_name, group, **{"group.instance.id": "instance"}
     )
     try:
-        moved = GroupMetadata(
-            **{
-                "group_id": who.group_id,
-                "generation_id": who.generation_id,
-                "member_id": who.member_id,
-                "group_instance_id": who.group_instance_id if "member_id" not in changes else None,
-            }
-            | changes
-        )
+        identity: dict[str, Any] = {
+            "group_id": who.group_id,
+            "generation_id": who.generation_id,
+            "member_id": who.member_id,
+            "group_instance_id": who.group_instance_id if "member_id" not in changes else None,
+        } | changes
+        moved = GroupMetadata(**identity)
         error = await refused_offsets(kafka1, topic_name, {(topic_name, 0): 1}, moved)
         assert_told(error, "abort", code, "abort", word, repr(group))
         async with (

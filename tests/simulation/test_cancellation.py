@@ -13,12 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
-import anyio
 import pyarrow as pa
 import pytest
 
 from aioproduce import Producer
-from aioproduce.errors import DeliveryError
 from aioproduce.testing.fake_cluster.log import TopicConfig
 from aioproduce.wire.api import ApiKey
 from tests.gate.marks import most_extended
@@ -35,6 +33,7 @@ from tests.simulation.cancelling import (
     Scene,
     run_call,
 )
+from tests.simulation.cancelling_ways import WAYS, by_cancel, by_task_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -257,73 +256,11 @@ CASES = [
 # -- ways to cancel ---
 
 
-async def _by_cancel(progress: Progress, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(Observed(call(), progress), name="call")
-    progress.fire = task.cancel
-    await asyncio.wait([task])
-    return await task
-
-
-async def _again_and_again(progress: Progress, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    progress.repeats = True
-    return await _by_cancel(progress, call)
-
-
-async def _by_timeout(progress: Progress, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    async with asyncio.timeout(None) as scope:
-        progress.fire = lambda: scope.reschedule(asyncio.get_running_loop().time())
-        return await Observed(call(), progress)
-
-
-async def _by_task_group(progress: Progress, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    class SiblingFailed(Exception):
-        pass
-
-    ended = asyncio.get_running_loop().create_future()
-
-    def fail() -> None:
-        if not ended.done():
-            ended.set_exception(SiblingFailed())
-
-    async def sibling() -> None:
-        await ended
-
-    progress.fire = fail
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(sibling())
-            task: asyncio.Task[Any] = group.create_task(Observed(call(), progress))
-            await asyncio.wait([task])
-            if not ended.done():
-                ended.set_result(None)
-    except* (SiblingFailed, DeliveryError):
-        pass
-    return await task
-
-
-async def _by_cancel_scope(progress: Progress, call: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    """anyio's cancels again and again."""
-    with anyio.CancelScope() as scope:
-        progress.fire = scope.cancel
-        progress.repeats = True
-        return await Observed(call(), progress)
-    raise asyncio.CancelledError  # as `_outcome()` wants to hear it
-
-
 async def _by_wait_for(
     progress: Progress, call: Callable[[], Coroutine[Any, Any, Any]], seconds: float = 1e6
 ) -> Any:
     progress.fire = bool
     return await asyncio.wait_for(Observed(call(), progress), seconds)
-
-
-WAYS: dict[str, Way] = {
-    "cancel": _by_cancel,
-    "cancel again and again": _again_and_again,
-    "timeout": _by_timeout,
-    "task group": _by_task_group,
-    "cancel scope": _by_cancel_scope,
-}
 
 
 # -- the tests ---
@@ -365,7 +302,7 @@ _wholes: dict[tuple[str, str], Whole] = {}
 def uncancelled(call: Call, condition: Condition) -> Whole:
     key = (call.name, condition.name)
     if key not in _wholes:
-        progress = run_well(call, condition, _by_cancel).progress
+        progress = run_well(call, condition, by_cancel).progress
         _wholes[key] = Whole(progress.suspensions, progress.turns)
     return _wholes[key]
 
@@ -377,7 +314,7 @@ def test_cancelled_at_every_suspension(call: Call, condition: Condition, way: Wa
     for number in range(1, len(uncancelled(call, condition).suspensions) + 1):
         run = run_well(call, condition, way, Moment("suspension", number))
         # What only gives the loop a turn goes on before the sibling that fails gets its own.
-        assert run.outcome.kind == "cancelled" or (condition is TURN_DUE and way is _by_task_group)
+        assert run.outcome.kind == "cancelled" or (condition is TURN_DUE and way is by_task_group)
 
 
 @pytest.mark.scenario(67, "S")
@@ -397,7 +334,7 @@ def test_cancelled_in_front_of_every_turn_of_the_loop(call: Call, condition: Con
     turns = uncancelled(call, condition).turns
     count = min(turns, MOST_TURNS)
     for index in range(count):
-        run_well(call, condition, _by_cancel, Moment("turn", 1 + index * (turns - 1) // max(count - 1, 1)))
+        run_well(call, condition, by_cancel, Moment("turn", 1 + index * (turns - 1) // max(count - 1, 1)))
 
 
 def test_a_call_that_goes_on_when_it_is_cancelled_is_told() -> None:
@@ -407,6 +344,6 @@ def test_a_call_that_goes_on_when_it_is_cancelled_is_told() -> None:
         except asyncio.CancelledError:
             await asyncio.sleep(5.0)
 
-    run = run_call(Call("deaf", deaf), AT_EASE, _by_cancel, Moment("suspension", 1))
+    run = run_call(Call("deaf", deaf), AT_EASE, by_cancel, Moment("suspension", 1))
     assert run.outcome.kind == "finished"
     assert run.violations == ["L: cancelled, and it finished 5.000 s later"]

@@ -25,13 +25,14 @@ class Operation:
         is_done: Whether it has ended.
         error: Why it failed; `None` while it goes on, and where it succeeded.
         outcome: What became of the transaction, where this ended one.
+        is_told: Whether a caller has heard how it ended; until then the same call again asks for this one.
     """
 
-    __slots__ = ("_waiting", "error", "is_done", "kind", "outcome")
+    __slots__ = ("_waiting", "error", "is_done", "is_told", "kind", "outcome")
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        self.is_done = False
+        self.is_done = self.is_told = False
         self.error: TransactionError | None = None
         self.outcome: TransactionOutcome | None = None
         self._waiting: list[Callable[[], None]] = []

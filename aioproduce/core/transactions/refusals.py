@@ -79,6 +79,21 @@ def _said(api: ApiKey, code: int, what: str) -> str:
     return f"{api.name}{of}: {codes.name_of(code)}: {said}"
 
 
+_LEFT_TO_THE_COORDINATOR: Final = (
+    " before the abort was confirmed: the transaction is aborted, by the coordinator at the latest after "
+    "transaction.timeout.ms; until then readers of committed records wait for it",
+    TransactionOutcome.ABORTED,
+)
+_CLOSED: Final = {
+    TransactionState.COMMITTING: (
+        " before the end of the transaction was confirmed: whether it is committed is not known",
+        TransactionOutcome.UNKNOWN,
+    ),
+    TransactionState.ABORTING: _LEFT_TO_THE_COORDINATOR,
+    TransactionState.ABORTABLE_ERROR: _LEFT_TO_THE_COORDINATOR,
+}
+
+
 def again(error: TransactionError) -> BaseException:
     """An error that was told before, as a new object: its traceback would hold whoever it is raised to."""
     return copy_of(error)
@@ -174,7 +189,11 @@ def fenced(code: int, transaction: Transaction | None) -> ProducerFencedError:
     what = {
         None: "",
         TransactionOutcome.ABORTED: " The transaction is aborted.",
-        TransactionOutcome.UNKNOWN: " Whether the transaction was committed is not known: an answer was lost.",
+        TransactionOutcome.UNKNOWN: (
+            " Whether the transaction was committed before is not known: an answer was lost, or it was prepared, "
+            "and "
+            "others may have ended it."
+        ),
         TransactionOutcome.COMMITTED: " The transaction is committed.",
     }[outcome]
     return ProducerFencedError(
@@ -182,6 +201,23 @@ def fenced(code: int, transaction: Transaction | None) -> ProducerFencedError:
         recover="new producer",
         outcome=outcome,
         code=code,
+    )
+
+
+def timed_out_before_init(timeout: float, transaction: Transaction) -> TransactionError:
+    """With version 1: the epoch is over, by a time-out as it looks.
+
+    It looks alike where a producer that took over has aborted one of its own: that proves nothing where a commit of
+    this one may have come first.
+    """
+    if transaction.outcome_when_fenced is not TransactionOutcome.UNKNOWN:
+        return timed_out(timeout, recover="init")
+    return TransactionError(
+        "the epoch of the transaction is over, and whether it was committed before is not known: an answer was "
+        "lost, "
+        "or it was prepared, and others may have ended it. Call init_transactions() before the next one",
+        recover="init",
+        outcome=TransactionOutcome.UNKNOWN,
     )
 
 
@@ -232,10 +268,19 @@ def aborted_meanwhile() -> TransactionFailedError:
     )
 
 
-def closed(outcome: TransactionOutcome | None) -> TransactionError:
-    """The producer was closed while a call waited."""
-    what = "" if outcome is None else f"; the transaction is {outcome.value}"
-    return TransactionError(f"the producer was closed{what}", recover="new producer", outcome=outcome)
+def committed_meanwhile() -> TransactionStateError:
+    """A call waited for a transaction to be prepared that is being committed now."""
+    return TransactionStateError(
+        "the transaction is being committed, and not prepared any more", recover="call again"
+    )
+
+
+def closed(state: TransactionState, transaction: Transaction | None) -> TransactionError:
+    """The producer was closed while a call waited, or while an end was not confirmed."""
+    text, outcome = _CLOSED.get(state, ("", None))
+    if outcome is not None and transaction is not None and transaction.is_prepared:
+        text, outcome = _CLOSED[TransactionState.COMMITTING]
+    return TransactionError(f"the producer was closed{text}", recover="new producer", outcome=outcome)
 
 
 def aborted_record(batch: ProducerBatch, cause: TransactionError | None) -> TransactionAbortedError:

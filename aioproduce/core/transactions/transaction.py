@@ -9,6 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias, final
 
+from aioproduce.core.transactions import refusals
 from aioproduce.core.transactions.operation import Operation
 from aioproduce.core.transactions.steps import (
     AddOffsetsStep,
@@ -64,11 +65,12 @@ class Transaction:
         groups: Groups that the coordinator knows of (version 1).
         has_doubt: Whether the outcome of any of its requests is unknown: one may arrive late.
         is_unconfirmed: Whether an EndTxn was sent and its outcome is unknown.
-        is_prepared: Whether somebody else may end it, too.
+        is_prepared: Whether somebody else may end it, too: its PreparedTransaction was given out.
         is_resumed: Whether another process prepared it.
         was_fenced: Whether a broker called its epoch an old one: for a time-out, or for another producer.
         is_probed: Whether an abort is asked for to hear what became of a commit.
         error: Why it can only be aborted.
+        outcome: What became of it; `None` until that is known.
         commits_at: When it commits by itself; infinity: never. One that does aborts by itself, too.
         whole: Ends when it has its outcome, where it does so by itself.
     """
@@ -85,6 +87,7 @@ class Transaction:
         "is_resumed",
         "is_unconfirmed",
         "offsets",
+        "outcome",
         "partitions",
         "version",
         "wanted",
@@ -103,6 +106,7 @@ class Transaction:
         self.has_doubt = self.is_unconfirmed = self.is_probed = self.was_fenced = False
         self.is_prepared = self.is_resumed = False
         self.error: TransactionError | None = None
+        self.outcome: TransactionOutcome | None = None
         self.commits_at = commits_at
         self.whole = Operation("commit") if commits_at < inf else None
 
@@ -191,8 +195,9 @@ class Transaction:
 
     @property
     def outcome_when_fenced(self) -> TransactionOutcome:
-        """Whoever takes over aborts what is open, unless a commit of ours came first."""
-        return TransactionOutcome.UNKNOWN if self.is_unconfirmed else TransactionOutcome.ABORTED
+        """Whoever takes over aborts what is open, unless a commit came first, ours or a PreparedTransaction's."""
+        is_decided_before = self.is_unconfirmed or self.is_prepared
+        return TransactionOutcome.UNKNOWN if is_decided_before else TransactionOutcome.ABORTED
 
     def drop(self, error: TransactionError) -> None:
         """Ask for nothing more: whoever waits for offsets hears why."""
@@ -213,7 +218,12 @@ class Transaction:
 
     def ended(self, error: TransactionError | None, outcome: TransactionOutcome | None) -> None:
         """It has its outcome, or nobody asks for it any more."""
+        self.outcome = outcome
         if self.whole is not None:
+            if (
+                outcome is TransactionOutcome.ABORTED
+            ):  # also by a close: nobody asked those who wait for the whole
+                error = error or self.error or refusals.aborted_meanwhile()
             self.whole.end(error or self.error, outcome)
 
     def wake(self) -> None:

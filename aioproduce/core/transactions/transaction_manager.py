@@ -50,7 +50,6 @@ from aioproduce.core.transactions.transaction_states import (
     ENDING,
     MAY_FAIL,
     OPEN,
-    OUTCOMES_WHEN_CLOSED,
     TRANSACTION_STATES,
     VERDICTS,
     Event,
@@ -191,8 +190,6 @@ class TransactionManager(Exchange):
         if operation is not None:
             return operation
         self._check({_State.IN_TRANSACTION}, "prepare")
-        if self.transaction is not None:
-            self.transaction.is_prepared = True
         self._move("prepare")
         self._accumulator.begin_flush(now)
         return self._operation.start("prepare")
@@ -203,6 +200,7 @@ class TransactionManager(Exchange):
         if operation is not None:
             return operation
         self._check({_State.IN_TRANSACTION, _State.PREPARED}, "commit")
+        self._operation.end(refusals.committed_meanwhile())
         operation = self._operation.start("commit")
         self._look_at_the_clock(now)
         if not operation.is_done:
@@ -407,13 +405,14 @@ class TransactionManager(Exchange):
             self.die(refusals.fenced(codes.PRODUCER_FENCED, self.transaction))
             return
         self.producer = NO_PRODUCER_ID
-        if self.state is _State.INITIALIZING:
-            return  # the next step asks for an id as a new producer does
-        error = refusals.timed_out(self._config.transaction_timeout, recover="init")
-        self.transaction = None
+        transaction, self.transaction = self.transaction, None
+        if transaction is None:
+            return  # a new epoch was asked for: the next step asks for an id as a new producer does
+        error = refusals.timed_out_before_init(self._config.transaction_timeout, transaction)
         self._sequences.lose_id()
         self._move("start anew")
-        self._operation.end(error, TransactionOutcome.ABORTED)
+        self._operation.end(error, error.outcome)
+        transaction.ended(error, error.outcome)
 
     def _ended(
         self,
@@ -513,7 +512,7 @@ class TransactionManager(Exchange):
     def begin_close(self, now: float) -> None:
         """An open transaction is aborted; what is being ended has until `max.block.ms` to be confirmed."""
         self._closing_until = now + self._config.max_block
-        if self.state in OPEN and self.state is not _State.PREPARED:
+        if self.transaction is not None and self.state in OPEN and not self.transaction.is_prepared:
             self.abort(now)
 
     def finish(self, now: float) -> bool:
@@ -522,7 +521,9 @@ class TransactionManager(Exchange):
 
     def closed(self) -> None:
         """Nothing is asked any more: whoever waits hears what is known."""
-        error = refusals.closed(OUTCOMES_WHEN_CLOSED.get(self.state))
+        error = refusals.closed(self.state, self.transaction)
+        if error.outcome is not None:
+            _log.warning("%s: %s", self.transactional_id, error)
         self._operation.end(error, error.outcome)
         if self.transaction is not None:
             self.transaction.given_up(error)

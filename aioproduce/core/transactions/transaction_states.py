@@ -129,11 +129,3 @@ VERDICTS: Final[Mapping[TransactionState, TransactionOutcome]] = MappingProxyTyp
     }
 )
 """What a confirmed end means."""
-
-OUTCOMES_WHEN_CLOSED: Final[Mapping[TransactionState, TransactionOutcome]] = MappingProxyType(
-    {
-        TransactionState.COMMITTING: TransactionOutcome.UNKNOWN,
-        TransactionState.ABORTING: TransactionOutcome.ABORTED,
-    }
-)
-"""What is known of an end that nobody confirmed in time: an abort without an answer is done by the time-out."""

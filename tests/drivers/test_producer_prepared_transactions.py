@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,8 @@ from aioproduce.errors import (
     TransactionStateError,
     TransactionTimedOutError,
 )
+from aioproduce.wire.api import ApiKey
+from tests.drivers.concurrency import sleep, spawn
 from tests.drivers.producing import until
 
 if TYPE_CHECKING:
@@ -101,13 +104,74 @@ async def test_the_opposite_of_what_was_done(cluster: FakeCluster, version: int)
     assert await committed(cluster) == [b"yes"]
 
 
-async def test_somebody_initialised_its_id(cluster: FakeCluster, version: int) -> None:
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("is_committed", [False, True], ids=["open", "committed before"])
+async def test_somebody_initialised_its_id(
+    cluster: FakeCluster, version: int, verdict: str, is_committed: bool
+) -> None:
+    """What had become of it by then nobody can tell: not its own answer, and not the epoch."""
     cluster.set_transaction_version(version)
     prepared = await prepared_by(cluster)
+    if is_committed:
+        await prepared.commit(cluster.bootstrap_servers, **QUICK)
     async with producer_of(cluster):
-        with pytest.raises(ProducerFencedError) as caught:
-            await prepared.commit(cluster.bootstrap_servers, **QUICK)
-    assert caught.value.outcome is TransactionOutcome.ABORTED
+        with pytest.raises(ProducerFencedError, match="not known") as caught:
+            await getattr(prepared, verdict)(cluster.bootstrap_servers, **QUICK)
+    assert caught.value.outcome is TransactionOutcome.UNKNOWN
+    assert await committed(cluster) == ([b"yes"] if is_committed else [])
+
+
+@pytest.mark.parametrize("verdict", ["commit", "abort"])
+@pytest.mark.parametrize("is_committed", [False, True], ids=["open", "committed before"])
+async def test_whoever_took_over_has_aborted_one_of_its_own(
+    cluster: FakeCluster, version: int, verdict: str, is_committed: bool
+) -> None:
+    """With version 1 that looks like a time-out of the one that was prepared."""
+    cluster.set_transaction_version(version)
+    prepared = await prepared_by(cluster)
+    if is_committed:
+        await prepared.commit(cluster.bootstrap_servers, **QUICK)
+    async with producer_of(cluster) as producer:
+        txn = await producer.begin_transaction()
+        await txn.send_and_wait("one", b"no")
+        await txn.abort()
+    await until(lambda: not cluster.open_transactions)
+    with pytest.raises(TransactionError, match="not known") as caught:
+        await getattr(prepared, verdict)(cluster.bootstrap_servers, **QUICK)
+    assert caught.value.outcome is TransactionOutcome.UNKNOWN
+    assert await committed(cluster) == ([b"yes"] if is_committed else [])
+
+
+async def test_a_prepare_that_was_cancelled_is_given_by_the_next_call(cluster: FakeCluster) -> None:
+    async with producer_of(cluster) as producer:
+        txn = await producer.begin_transaction()
+        cluster.faults.delay_answers(0.1, api=ApiKey.PRODUCE)
+        await txn.send("one", b"yes")
+        first = spawn(txn.prepare())
+        await sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await producer.flush()
+        transactions = producer._transactions
+        assert transactions is not None
+        await until(lambda: transactions.manager._operation.operation is None)
+        prepared = await txn.prepare()
+    await prepared.commit(cluster.bootstrap_servers, **QUICK)
+    assert await committed(cluster) == [b"yes"]
+
+
+async def test_a_prepare_that_nobody_heard_of_is_aborted_by_close(cluster: FakeCluster) -> None:
+    async with producer_of(cluster) as producer:
+        txn = await producer.begin_transaction()
+        cluster.faults.delay_answers(0.1, api=ApiKey.PRODUCE)
+        await txn.send("one", b"no")
+        first = spawn(txn.prepare())
+        await sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+    assert txn.outcome is TransactionOutcome.ABORTED
     assert await committed(cluster) == []
 
 
