@@ -13,6 +13,7 @@ import pytest
 from aioproduce import Producer
 from aioproduce.errors import BufferExhaustedError, DeliveryTimeoutError, ForcedCloseError
 from aioproduce.testing import FakeCluster
+from tests.drivers.producing import know_topic
 
 if TYPE_CHECKING:
     from aioproduce.records import RecordMetadata
@@ -36,6 +37,7 @@ async def test_a_stalled_broker_with_open_sockets_cannot_make_memory_grow() -> N
             delivery_timeout_ms=900_000,
         )
         await producer.start()
+        await know_topic(producer, "t")  # the 20 ms are for room, however slow the machine is
         await producer.send_and_wait("t", VALUE)
         at_start = resident_bytes()
         for broker in (0, 1):
@@ -72,6 +74,7 @@ async def test_brokers_that_stall_for_a_minute_cannot_make_memory_grow() -> None
             delivery_timeout_ms=10_000,
         )
         await producer.start()
+        await know_topic(producer, "t")
         await producer.send_and_wait("t", VALUE)
         loop = asyncio.get_running_loop()
         began_at, at_start = loop.time(), resident_bytes()
