@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.budget.program import RECORDS, Counts
+from tests.budget.program import RECORDS, TRANSACTIONS, Counts
 
 REPOSITORY: Final = Path(__file__).parents[2]
 Figures = dict[str, dict[str, float]]
@@ -39,10 +39,16 @@ def live() -> Figures:
     return _plainly("live")
 
 
-def instructions(keep: Path | None = None) -> Figures:
+def frames_in_transaction() -> Figures:
+    """As `frames()`, for the same records without a transaction and in one."""
+    return _plainly("frames", TRANSACTIONS)
+
+
+def instructions(keep: Path | None = None, *of: str) -> Figures:
     """Instructions per record.
 
     Args:
+        *of: `TRANSACTIONS` for the same records without a transaction and in one; else all modes.
         keep: A folder for callgrind's files, one a run, for `callgrind_annotate`: where the instructions go.
 
     Raises:
@@ -65,6 +71,7 @@ def instructions(keep: Path | None = None) -> Figures:
             ],
             "instructions",
             preloaded,
+            *of,
         )
         dumped = {}
         for path in out.parent.glob("callgrind.*"):
@@ -78,9 +85,9 @@ def instructions(keep: Path | None = None) -> Figures:
     return _per_record(counts)
 
 
-def _plainly(what: str) -> Figures:
+def _plainly(what: str, *of: str) -> Figures:
     with TemporaryDirectory() as folder:
-        return _per_record(_run([sys.executable], what, _world(Path(folder), has_callgrind=False)))
+        return _per_record(_run([sys.executable], what, _world(Path(folder), has_callgrind=False), *of))
 
 
 def _per_record(counts: Counts) -> Figures:
@@ -90,9 +97,9 @@ def _per_record(counts: Counts) -> Figures:
     }
 
 
-def _run(command: list[str], what: str, preloaded: Path) -> Counts:
+def _run(command: list[str], what: str, preloaded: Path, *of: str) -> Counts:
     done = subprocess.run(
-        [*command, "-m", "tests.budget.program", what],
+        [*command, "-m", "tests.budget.program", what, *of],
         cwd=REPOSITORY,
         # Nothing else of the environment: its size moves the stack, and some of it moves Python.
         env={

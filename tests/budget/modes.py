@@ -86,3 +86,10 @@ MODES: Final[dict[str, Mode]] = {
     mode.__name__: mode
     for mode in (await_each, dropped, keyed, gathered, tasks, callback, send_many, alone, large)
 }
+
+
+async def in_transaction(producer: Producer, records: int) -> None:
+    """As `dropped`, all of them in one transaction."""
+    async with producer.transaction() as txn:
+        for _ in range(records):
+            await txn.send(TOPIC, VALUE)

@@ -1,4 +1,4 @@
-"""The measured process: `python -m tests.budget.program COUNTER`, started by `measure` in the world of `world.c`.
+"""The measured process: `python -m tests.budget.program COUNTER [transactions]`, started by `measure` in the world of `world.c`.
 
 Prints one JSON object: for each mode what a run of `RECORDS` and one of twice as many counted.
 
@@ -25,12 +25,15 @@ from typing import Any, Final, Protocol
 from unittest.mock import patch
 
 from aioproduce import Producer
-from tests.budget.modes import MODES, VALUE
+from tests.budget.modes import MODES, VALUE, dropped, in_transaction
 from tests.budget.world import TOPIC, MemoryLoop
 
 RECORDS: Final = 4_000
 REFERENCE: Final = "reference"
 LIVE: Final = "live"
+TRANSACTIONS: Final = "transactions"
+SERVERS: Final = "broker:9092"
+SETTINGS: Final[dict[str, Any]] = {"linger_ms": 5, "batch_size": 65536, "client_id": "budget"}
 
 Counts = dict[str, dict[str, list[float]]]
 """What was counted: mode, then figure, then the smaller and the larger run."""
@@ -130,6 +133,15 @@ async def count_modes(producer: Producer, counter: Counter, align: Callable[[], 
     return counts
 
 
+async def count_in_transaction(counter: Counter, align: Callable[[], None]) -> Counts:
+    """The same records without a transaction and in one."""
+    counts: Counts = {}
+    for mode, settings in ((dropped, {}), (in_transaction, {"transactional_id": "budget"})):
+        async with Producer(SERVERS, **SETTINGS, **settings) as producer:
+            counts[mode.__name__] = await count(partial(mode, producer), mode.__name__, counter, align)
+    return counts
+
+
 async def count_live(producer: Producer) -> Counts:
     """What a delivery that is kept keeps: blocks of memory, objects that the garbage collector walks, bytes."""
     blocks: list[float] = []
@@ -163,25 +175,23 @@ class Chance:
         return next(self._numbers) % stop
 
 
-async def run(what: str, world: ctypes.CDLL, chance: Chance) -> Counts:
-    """Count with a producer of its own."""
+async def run(what: str, of: str, world: ctypes.CDLL, chance: Chance) -> Counts:
+    """Count with producers of its own."""
 
     def align() -> None:
         world.budget_align()
         chance.restart()
 
-    producer = Producer("broker:9092", linger_ms=5, batch_size=65536, client_id="budget")
-    await producer.start()
-    try:
+    counter = Instructions(world) if what == "instructions" else Frames()
+    if of == TRANSACTIONS:
+        return await count_in_transaction(counter, align)
+    async with Producer(SERVERS, **SETTINGS) as producer:
         if what == "live":
             return await count_live(producer)
-        counter = Instructions(world) if what == "instructions" else Frames()
         return await count_modes(producer, counter, align)
-    finally:
-        await producer.close()
 
 
-def main(what: str) -> None:
+def main(what: str, of: str = "") -> None:
     """Count, and print."""
     world = ctypes.CDLL(None)  # what is preloaded is among the process's own functions
     world.budget_pass.argtypes = [ctypes.c_double]
@@ -192,7 +202,7 @@ def main(what: str) -> None:
         patch.object(Random, "randrange", lambda _, stop: chance.draw(stop)),
         asyncio.Runner(loop_factory=lambda: MemoryLoop(world.budget_pass)) as runner,
     ):
-        counts = runner.run(run(what, world, chance))
+        counts = runner.run(run(what, of, world, chance))
         broker = runner.get_loop().broker  # type: ignore[attr-defined]  # it is a MemoryLoop
     assert broker.records > RECORDS
     print(json.dumps(counts))

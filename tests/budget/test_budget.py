@@ -10,6 +10,7 @@ import pytest
 from aioproduce import build_info
 from tests.budget import ledger, measure
 from tests.budget.measure import CannotMeasureError, Figures
+from tests.budget.program import TRANSACTIONS
 
 pytestmark = [
     pytest.mark.skipif(
@@ -32,6 +33,20 @@ def test_frames_and_calls_per_record() -> None:
 
 def test_what_a_kept_delivery_keeps() -> None:
     assert ledger.findings("live", measured(measure.live)) == []
+
+
+def test_a_record_in_a_transaction_enters_no_frame_more() -> None:
+    figures = measured(measure.frames_in_transaction)
+    for figure, without in figures["dropped"].items():
+        # The share of what is asked once a batch and once a step: some 45 frames in 600 records.
+        assert figures["in_transaction"][figure] <= without + 0.1
+
+
+@pytest.mark.extended("20 s under valgrind; frames and calls stay")
+def test_a_record_in_a_transaction_takes_one_percent_more_instructions_at_most() -> None:
+    figures = measured(lambda: measure.instructions(None, TRANSACTIONS))
+    without, within = (figures[mode]["instructions"] for mode in ("dropped", "in_transaction"))
+    assert within <= without * 1.01
 
 
 @pytest.mark.extended("25 s under valgrind; frames, calls and objects stay")

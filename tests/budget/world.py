@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
 from aioproduce.testing.fake_cluster.encoding import encode_response
+from aioproduce.wire.api import ApiKey
 from aioproduce.wire.reader import decode_request
 from tests.unit.sender_wire import (
     API_VERSIONS,
@@ -39,11 +40,21 @@ _PARTITION_ANSWER: Final = struct.Struct(">ihqqqbbb")
 # An empty array of record errors, no message, no tags: the end of a partition's answer.
 _NOTHING_MORE: Final = (1, 0, 0)
 _RECORD_COUNT_AT: Final = 57
+_COORDINATOR_APIS: Final = [
+    {"api_key": int(api), "min_version": 0, "max_version": highest}
+    for api, highest in ((ApiKey.FIND_COORDINATOR, 6), (ApiKey.END_TXN, 5))
+]
+_VERSION_2: Final = {
+    "finalized_features": [
+        {"name": "transaction.version", "max_version_level": 2, "min_version_level": 2},
+    ],
+    "finalized_features_epoch": 1,
+}
 
 
 @final
 class DiscardingBroker:
-    """One broker that leads every partition, acknowledges every batch and forgets it.
+    """One broker that leads every partition, acknowledges every batch and forgets it; it coordinates, too.
 
     Attributes:
         records: How many were acknowledged.
@@ -51,6 +62,7 @@ class DiscardingBroker:
 
     def __init__(self) -> None:
         self.records = 0
+        self._epoch = -1
         self._offsets = [0] * PARTITIONS
         self._topics = {TOPIC: Topic(topic_id_of(1), [(0, 0)] * PARTITIONS)}
 
@@ -68,15 +80,25 @@ class DiscardingBroker:
         decoded = decode_request(memoryview(frame)[4:])
         request = Request(0, 0, decoded.api_key, decoded.api_version, decoded.correlation_id, decoded.body, 0)
         if request.api == API_VERSIONS:
-            return api_versions_body((_PRODUCE_VERSION, _PRODUCE_VERSION))
+            body = api_versions_body((_PRODUCE_VERSION, _PRODUCE_VERSION))
+            return body | {"api_keys": [*body["api_keys"], *_COORDINATOR_APIS], **_VERSION_2}
         if request.api == METADATA:
             return metadata_body(request, {0: SERVER}, self._topics)
-        assert request.api == INIT_PRODUCER_ID
-        return {"error_code": 0, "producer_id": 1, "producer_epoch": 0}
+        if request.api == ApiKey.FIND_COORDINATOR:
+            return self._found(*request.body["coordinator_keys"])
+        assert request.api in (INIT_PRODUCER_ID, ApiKey.END_TXN)
+        self._epoch += 1
+        return {"error_code": 0, "producer_id": 1, "producer_epoch": self._epoch}
+
+    def _found(self, key: str) -> Mapping[str, Any]:
+        host, port = SERVER
+        found = {"key": key, "node_id": 0, "host": host, "port": port, "error_code": 0, "error_message": None}
+        return {"coordinators": [found]}
 
     def _produce(self, frame: bytes, correlation_id: int, at: int) -> bytes:
-        """Produce v13: no transactional id, acks and time-out, then topics by id; all lengths compact."""
-        at += 1 + 2 + 4
+        """Produce v13: the transactional id, acks and time-out, then topics by id; all lengths compact."""
+        length, at = _compact(frame, at)
+        at += max(length, 0) + 2 + 4
         topics, at = _compact(frame, at)
         answer = bytearray(struct.pack(">ib", correlation_id, 0))
         answer += bytes((topics + 1,))

@@ -59,6 +59,7 @@ class Transaction:
     Attributes:
         version: 1, or 2 (KIP-890 part 2), in which it was begun and is ended.
         first_sent_at: When the coordinator may first have heard of it; infinity before.
+        deadline: When the coordinator is about to abort it, by this producer's clock.
         wanted: Partitions that records wait for (version 1).
         partitions: Those that the coordinator knows of (version 1).
         offsets: What is not committed yet, in the order of the calls.
@@ -78,6 +79,7 @@ class Transaction:
     __slots__ = (
         "_timeout",
         "commits_at",
+        "deadline",
         "error",
         "first_sent_at",
         "groups",
@@ -97,7 +99,7 @@ class Transaction:
 
     def __init__(self, version: int, timeout: float, commits_at: float = inf) -> None:
         self.version = version
-        self.first_sent_at = inf
+        self.first_sent_at = self.deadline = inf
         self._timeout = timeout
         self.wanted: dict[TopicPartition, None] = {}
         self.partitions: set[TopicPartition] = set()
@@ -125,17 +127,13 @@ class Transaction:
 
     def sent(self, now: float) -> None:
         """The coordinator knows of it now, or may know of it."""
-        self.first_sent_at = min(self.first_sent_at, now)
+        if now < self.first_sent_at:
+            self.first_sent_at, self.deadline = now, now + self._timeout
 
     def fenced(self, now: float) -> None:
         """A broker called its epoch an old one."""
         self.was_fenced = True
         self.sent(now)
-
-    @property
-    def deadline(self) -> float:
-        """When the coordinator is about to abort it, by this producer's clock."""
-        return self.first_sent_at + self._timeout
 
     def next_step(self, who: Who, *, is_aborting: bool) -> Step | None:
         """What is asked for before its end: partitions, a group, a group's offsets."""

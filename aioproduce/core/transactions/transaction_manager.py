@@ -289,10 +289,11 @@ class TransactionManager(Exchange):
             return None
         if now < self.pause.until:
             return MarkersStep(self._who, transaction.version) if self.pause.questions_left else None
-        part = transaction.next_step(self._who, is_aborting=self.state is _State.ABORTING)
-        if part is not None:
-            return part
-        if self._accumulator.has_incomplete:
+        if transaction.wanted or transaction.offsets:
+            part = transaction.next_step(self._who, is_aborting=self.state is _State.ABORTING)
+            if part is not None:
+                return part
+        if self.state is _State.IN_TRANSACTION or self._accumulator.has_incomplete:
             return None
         if self.state is _State.PREPARED:
             self._operation.end()
