@@ -1,4 +1,5 @@
-"""The measured process: `python -m tests.budget.program COUNTER [transactions]`, started by `measure` in the world of `world.c`.
+"""The measured process: `python -m tests.budget.program COUNTER [transactions]`, started by `measure` in the world
+of `world.c`.
 
 Prints one JSON object: for each mode what a run of `RECORDS` and one of twice as many counted.
 
