@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
+    from aioproduce.core.batching.record_audit import RecordAudit
     from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.cluster.finalized_features import FinalizedFeatures
     from aioproduce.core.exchanges.produce_completion import ProduceCompletion
@@ -92,6 +93,7 @@ class TransactionManager(Exchange):
 
     __slots__ = (
         "_accumulator",
+        "_audit",
         "_closing_until",
         "_completion",
         "_config",
@@ -117,8 +119,10 @@ class TransactionManager(Exchange):
         completion: ProduceCompletion,
         requests: StepRequests,
         features: FinalizedFeatures,
+        audit: RecordAudit | None = None,
     ) -> None:
         super().__init__()
+        self._audit = audit
         self._config = config
         self._sequences = sequences
         self._accumulator = accumulator
@@ -168,7 +172,9 @@ class TransactionManager(Exchange):
         self._check({_State.READY}, "begin")
         self._move("begin")
         timeout = self._config.transaction_timeout
-        self.transaction = Transaction(self._features.transactions, timeout, commits_at)
+        self.transaction = Transaction(self._features.transactions, timeout, commits_at, self._audit)
+        if self._audit is not None:
+            self._audit.transaction_began()
         self.pause.begun()
         return self.transaction
 
