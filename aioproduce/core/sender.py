@@ -191,23 +191,29 @@ class Sender:
         self.transactions: TransactionManager | None = None
         if config.transactional_id is not None and self.sequences is not None:
             self.transactions = self._transaction_manager(config, self.sequences, retry, random)
-        # In the order of steps, and of the end: the last mark comes when all records are settled, the last push
-        # to the cluster after it.
-        self._exchanges: list[Exchange] = [self.metadata_requests]
-        if self.transactions is not None:
-            self._exchanges.append(self.transactions)
-        elif self.sequences is not None:
-            self._exchanges.append(self._producer_id_requests(config, self.sequences, retry))
-        self._exchanges.append(self._produce_requests(config))
         if audit is not None and self.audit is not None:
             self.audit.watch(lambda: self.accumulator.incomplete)
             audit[0].begin(self.audit)
             if not is_transactional:
                 marks = (*audit, self.audit)
-        if marks is not None:
-            self._exchanges.append(self._audit_marks(*marks, config, now))
-        if self.telemetry is not None:
-            self._exchanges.append(self.telemetry)
+        self._exchanges = self._in_order(
+            config, retry, None if marks is None else self._audit_marks(*marks, config, now)
+        )
+
+    def _in_order(
+        self, config: ProducerConfig, retry: ExponentialBackoff, marks: Exchange | None
+    ) -> list[Exchange]:
+        """In the order of steps, and of the end.
+
+        The last mark comes when all records are settled, the last push to the cluster after it.
+        """
+        exchanges: list[Exchange] = [self.metadata_requests]
+        if self.transactions is not None:
+            exchanges.append(self.transactions)
+        elif self.sequences is not None:
+            exchanges.append(self._producer_id_requests(config, self.sequences, retry))
+        exchanges.append(self._produce_requests(config))
+        return exchanges + [each for each in (marks, self.telemetry) if each is not None]
 
     def _telemetry(self, config: ProducerConfig, source: PayloadSource, random: Random) -> Telemetry:
         return Telemetry(config, source, self.metadata, self.connections, random.random, self._bounded_log)
@@ -233,13 +239,7 @@ class Sender:
             self.connections, self.metadata, retry, random.random, config.max_block, self._bounded_log
         )
         return TransactionManager(
-            config,
-            sequences,
-            self.accumulator,
-            self._completion,
-            requests,
-            self.connections.features,
-            self.audit,
+            config, sequences, self.accumulator, self._completion, requests, self.connections.features
         )
 
     def _produce_requests(self, config: ProducerConfig) -> Exchange:

@@ -104,6 +104,8 @@ class Transaction:
     ) -> None:
         self.version = version
         self._audit = audit
+        if audit is not None:
+            audit.transaction_began()
         self.first_sent_at = self.deadline = inf
         self._timeout = timeout
         self.wanted: dict[TopicPartition, None] = {}

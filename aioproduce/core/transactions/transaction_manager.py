@@ -63,7 +63,6 @@ if TYPE_CHECKING:
 
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.record_accumulator import RecordAccumulator
-    from aioproduce.core.batching.record_audit import RecordAudit
     from aioproduce.core.batching.sequences import Sequences
     from aioproduce.core.cluster.finalized_features import FinalizedFeatures
     from aioproduce.core.exchanges.produce_completion import ProduceCompletion
@@ -93,7 +92,6 @@ class TransactionManager(Exchange):
 
     __slots__ = (
         "_accumulator",
-        "_audit",
         "_closing_until",
         "_completion",
         "_config",
@@ -119,10 +117,8 @@ class TransactionManager(Exchange):
         completion: ProduceCompletion,
         requests: StepRequests,
         features: FinalizedFeatures,
-        audit: RecordAudit | None = None,
     ) -> None:
         super().__init__()
-        self._audit = audit
         self._config = config
         self._sequences = sequences
         self._accumulator = accumulator
@@ -172,9 +168,8 @@ class TransactionManager(Exchange):
         self._check({_State.READY}, "begin")
         self._move("begin")
         timeout = self._config.transaction_timeout
-        self.transaction = Transaction(self._features.transactions, timeout, commits_at, self._audit)
-        if self._audit is not None:
-            self._audit.transaction_began()
+        audit = self._accumulator.audit
+        self.transaction = Transaction(self._features.transactions, timeout, commits_at, audit)
         self.pause.begun()
         return self.transaction
 
@@ -279,10 +274,8 @@ class TransactionManager(Exchange):
         self._look_at_the_clock(now)
         if self.is_open and self.transaction is not None and now >= self.transaction.commits_at:
             self.commit(now)
-        if self._requests.may_ask(now):
-            step = self._next_step(now)
-            if step is not None:
-                self._requests.ask(step, now)
+        if self._requests.may_ask(now) and (step := self._next_step(now)) is not None:
+            self._requests.ask(step, now)
         self.awaits_connection = self._requests.awaits_connection
         self.timer_at = self._next_time(now)
 
