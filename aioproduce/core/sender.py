@@ -108,6 +108,8 @@ class Sender:
         now: The current instant.
         telemetry: What the cluster is pushed, if it asks for metrics; `None` where it shall not be.
         audit: Makes the marks of an audited producer, and the clock that they tell; `None` for one that is not.
+        marks: The same with the audit of another Sender, whose marks this one publishes: a transactional one
+            cannot, as its records are aborted with its transactions.
         security: How connections are encrypted, and how they log in; `None`: neither.
         wall: The wall clock in seconds since the epoch, by which credentials expire; needed where there are some.
     """
@@ -122,6 +124,7 @@ class Sender:
         "_metrics",
         "_state",
         "accumulator",
+        "audit",
         "connections",
         "metadata",
         "metadata_requests",
@@ -143,6 +146,7 @@ class Sender:
         now: float,
         telemetry: PayloadSource | None = None,
         audit: tuple[MarkSource, Callable[[], int]] | None = None,
+        marks: tuple[MarkSource, Callable[[], int], RecordAudit] | None = None,
         security: Security | None = None,
         wall: Callable[[], float] | None = None,
     ) -> None:
@@ -158,8 +162,11 @@ class Sender:
         self.sequences = Sequences() if config.enable_idempotence else None
         self._compression = None if codec is None else BatchCompression(codec)
         self.partitioning = make_partitioning(config, self.metadata, random.randrange)
+        is_transactional = config.transactional_id is not None
         source = None if audit is None else audit[0]
-        record_audit = None if source is None else RecordAudit(source.producer_id)
+        self.audit: RecordAudit | None = None
+        if source is not None:
+            self.audit = RecordAudit(source.producer_id, is_transactional=is_transactional)
         self.accumulator = RecordAccumulator(
             pool=self.pool,
             metadata=self.metadata,
@@ -172,9 +179,9 @@ class Sender:
             max_request_size=config.max_request_size,
             backoff=retry,
             partitioning=self.partitioning,
-            audit=record_audit,
+            audit=self.audit,
             audit_topic=None if source is None else source.topic,
-            is_transactional=config.transactional_id is not None,
+            is_transactional=is_transactional,
         )
         self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.sequences, metrics)
         self.metadata_requests = MetadataRequests(
@@ -184,18 +191,29 @@ class Sender:
         self.transactions: TransactionManager | None = None
         if config.transactional_id is not None and self.sequences is not None:
             self.transactions = self._transaction_manager(config, self.sequences, retry, random)
-        # In the order of steps, and of the end: the last mark comes when all records are settled, the last push
-        # to the cluster after it.
-        self._exchanges: list[Exchange] = [self.metadata_requests]
+        if audit is not None and self.audit is not None:
+            self.audit.watch(lambda: self.accumulator.incomplete)
+            audit[0].begin(self.audit)
+            if not is_transactional:
+                marks = (*audit, self.audit)
+        self._exchanges = self._in_order(
+            config, retry, None if marks is None else self._audit_marks(*marks, config, now)
+        )
+
+    def _in_order(
+        self, config: ProducerConfig, retry: ExponentialBackoff, marks: Exchange | None
+    ) -> list[Exchange]:
+        """In the order of steps, and of the end.
+
+        The last mark comes when all records are settled, the last push to the cluster after it.
+        """
+        exchanges: list[Exchange] = [self.metadata_requests]
         if self.transactions is not None:
-            self._exchanges.append(self.transactions)
+            exchanges.append(self.transactions)
         elif self.sequences is not None:
-            self._exchanges.append(self._producer_id_requests(config, self.sequences, retry))
-        self._exchanges.append(self._produce_requests(config))
-        if audit is not None and record_audit is not None:
-            self._exchanges.append(self._audit_marks(*audit, record_audit, config, now))
-        if self.telemetry is not None:
-            self._exchanges.append(self.telemetry)
+            exchanges.append(self._producer_id_requests(config, self.sequences, retry))
+        exchanges.append(self._produce_requests(config))
+        return exchanges + [each for each in (marks, self.telemetry) if each is not None]
 
     def _telemetry(self, config: ProducerConfig, source: PayloadSource, random: Random) -> Telemetry:
         return Telemetry(config, source, self.metadata, self.connections, random.random, self._bounded_log)
@@ -246,8 +264,6 @@ class Sender:
         config: ProducerConfig,
         now: float,
     ) -> Exchange:
-        audit.watch(lambda: self.accumulator.incomplete)
-        source.begin(audit)
         return AuditMarks(
             source,
             audit,

@@ -18,6 +18,7 @@ import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from enum import Enum, auto
 from math import inf, nan
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from aioproduce._native.topic_appender import TopicAppender
     from aioproduce.compression import Codec
     from aioproduce.config import ProducerConfig
-    from aioproduce.core.batching.record_audit import MarkSource
+    from aioproduce.core.batching.record_audit import MarkSource, RecordAudit
     from aioproduce.drivers.base import Driver
     from aioproduce.security.security import Security
 
@@ -115,6 +116,8 @@ class ProducerLife:
     __slots__ = (
         "__weakref__",
         "_death",
+        "_marks",
+        "_marks_life",
         "_on_open",
         "_pid",
         "_started_at_ms",
@@ -133,9 +136,16 @@ class ProducerLife:
     sender: Sender
     admission: Admission
 
-    def __init__(self, config: ProducerConfig, on_open: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        on_open: Callable[[bool], None],
+        marks: tuple[MarkSource, Callable[[], int], RecordAudit] | None = None,
+    ) -> None:
         self.config = config
         self._on_open = on_open
+        self._marks = marks
+        self._marks_life: ProducerLife | None = None
         self._pid = 0
         self._death: BaseException | None = None
         self.metrics = ProducerMetrics(Windows(config.metrics_num_samples, config.metrics_sample_window))
@@ -181,7 +191,8 @@ class ProducerLife:
             metrics=self.metrics,
             now=driver.now(),
             telemetry=self._telemetry(),
-            audit=self._audit(),
+            audit=(audit := self._audit()),
+            marks=self._marks,
             security=security,
             wall=lambda: self.wall_ms() / 1000,
         )
@@ -189,6 +200,8 @@ class ProducerLife:
         self._read_gauges()
         self.appenders = self.sender.accumulator.appenders
         self._pid = os.getpid()
+        if audit is not None and self.sender.transactions is not None:
+            self._start_marks(*audit)
         self._move("started")
         driver.start(self.sender, on_death=self._sender_died, on_settled=self.reports.run_callbacks)
 
@@ -281,6 +294,23 @@ class ProducerLife:
         auditor = auditor_of(self.config.interceptors)
         return None if auditor is None else (auditor.begin_audit(self.config.client_id), self.wall_ms)
 
+    def _start_marks(self, source: MarkSource, wall_ms: Callable[[], int]) -> None:
+        """Marks of a transactional producer go by a life of their own: an abort must not take them with it.
+
+        So a producer that was fenced still says what became of its records. It costs a connection or two.
+        """
+        audit = self.sender.audit
+        assert audit is not None
+        config = replace(
+            self.config,
+            transactional_id=None,
+            interceptors=(),
+            client_id=f"{self.config.client_id}-marks",
+            enable_metrics_push=False,
+        )
+        self._marks_life = ProducerLife(config, _opens_nothing, (source, wall_ms, audit))
+        self._marks_life.start()
+
     def _make_codec(self) -> Codec | None:
         config = self.config
         return codec_for(
@@ -292,6 +322,29 @@ class ProducerLife:
 
     async def close(self, timeout: float | None) -> None:
         """As `Producer.close()`."""
+        marks = self._marks_life
+        if marks is None:
+            await self._end(timeout)
+            return
+        ends_at = None if timeout is None else self.driver.now() + timeout
+        try:
+            await self._end(timeout)
+        except BaseException as error:
+            if isinstance(error, GeneratorExit):
+                marks.give_up()
+            else:
+                await marks.close(0)
+            raise
+        # Every record has its outcome now, so the last mark can tell it.
+        await marks.close(None if ends_at is None else max(0.0, ends_at - self.driver.now()))
+
+    def give_up(self) -> None:
+        """Fail what is not settled, and wait for nothing."""
+        self.abandoned_records += self.outstanding_records
+        self.sender.abort(self.driver.now())
+        self.driver.wake()
+
+    async def _end(self, timeout: float | None) -> None:
         if self.state is ProducerState.NEW:
             self._move("closed")
             return
@@ -314,16 +367,12 @@ class ProducerLife:
             driver.wake()
             # With 0 not even what is ready may go: it would be reported failed and be in the log.
             if timeout == 0 or not await driver.join(inf if timeout is None else now + timeout):
-                self.abandoned_records += self.outstanding_records
-                self.sender.abort(driver.now())
-                driver.wake()
+                self.give_up()
                 if not await driver.join(driver.now() + _ABORT_BOUND):
                     await self._leave_behind()
         except BaseException as error:
             # Cancelled while closing: nothing may be left behind all the same.
-            self.abandoned_records += self.outstanding_records
-            self.sender.abort(driver.now())
-            driver.wake()
+            self.give_up()
             # A coroutine that is thrown away (GeneratorExit) may not wait for anything.
             if not isinstance(error, GeneratorExit) and not await driver.end_aborted(
                 driver.now() + _ABORT_BOUND
@@ -433,6 +482,10 @@ class ProducerLife:
                 f"the sender task died ({self._death!r}); make a new producer"
             ) from self._death
         raise ProducerClosedError("the producer is closed: make a new one to send again")
+
+
+def _opens_nothing(is_open: bool) -> None:
+    """Nothing but marks goes by that life."""
 
 
 def _is_open(life: ProducerLife, is_open: bool) -> None:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, NoReturn, Self, cast, final
 
 from aioproduce.config import ProducerConfig, configured, load_properties
 from aioproduce.config.secret import hides_arguments
-from aioproduce.errors import ConfigError, FlushTimeoutError
+from aioproduce.errors import FlushTimeoutError
 from aioproduce.producer.bulk import Bulk
 from aioproduce.producer.input import RecordInput, check_topic
-from aioproduce.producer.interceptors import auditor_of, make_interceptors
+from aioproduce.producer.interceptors import make_interceptors
 from aioproduce.producer.life import ProducerLife, ProducerState
 from aioproduce.producer.sending import OnDelivery as OnDelivery
 from aioproduce.producer.sending import Sending
@@ -87,12 +87,6 @@ class Producer(Sending, TransactionCalls):
         self._way_in = self._life
         self._transactions: Transactions | None = None
         if self.config.transactional_id is not None:
-            if auditor_of(self.config.interceptors) is not None:
-                raise ConfigError(
-                    "interceptors holds an Auditor, and transactional.id is set: its marks would be aborted with "
-                    "the records. Leave one of them out",
-                    key="interceptors",
-                )
             self._transactions = Transactions(self._life, self._input, self._interceptors)
             self._way_in = OwnersLife(self._life, self._transactions.owned_life)
         self._bulk = Bulk(

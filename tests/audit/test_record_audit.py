@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from aioproduce._native.record_batch import RecordBatchBuffer
 from aioproduce.core.batching.record_audit import NumberRuns, RecordAudit
+from aioproduce.errors import TransactionOutcome
 
 
 @given(st.lists(st.lists(st.integers(0, 60), unique=True), max_size=8), st.integers(0, 70))
@@ -69,3 +70,52 @@ def test_nothing_is_settled_before_it_is(count: int) -> None:
     for _ in range(count):
         audit.numbers.append(batch, 1, None, b"v", None)
     assert audit.settled_below == count
+
+
+def append(audit: RecordAudit, count: int) -> RecordBatchBuffer:
+    batch = RecordBatchBuffer(bytearray(2000))
+    for _ in range(count):
+        assert audit.numbers.append(batch, 1, None, b"v", None) is not None
+    return batch
+
+
+def test_a_transaction_decides_what_became_of_its_numbers() -> None:
+    audit = RecordAudit(bytes(16), is_transactional=True)
+    audit.transaction_began()
+    append(audit, 3)
+    audit.batch_succeeded("t", 3)
+    assert (audit.settled_below, audit.acknowledged) == (0, 0), "acknowledged is not committed"
+    audit.transaction_ended(TransactionOutcome.COMMITTED)
+    assert (audit.settled_below, audit.acknowledged, audit.failed) == (3, 3, 0)
+
+    audit.transaction_began()
+    failed = append(audit, 4)
+    audit.batch_succeeded("t", 2)
+    audit.batch_failed(failed)
+    audit.transaction_ended(TransactionOutcome.ABORTED)
+    # What a batch tells after that is no news: its number is told of.
+    audit.batch_failed(failed)
+    audit.batch_succeeded("t", 1)
+    account = audit.account(1000)
+    assert (account.next, account.acknowledged, account.failed, account.topics) == (7, 3, ((3, 6),), {"t": 3})
+    assert audit.failed == 4
+
+
+@pytest.mark.parametrize("outcome", [TransactionOutcome.UNKNOWN, None])
+def test_an_unknown_outcome_is_never_settled(outcome: TransactionOutcome | None) -> None:
+    audit = RecordAudit(bytes(16), is_transactional=True)
+    for what in (TransactionOutcome.COMMITTED, outcome, TransactionOutcome.COMMITTED, outcome):
+        audit.transaction_began()
+        append(audit, 2)
+        audit.batch_succeeded("t", 2)
+        audit.transaction_ended(what)
+    account = audit.account(1000)
+    assert (audit.given, account.next, account.acknowledged, account.failed) == (8, 2, 4, ())
+
+
+def test_an_empty_transaction_leaves_nothing() -> None:
+    audit = RecordAudit(bytes(16), is_transactional=True)
+    for outcome in (*TransactionOutcome, None):
+        audit.transaction_began()
+        audit.transaction_ended(outcome)
+    assert (audit.settled_below, audit.failed, audit.acknowledged) == (0, 0, 0)

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproduce import Producer
-from aioproduce.audit import Auditor
 from aioproduce.errors import (
-    ConfigError,
     ProducerFencedError,
     TransactionAbortedError,
     TransactionFailedError,
@@ -339,8 +337,3 @@ async def test_what_is_measured(cluster: FakeCluster) -> None:
         assert metrics.value("txn-abort-time-ns-total") == 0
         assert metrics.value("txn-pause") > 0
         assert metrics.value("txn-first-produce-wait") > 0
-
-
-async def test_an_auditor_is_refused(cluster: FakeCluster) -> None:
-    with pytest.raises(ConfigError, match="marks would be aborted"):
-        producer_of(cluster, interceptors=[Auditor()])

@@ -65,7 +65,6 @@ class RecordAccumulator:
     """
 
     __slots__ = (
-        "_audit",
         "_audit_topic",
         "_backoff",
         "_batch_size",
@@ -85,6 +84,7 @@ class RecordAccumulator:
         "_sequences",
         "_topics",
         "appenders",
+        "audit",
         "readiness",
     )
 
@@ -107,7 +107,7 @@ class RecordAccumulator:
         is_transactional: bool = False,
     ) -> None:
         self._is_transactional = is_transactional
-        self._audit = audit
+        self.audit = audit
         self._audit_topic = audit_topic
         self._overhead = RECORD_BATCH_OVERHEAD + (0 if audit is None else STAMP_ROOM)
         self._metadata = metadata
@@ -306,7 +306,7 @@ class RecordAccumulator:
         return batch.result
 
     def _add_topic(self, topic: TopicView) -> TopicQueues:
-        audit = None if topic.name == self._audit_topic else self._audit
+        audit = None if topic.name == self._audit_topic else self.audit
         queues = self._topics[topic.name] = TopicQueues(topic.name, self._partitioning, audit)
         self.topic_changed(topic.name)
         return queues

@@ -4,18 +4,22 @@ Owned by the Sender; told by each ProducerBatch of its outcome, asked by `AuditM
 
 Invariants:
 
-1. A number that was given is acknowledged, failed, or in a batch that is not settled: never two of these.
+1. A number that was given is acknowledged, failed, or not settled: never two of these.
 2. A success costs one addition a batch. Which numbers failed is read from the batch's own bytes, when it fails.
 3. What is kept of failures is bounded by `_MOST_RUNS`; what is beyond is counted. Kept are those of the lowest
    numbers, so that all below the first that is not kept is exact.
+4. With transactions a number's outcome is that of its transaction. One is open at a time: its numbers are one run.
+   While it is open, and for good where nobody knows what became of it, none of them is settled.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol, final
 
 from aioproduce._native.record_numbers import RecordNumbers, number_runs
+from aioproduce.errors import TransactionOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -137,17 +141,33 @@ class RecordAudit:
 
     Args:
         producer_id: 16 bytes.
+        is_transactional: Whether transactions decide what became of records.
 
     Attributes:
         numbers: Gives them.
-        acknowledged: How many records were.
-        failed: How many failed.
+        acknowledged: How many records were; with transactions, how many of them are committed.
+        failed: How many failed; with transactions, how many are in aborted ones.
     """
 
-    __slots__ = ("_failed", "_incomplete", "_topics", "acknowledged", "failed", "numbers")
+    __slots__ = (
+        "_failed",
+        "_incomplete",
+        "_open_from",
+        "_open_topics",
+        "_topics",
+        "_undecided_from",
+        "acknowledged",
+        "failed",
+        "is_transactional",
+        "numbers",
+    )
 
-    def __init__(self, producer_id: bytes) -> None:
+    def __init__(self, producer_id: bytes, *, is_transactional: bool = False) -> None:
         self.numbers = RecordNumbers(producer_id)
+        self.is_transactional = is_transactional
+        self._open_from: int | None = None
+        self._open_topics: dict[str, int] = {}
+        self._undecided_from = inf
         self.acknowledged = 0
         self.failed = 0
         self._topics: dict[str, int] = {}
@@ -162,14 +182,41 @@ class RecordAudit:
 
     def batch_succeeded(self, topic: str, count: int) -> None:
         """So many records of a topic were acknowledged."""
-        self.acknowledged += count
-        self._topics[topic] = self._topics.get(topic, 0) + count
+        if not self.is_transactional:
+            self.acknowledged += count
+            self._topics[topic] = self._topics.get(topic, 0) + count
+        elif self._open_from is not None:
+            self._open_topics[topic] = self._open_topics.get(topic, 0) + count
 
     def batch_failed(self, records: RecordBatchBuffer) -> None:
         """These were not, and may be missing in the log."""
+        if self.is_transactional:
+            return  # their transaction is never committed
         self.failed += records.record_count
         for first, last in number_runs(records):
             self._failed.add(first, last)
+
+    # -- told of transactions ---
+
+    def transaction_began(self) -> None:
+        """The numbers from here on are those of a transaction."""
+        self._open_from = self.given
+        self._open_topics = {}
+
+    def transaction_ended(self, outcome: TransactionOutcome | None) -> None:
+        """What became of the open one; `None` where nobody asks any more. Nothing where none is open."""
+        first, self._open_from = self._open_from, None
+        if first is None or first == self.given:
+            return
+        if outcome is TransactionOutcome.COMMITTED:
+            for topic, count in self._open_topics.items():
+                self.acknowledged += count
+                self._topics[topic] = self._topics.get(topic, 0) + count
+        elif outcome is TransactionOutcome.ABORTED:
+            self.failed += self.given - first
+            self._failed.add(first, self.given - 1)
+        else:
+            self._undecided_from = min(self._undecided_from, first)
 
     # -- asked ---
 
@@ -184,7 +231,9 @@ class RecordAudit:
 
         A heartbeat reports this one. Of a producer that is killed, records under way would otherwise count as lost.
         """
-        lowest = self.numbers.next
+        lowest = self.given if self._open_from is None else self._open_from
+        if self._undecided_from < lowest:
+            lowest = int(self._undecided_from)
         for batch in self._incomplete():
             if batch.audit is not None and not batch.is_settled:
                 for first, _ in number_runs(batch.records, 1):

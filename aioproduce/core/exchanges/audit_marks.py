@@ -229,7 +229,9 @@ class AuditMarks(Exchange):
             return
         topic = self._topic(now)
         if topic is not None:
-            is_sent = self._publish(topic, now, is_closing=True)
+            # After a closing mark a number that is missing is a lost record: none is sent where that is not known.
+            is_settled = self._audit.settled_below == self._audit.given
+            is_sent = self._publish(topic, now, is_closing=is_settled)
             self._move("last sent" if is_sent else "ended")
             return
         is_answered = self._metadata.topic_error(self._source.topic) != codes.NONE

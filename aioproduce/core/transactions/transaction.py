@@ -23,6 +23,7 @@ from aioproduce.wire import error_codes as codes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aioproduce.core.batching.record_audit import RecordAudit
     from aioproduce.core.transactions.endings import Verdict
     from aioproduce.core.transactions.steps import Step, Who
     from aioproduce.errors import TransactionError
@@ -77,6 +78,7 @@ class Transaction:
     """
 
     __slots__ = (
+        "_audit",
         "_timeout",
         "commits_at",
         "deadline",
@@ -97,8 +99,13 @@ class Transaction:
         "whole",
     )
 
-    def __init__(self, version: int, timeout: float, commits_at: float = inf) -> None:
+    def __init__(
+        self, version: int, timeout: float, commits_at: float = inf, audit: RecordAudit | None = None
+    ) -> None:
         self.version = version
+        self._audit = audit
+        if audit is not None:
+            audit.transaction_began()
         self.first_sent_at = self.deadline = inf
         self._timeout = timeout
         self.wanted: dict[TopicPartition, None] = {}
@@ -217,6 +224,9 @@ class Transaction:
     def ended(self, error: TransactionError | None, outcome: TransactionOutcome | None) -> None:
         """It has its outcome, or nobody asks for it any more."""
         self.outcome = outcome
+        if self._audit is not None:
+            self._audit.transaction_ended(outcome)
+            self._audit = None  # it may be told twice, and the audit by then be that of the next one
         if self.whole is not None:
             if (
                 outcome is TransactionOutcome.ABORTED

@@ -168,7 +168,8 @@ class TransactionManager(Exchange):
         self._check({_State.READY}, "begin")
         self._move("begin")
         timeout = self._config.transaction_timeout
-        self.transaction = Transaction(self._features.transactions, timeout, commits_at)
+        audit = self._accumulator.audit
+        self.transaction = Transaction(self._features.transactions, timeout, commits_at, audit)
         self.pause.begun()
         return self.transaction
 
@@ -273,10 +274,8 @@ class TransactionManager(Exchange):
         self._look_at_the_clock(now)
         if self.is_open and self.transaction is not None and now >= self.transaction.commits_at:
             self.commit(now)
-        if self._requests.may_ask(now):
-            step = self._next_step(now)
-            if step is not None:
-                self._requests.ask(step, now)
+        if self._requests.may_ask(now) and (step := self._next_step(now)) is not None:
+            self._requests.ask(step, now)
         self.awaits_connection = self._requests.awaits_connection
         self.timer_at = self._next_time(now)
 
