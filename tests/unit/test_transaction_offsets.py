@@ -5,7 +5,7 @@ The cases of Kafka's TransactionManagerTest, at the level of the wire.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,14 +19,12 @@ from aioproduce.errors import (
 )
 from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 from aioproduce.wire import error_codes as codes
-from tests.unit.sender_wire import API_VERSIONS, INIT_PRODUCER_ID
 from tests.unit.transaction_harness import (
-    ADD_OFFSETS,
-    ADD_PARTITIONS,
     DESCRIBE,
     END_TXN,
     FIND_COORDINATOR,
     OFFSET_COMMIT,
+    OldBrokers,
     TransactionHarness,
 )
 
@@ -47,21 +45,6 @@ FENCES = pytest.mark.parametrize("code", [codes.PRODUCER_FENCED, codes.INVALID_P
 @pytest.fixture(params=[1, 2], ids=["version 1", "version 2"])
 def h(request: pytest.FixtureRequest) -> TransactionHarness:
     return TransactionHarness(version=request.param)
-
-
-class OldBrokers(TransactionHarness):
-    """Kafka 2.4: offsets say nothing of members, and there is no new epoch of an old id but a new one."""
-
-    def own_answer(self, request: Request) -> Mapping[str, Any]:
-        answer = super().own_answer(request)
-        if request.api != API_VERSIONS:
-            return answer
-        most = {OFFSET_COMMIT: 2, INIT_PRODUCER_ID: 1, END_TXN: 1, ADD_OFFSETS: 1, ADD_PARTITIONS: 1}
-        keys = [
-            key | {"max_version": min(key["max_version"], most.get(key["api_key"], key["max_version"]))}
-            for key in answer["api_keys"]
-        ]
-        return {**answer, "api_keys": keys}
 
 
 def sent_offsets(h: TransactionHarness, group: GroupMetadata = MEMBER) -> Operation:
