@@ -14,16 +14,12 @@ from aioproduce.errors import (
     TransactionFailedError,
     TransactionOutcome,
 )
-from aioproduce.records import GroupMetadata, OffsetAndMetadata, TopicPartition
 from aioproduce.wire import error_codes as codes
-from tests.unit.sender_harness import PRODUCER_ID
 from tests.unit.sender_wire import INIT_PRODUCER_ID, METADATA, PRODUCE
 from tests.unit.transaction_harness import (
-    ADD_OFFSETS,
     ADD_PARTITIONS,
     END_TXN,
     FIND_COORDINATOR,
-    OldBrokers,
     TransactionHarness,
 )
 
@@ -45,15 +41,6 @@ def two_brokers(version: int) -> TransactionHarness:
     h.run()
     assert operation.error is None
     return h
-
-
-def next_place(h: TransactionHarness, partition: int = 0) -> tuple[int, int]:
-    """Epoch and sequence of the first batch of a new transaction."""
-    h.held.clear()
-    h.begin()
-    h.send(partition)
-    (request,) = [each for each in h.produces if partition in each.partitions]
-    return request.batch(partition).place
 
 
 # -- before there is an id ---
@@ -160,7 +147,7 @@ def test_a_sequence_that_is_refused_leads_to_an_abort(h: TransactionHarness, is_
     assert h.verdicts == []
     assert h.abort().outcome is ABORTED
     assert h.verdicts == [(False, 0)]
-    assert next_place(h) == (1, 0)
+    assert h.next_place() == (1, 0)
 
 
 def test_a_record_that_fails_while_it_is_aborted_changes_nothing(h: TransactionHarness) -> None:
@@ -174,7 +161,7 @@ def test_a_record_that_fails_while_it_is_aborted_changes_nothing(h: TransactionH
     assert h.manager.state is State.ABORTING
     h.answer_waiting(END_TXN)
     assert (operation.outcome, operation.error) == (ABORTED, None)
-    assert next_place(h) == (1, 0)
+    assert h.next_place() == (1, 0)
 
 
 def test_an_abort_does_not_wait_for_another_attempt(h: TransactionHarness) -> None:
@@ -188,7 +175,7 @@ def test_an_abort_does_not_wait_for_another_attempt(h: TransactionHarness) -> No
     h.advance(1.0)
     assert h.count(PRODUCE) == 1
     assert h.verdicts == [(False, 0)]
-    assert next_place(h) == (1, 0)  # by version 1, too: it may still arrive
+    assert h.next_place() == (1, 0)  # by version 1, too: it may still arrive
 
 
 def test_a_transaction_that_has_failed_sends_nothing_more(h: TransactionHarness) -> None:
@@ -273,7 +260,7 @@ def test_what_expires_and_may_be_written_leads_to_an_abort_and_a_new_epoch(
     assert h.verdicts == [(False, 0)]
     h.down.clear()
     h.advance(0.1)
-    assert next_place(h) == (1, 0)
+    assert h.next_place() == (1, 0)
 
 
 def test_a_late_answer_to_what_has_expired_changes_nothing() -> None:
@@ -292,133 +279,33 @@ def test_a_late_answer_to_what_has_expired_changes_nothing() -> None:
     assert not operation.is_done
     h.answer_waiting(END_TXN)
     assert operation.outcome is ABORTED
-    assert next_place(h) == (1, 0)
+    assert h.next_place() == (1, 0)
 
 
-# -- sequences and epochs ---
+# -- partitions that are added ---
 
 
-@pytest.mark.parametrize(
-    "code", [codes.TOPIC_AUTHORIZATION_FAILED, codes.INVALID_RECORD, codes.MESSAGE_TOO_LARGE]
-)
-def test_a_sequence_that_a_refusal_leaves_unused_is_followed_by_a_new_epoch(
-    h: TransactionHarness, code: int
-) -> None:
+def test_only_partitions_that_records_are_sent_to_are_added() -> None:
+    h = TransactionHarness(version=1, partitions=8)
     h.begin()
-    h.send_acknowledged(0)
-    h.send_acknowledged(0, offset=1)
-    record = h.send(0)
-    h.answer(code=code)
-    assert record.error.code == code
-    assert h.abort().outcome is ABORTED
-    assert next_place(h) == (1, 0)
-    assert h.count(INIT_PRODUCER_ID) == (2 if h.version == 1 else 1)
-
-
-@pytest.mark.parametrize("log_start_offset", [0, 1010])
-def test_a_leader_that_forgot_the_producer_leads_to_an_abort(
-    h: TransactionHarness, log_start_offset: int
-) -> None:
-    """Java sends again from sequence 0 where retention took the records: of the same transaction, at its epoch."""
-    h.begin()
-    h.send_acknowledged(0, offset=1000)
-    h.send_acknowledged(1)
-    record = h.send(0)
-    h.answer(code=codes.UNKNOWN_PRODUCER_ID, log_start_offset=log_start_offset)
-    assert isinstance(record.error, TransactionAbortedError)
-    assert h.manager.state is State.ABORTABLE_ERROR
-    assert h.abort().outcome is ABORTED
-    assert h.verdicts == [(False, 0)]
-    assert next_place(h) == (1, 0)
-    h.acknowledge()
-    h.send(1)
-    assert h.places(1) == [(1, 0)]
-
-
-def test_a_coordinator_that_does_not_know_the_producer_gives_it_a_new_epoch() -> None:
-    h = TransactionHarness(version=1)
-    h.held.add(ADD_PARTITIONS)
-    h.begun_with(0)
-    h.answer_waiting(ADD_PARTITIONS, codes.UNKNOWN_PRODUCER_ID)
-    assert h.abort().outcome is ABORTED
-    assert h.verdicts == []
-    assert next_place(h) == (1, 0)
-
-
-def test_the_same_of_a_group() -> None:
-    h = TransactionHarness(version=1)
-    h.held.add(ADD_OFFSETS)
-    h.begin()
-    h.send_acknowledged(0)
-    operation = h.manager.send_offsets(
-        {TopicPartition("in", 0): OffsetAndMetadata(7)}, GroupMetadata("group-1"), h.now
-    )
+    h.append(None)
+    h.append(None)
+    h.append(5)
     h.run()
-    h.answer_waiting(ADD_OFFSETS, codes.UNKNOWN_PRODUCER_ID)
-    assert isinstance(operation.error, TransactionFailedError)
-    assert h.abort().outcome is ABORTED
-    assert h.verdicts == [(False, 0)]
-    assert next_place(h) == (1, 0)
-
-
-def test_old_brokers_give_a_new_epoch_to_whoever_asks_for_an_id() -> None:
-    """In Java such a producer is at its end where it needs a new epoch."""
-    h = OldBrokers(version=0)
-    (record,) = h.begun_with(0)
-    h.lose(0)
-    h.down.add(0)
-    h.advance(1.6)
-    assert isinstance(record.error, DeliveryTimeoutError)
-    h.down.clear()
-    operation = h.abort()
-    h.advance(0.5)
-    assert operation.outcome is ABORTED
-    assert next_place(h) == (1, 0)
-    assert {request.version for request in h.history if request.api == INIT_PRODUCER_ID} == {1}
-
-
-def test_a_batch_that_is_too_large_is_halved_and_committed(h: TransactionHarness) -> None:
-    h.begin()
-    records = [h.append(0, b"%d" % number) for number in range(4)]
-    h.run()
-    h.answer(code=codes.MESSAGE_TOO_LARGE)
-    assert h.places() == [(0, 0)]
-    operation = h.commit()
-    h.acknowledge(offset=10)
-    assert h.places() == [(0, 2)]
-    assert h.verdicts == []
-    h.acknowledge(offset=12)
-    assert [record.offset for record in records] == [10, 11, 12, 13]
-    assert operation.outcome is COMMITTED
-    assert h.outstanding == 0
-
-
-@VERSIONS
-def test_the_next_id_where_the_epochs_are_used_up(version: int) -> None:
-    h = TransactionHarness(version=version)
-    h.held.add(END_TXN)
-    h.begun_with(0)
-    h.acknowledge_all()
-    operation = h.commit()
-    more = {"producer_id": PRODUCER_ID + 1, "producer_epoch": 0} if version == 2 else {}
-    h.answer_waiting(END_TXN, **more)
-    assert operation.outcome is COMMITTED
-    h.held.clear()
-    h.begun_with(0)
-    batch = h.produce().batch()
-    if version == 2:
-        assert (batch.producer_id, batch.place) == (PRODUCER_ID + 1, (0, 0))
-    else:
-        assert (batch.producer_id, batch.place) == (PRODUCER_ID, (0, 1))
-
-
-def test_an_abort_brings_the_next_epoch() -> None:
-    h = TransactionHarness()
-    h.begun_with(0)
-    h.acknowledge_all()
-    assert h.abort().outcome is ABORTED
-    assert next_place(h) == (1, 0)
-    assert h.count(INIT_PRODUCER_ID) == 1
+    added = {
+        partition
+        for request in h.history
+        if request.api == ADD_PARTITIONS
+        for topic in request.body["v3_and_below_topics"]
+        for partition in topic["partitions"]
+    }
+    sent: set[int] = set()
+    while h.produces:
+        sent.update(h.produces[0].partitions)
+        h.acknowledge()
+    assert added == sent
+    assert 5 in sent
+    assert len(sent) == 2
 
 
 # -- close ---

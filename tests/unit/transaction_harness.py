@@ -93,6 +93,14 @@ class TransactionHarness(SenderHarness):
         while self.produces:
             self.acknowledge()
 
+    def next_place(self, partition: int = 0) -> tuple[int, int]:
+        """Epoch and sequence of the first batch of a new transaction; nothing is held any more."""
+        self.held.clear()
+        self.begin()
+        self.send(partition)
+        (request,) = [each for each in self.produces if partition in each.partitions]
+        return request.batch(partition).place
+
     def commit(self) -> Operation:
         operation = self.manager.commit(self.now)
         self.run()
