@@ -460,8 +460,6 @@ class TransactionManager(Exchange):
         elif self.state is _State.ABORTING and isinstance(step, EndTxnStep):
             self.die(refusals.fatal(step.api, code, what))
         elif self.transaction is not None:
-            if code == codes.UNKNOWN_PRODUCER_ID:
-                self.transaction.has_doubt = True  # the next one asks whose the id is, by asking for an epoch
             self.fail(refusals.refused(step.api, code, what), now)
 
     def fail(self, error: TransactionError, now: float) -> None:
