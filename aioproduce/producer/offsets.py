@@ -63,7 +63,18 @@ def read_group(group: Any) -> GroupMetadata:
 
     Raises:
         TypeError: It is none of these.
+        ValueError: It is of a generation, and of no member: every coordinator would refuse it.
     """
+    asking = _group(group)
+    if asking.generation_id > 0 and not asking.member_id:
+        raise ValueError(
+            f"the group {asking.group_id!r} has generation {asking.generation_id} and no member: take all of it "
+            "from the consumer, or give the group's name alone"
+        )
+    return asking
+
+
+def _group(group: Any) -> GroupMetadata:
     if isinstance(group, GroupMetadata):
         return group
     if isinstance(group, str):

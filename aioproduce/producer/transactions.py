@@ -359,6 +359,7 @@ class Transaction(Sending):
         Raises:
             TransactionFailedError: The group's coordinator refused them: abort the transaction.
             TypeError: It is none of these.
+            ValueError: An offset is below 0, or the group has a generation and no member.
         """
         self._life.check_callable()
         wanted, asking = read_offsets(offsets), read_group(group)

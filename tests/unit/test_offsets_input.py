@@ -52,6 +52,15 @@ def test_other_groups() -> None:
     assert read_group(theirs) == GroupMetadata("g", 3, "m")
     with pytest.raises(TypeError, match="not int"):
         read_group(7)
+    with pytest.raises(TypeError, match="not NoneType"):
+        read_group(None)
+
+
+def test_a_generation_without_a_member() -> None:
+    for group in (GroupMetadata("g", 2), SimpleNamespace(group_id="g", generation_id=2)):
+        with pytest.raises(ValueError, match="no member"):
+            read_group(group)
+    assert read_group(GroupMetadata("g", 0)) == GroupMetadata("g", 0)
 
 
 def test_offsets_of_each_kind() -> None:

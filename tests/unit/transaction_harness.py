@@ -93,6 +93,14 @@ class TransactionHarness(SenderHarness):
         while self.produces:
             self.acknowledge()
 
+    def next_place(self, partition: int = 0) -> tuple[int, int]:
+        """Epoch and sequence of the first batch of a new transaction; nothing is held any more."""
+        self.held.clear()
+        self.begin()
+        self.send(partition)
+        (request,) = [each for each in self.produces if partition in each.partitions]
+        return request.batch(partition).place
+
     def commit(self) -> Operation:
         operation = self.manager.commit(self.now)
         self.run()
@@ -230,3 +238,18 @@ _ANSWERS = {
     END_TXN: TransactionHarness._ended,
     DESCRIBE: TransactionHarness._described,
 }
+
+
+class OldBrokers(TransactionHarness):
+    """Kafka 2.4: offsets say nothing of members, and there is no new epoch of an old id but a new one."""
+
+    def own_answer(self, request: Request) -> Mapping[str, Any]:
+        answer = super().own_answer(request)
+        if request.api != API_VERSIONS:
+            return answer
+        most = {OFFSET_COMMIT: 2, INIT_PRODUCER_ID: 1, END_TXN: 1, ADD_OFFSETS: 1, ADD_PARTITIONS: 1}
+        keys = [
+            key | {"max_version": min(key["max_version"], most.get(key["api_key"], key["max_version"]))}
+            for key in answer["api_keys"]
+        ]
+        return {**answer, "api_keys": keys}

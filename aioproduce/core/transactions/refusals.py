@@ -66,6 +66,10 @@ _SAID_OF_ONE: Final = {
     (ApiKey.FIND_COORDINATOR, codes.GROUP_AUTHORIZATION_FAILED): (
         "the principal may not know of this consumer group (grant Describe and Read on the consumer group)"
     ),
+    (ApiKey.TXN_OFFSET_COMMIT, codes.UNSUPPORTED_VERSION): (
+        "brokers before Kafka 2.5 do not see whether a member has lost its partitions (upgrade them, or give the "
+        "group's name alone and use one transactional.id for each input partition)"
+    ),
 }
 """What the same code means elsewhere is not what it means here."""
 

@@ -140,7 +140,13 @@ class StepRequests:
         if connection is None:
             self.awaits_connection = True
             return
+        assert connection.api_versions is not None  # it takes a request now
         try:
+            if connection.api_versions.version(step.api) < step.min_version:
+                self.listener.step_refused(
+                    step, Action.ABORTABLE, codes.UNSUPPORTED_VERSION, step.coordinator.text, now
+                )
+                return
             connection.send(step.api, step.encode, _Asked(self, step), now, max_version=step.max_version)
         except UnsupportedVersionError as error:
             if step.is_optional:

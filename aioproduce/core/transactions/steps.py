@@ -37,6 +37,9 @@ LAST_OF_VERSION_1: Final[dict[ApiKey, int]] = {
 }
 """Later versions of these requests mean transaction.version 2, whatever the cluster's feature is."""
 
+_FIRST_OF_MEMBERS: Final = 3
+"""The version of TxnOffsetCommit from which on it says which member asks (KIP-447, Kafka 2.5)."""
+
 _GRAVITY: Final = (
     Action.FATAL,
     Action.FENCED,
@@ -100,6 +103,11 @@ class Step:
     def max_version(self) -> int | None:
         """The last version of the request that may be used."""
         return LAST_OF_VERSION_1.get(self.api) if self.version == 1 else None
+
+    @property
+    def min_version(self) -> int:
+        """The first version of the request that says what is to be said."""
+        return 0
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
         """The request."""
@@ -253,6 +261,13 @@ class TxnOffsetCommitStep(Step):
     def __init__(self, who: Who, version: int, offsets: GroupOffsets) -> None:
         super().__init__(who, version, CoordinatorKey(GROUP, offsets.group.group_id))
         self.offsets = offsets
+
+    @property
+    def min_version(self) -> int:
+        """As `Step` has it: by an earlier one a member that has lost its partitions would not be refused."""
+        group = self.offsets.group
+        is_member = group.generation_id >= 0 or group.member_id != "" or group.group_instance_id is not None
+        return _FIRST_OF_MEMBERS if is_member else 0
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
         """The request."""

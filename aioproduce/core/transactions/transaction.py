@@ -214,6 +214,8 @@ class Transaction:
     def fail(self, error: TransactionError) -> None:
         """It can only be aborted."""
         self.error = error
+        if error.code == codes.UNKNOWN_PRODUCER_ID:
+            self.has_doubt = True  # with the same id and epoch the next one would fail alike
         self.drop(error)
 
     def given_up(self, error: TransactionError) -> None:
