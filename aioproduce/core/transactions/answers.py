@@ -65,6 +65,10 @@ ACTIONS: Final[Mapping[ApiKey, Mapping[int, Action]]] = MappingProxyType(
             codes.TOPIC_AUTHORIZATION_FAILED: Action.ABORTABLE,
             codes.OPERATION_NOT_ATTEMPTED: Action.ABORTABLE,
             codes.UNKNOWN_PRODUCER_ID: Action.ABORTABLE,
+            # The next transaction would fail in the same way.
+            codes.INVALID_TXN_STATE: Action.FATAL,
+            codes.INVALID_PRODUCER_ID_MAPPING: Action.FATAL,
+            codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Action.FATAL,
         },
         ApiKey.ADD_OFFSETS_TO_TXN: _RETRIED_BY_ALL
         | {

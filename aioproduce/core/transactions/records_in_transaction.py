@@ -91,6 +91,6 @@ class RecordsInTransaction:
         if batch.last_code == codes.INVALID_PRODUCER_EPOCH and manager.transaction is not None:
             manager.transaction.fenced(now)
         if batch.last_code in PRODUCE_FATAL:
-            manager.die(refusals.from_produce(batch.last_code, error))
+            manager.die(refusals.from_produce(batch.last_code, error), now)
         elif manager.transaction is not None and manager.state is not _State.ABORTING:
             manager.fail(refusals.delivery_failed(error), now)

@@ -51,7 +51,7 @@ class StepListener(Protocol):
     def step_refused(self, step: Step, action: Action, code: int, what: str, now: float) -> None:
         """It is not asked again."""
 
-    def step_unsupported(self, error: UnsupportedVersionError) -> None:
+    def step_unsupported(self, error: UnsupportedVersionError, now: float) -> None:
         """The broker does not know such a request."""
 
 
@@ -152,7 +152,7 @@ class StepRequests:
             if step.is_optional:
                 self.listener.step_done(step, None, now)
             else:
-                self.listener.step_unsupported(error)
+                self.listener.step_unsupported(error, now)
             return
         self._asked = step
         self.listener.step_sent(step, now)

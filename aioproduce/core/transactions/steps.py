@@ -119,12 +119,13 @@ class Step:
 
 
 def _gravest(api: ApiKey, results: Mapping[TopicPartition, int]) -> tuple[Action, int, str]:
-    found = (Action.DONE, codes.NONE, "")
-    for topic_partition, code in results.items():
-        action = action_for(api, code)
-        if _GRAVITY.index(action) < _GRAVITY.index(found[0]):
-            found = (action, code, str(topic_partition))
-    return found
+    failed = {each: code for each, code in results.items() if action_for(api, code) is not Action.DONE}
+    # Some partitions were not attempted because of another one: the code of that one is the cause.
+    causes = {each: code for each, code in failed.items() if code != codes.OPERATION_NOT_ATTEMPTED} or failed
+    if not causes:
+        return Action.DONE, codes.NONE, ""
+    gravest = min(causes, key=lambda each: _GRAVITY.index(action_for(api, causes[each])))
+    return action_for(api, causes[gravest]), causes[gravest], str(gravest)
 
 
 @final

@@ -321,11 +321,11 @@ class TransactionManager(Exchange):
         if action is Action.ABORTABLE:
             self._refused(step, code, what, now)
         elif action is Action.FATAL:
-            self.die(refusals.fatal(step.api, code, what))
+            self.die(refusals.fatal(step.api, code, what), now)
         elif isinstance(step, InitProducerIdStep) and self.producer != NO_PRODUCER_ID:
             self._requests.ask(DescribeTransactionStep(self._who, 1), now)
         elif transaction is None or isinstance(step, InitProducerIdStep):
-            self.die(refusals.fenced(code, self.transaction))
+            self.die(refusals.fenced(code, self.transaction), now)
         elif isinstance(step, EndTxnStep):
             self._end_refused(transaction, step, code, now)
         else:
@@ -334,9 +334,9 @@ class TransactionManager(Exchange):
             transaction.fenced(now)
             self.fail(refusals.fenced_or_timed_out(code), now)
 
-    def step_unsupported(self, error: UnsupportedVersionError) -> None:
+    def step_unsupported(self, error: UnsupportedVersionError, now: float) -> None:
         """As `StepListener` has it."""
-        self.die(refusals.unsupported(error))
+        self.die(refusals.unsupported(error), now)
 
     def step_in_doubt(self, step: Step, now: float) -> None:
         """As `StepListener` has it."""
@@ -348,7 +348,7 @@ class TransactionManager(Exchange):
         if isinstance(step, InitProducerIdStep):
             self._id_given(ProducerIdAndEpoch(response.producer_id, response.producer_epoch), now)
         elif isinstance(step, DescribeTransactionStep):
-            self._described(response)
+            self._described(response, now)
         elif isinstance(step, EndTxnStep):
             self._end_confirmed(response, now)
         elif isinstance(step, MarkersStep):
@@ -393,16 +393,16 @@ class TransactionManager(Exchange):
         elif ending is Ending.DESCRIBE:
             self._requests.ask(DescribeTransactionStep(self._who, 1), now)
         elif ending is Ending.FENCED:
-            self.die(refusals.fenced(code, self.transaction))
+            self.die(refusals.fenced(code, self.transaction), now)
         else:
             transaction.has_doubt = True
             outcome, error = refusals.ended_before(ending, self._config.transaction_timeout)
             self._ended(outcome, None, now, error)
 
-    def _described(self, response: Any) -> None:
+    def _described(self, response: Any, now: float) -> None:
         """With version 1 a time-out looks like a fence: the coordinator knows whose epoch it is now."""
         if not is_still_ours(self.producer, response.transactions.get(self.transactional_id)):
-            self.die(refusals.fenced(codes.PRODUCER_FENCED, self.transaction))
+            self.die(refusals.fenced(codes.PRODUCER_FENCED, self.transaction), now)
             return
         self.producer = NO_PRODUCER_ID
         transaction, self.transaction = self.transaction, None
@@ -458,7 +458,7 @@ class TransactionManager(Exchange):
             self._sequences.init_failed(is_fatal=False)
             self._operation.end(refusals.refused(step.api, code, what))
         elif self.state is _State.ABORTING and isinstance(step, EndTxnStep):
-            self.die(refusals.fatal(step.api, code, what))
+            self.die(refusals.fatal(step.api, code, what), now)
         elif self.transaction is not None:
             self.fail(refusals.refused(step.api, code, what), now)
 
@@ -478,10 +478,11 @@ class TransactionManager(Exchange):
         """What was not sent is not sent any more, and what would be sent again neither."""
         self._completion.fail_queued(lambda batch: refusals.aborted_record(batch, error), now)
 
-    def die(self, error: TransactionError) -> None:
+    def die(self, error: TransactionError, now: float) -> None:
         """Nothing more can be done with this producer."""
         self._move("fatal")
         self.error = error
+        self._fail_unsent(error, now)
         if self.transaction is not None:
             self.transaction.given_up(error)
         self._operation.end(error, error.outcome)
