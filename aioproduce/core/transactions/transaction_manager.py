@@ -289,8 +289,8 @@ class TransactionManager(Exchange):
         if now < self.pause.until:
             return MarkersStep(self._who, transaction.version) if self.pause.questions_left else None
         if transaction.wanted or transaction.offsets:
-            part = transaction.next_step(self._who, is_aborting=self.state is _State.ABORTING)
-            if part is not None:
+            is_aborting = self.state is _State.ABORTING
+            if (part := transaction.next_step(self._who, is_aborting=is_aborting)) is not None:
                 return part
         if self.state is _State.IN_TRANSACTION or self._accumulator.has_incomplete:
             return None
@@ -489,8 +489,7 @@ class TransactionManager(Exchange):
 
     def _look_at_the_clock(self, now: float) -> None:
         """One that is open for too long is aborted here, before the coordinator does it."""
-        transaction = self.transaction if self.state is _State.IN_TRANSACTION else None
-        if transaction is not None and now >= transaction.deadline:
+        if self.is_open and self.transaction is not None and now >= self.transaction.deadline:
             self.fail(refusals.open_too_long(self._config.transaction_timeout), now)
 
     # -- time and close ---
