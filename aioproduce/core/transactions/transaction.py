@@ -21,6 +21,7 @@ from aioproduce.errors import TransactionOutcome
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Mapping
 
     from aioproduce.core.transactions.endings import Verdict
@@ -73,6 +74,7 @@ class Transaction:
         outcome: What became of it; `None` until that is known.
         commits_at: When it commits by itself; infinity: never. One that does aborts by itself, too.
         whole: Ends when it has its outcome, where it does so by itself.
+        outcomes: Counts the producer's transactions by outcome; this one is counted once.
     """
 
     __slots__ = (
@@ -88,6 +90,7 @@ class Transaction:
         "is_unconfirmed",
         "offsets",
         "outcome",
+        "outcomes",
         "partitions",
         "version",
         "wanted",
@@ -95,7 +98,14 @@ class Transaction:
         "whole",
     )
 
-    def __init__(self, version: int, timeout: float, commits_at: float = inf) -> None:
+    def __init__(
+        self,
+        version: int,
+        timeout: float,
+        commits_at: float = inf,
+        *,
+        outcomes: Counter[TransactionOutcome],
+    ) -> None:
         self.version = version
         self.first_sent_at = inf
         self._timeout = timeout
@@ -107,13 +117,14 @@ class Transaction:
         self.is_prepared = self.is_resumed = False
         self.error: TransactionError | None = None
         self.outcome: TransactionOutcome | None = None
+        self.outcomes = outcomes
         self.commits_at = commits_at
         self.whole = Operation("commit") if commits_at < inf else None
 
     @classmethod
-    def resumed(cls, version: int, now: float) -> Transaction:
+    def resumed(cls, version: int, now: float, outcomes: Counter[TransactionOutcome]) -> Transaction:
         """One that another process prepared."""
-        transaction = cls(version, inf)
+        transaction = cls(version, inf, outcomes=outcomes)
         transaction.is_prepared = transaction.is_resumed = True
         transaction.sent(now)
         return transaction
@@ -217,8 +228,10 @@ class Transaction:
         self.ended(error, error.outcome)
 
     def ended(self, error: TransactionError | None, outcome: TransactionOutcome | None) -> None:
-        """It has its outcome, or nobody asks for it any more."""
-        self.outcome = outcome
+        """It has its outcome, or nobody asks for it any more: what was known by then stays."""
+        if self.outcome is None and outcome is not None:
+            self.outcome = outcome
+            self.outcomes[outcome] += 1
         if self.whole is not None:
             if (
                 outcome is TransactionOutcome.ABORTED

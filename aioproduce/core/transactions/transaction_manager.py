@@ -24,6 +24,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, Any, final
 
@@ -85,6 +86,7 @@ class TransactionManager(Exchange):
         error: Why nothing more can be done; `None` while something can.
         has_news: Set by each call; cleared by the step that looks at it.
         on_change: Called after each change of the state, or `None`.
+        outcomes: How many transactions had which outcome.
         pause: Before the next transaction's first request.
         producer: The producer id and epoch.
         records: The open transaction as its records see it.
@@ -102,6 +104,7 @@ class TransactionManager(Exchange):
         "error",
         "has_news",
         "on_change",
+        "outcomes",
         "pause",
         "producer",
         "records",
@@ -135,6 +138,7 @@ class TransactionManager(Exchange):
         self.pause = Pause()
         self.has_news = False
         self.on_change: Callable[[], None] | None = None
+        self.outcomes: Counter[TransactionOutcome] = Counter()
         self.records = RecordsInTransaction(self, accumulator)
         sequences.transaction = completion.transaction = self.records
 
@@ -161,14 +165,15 @@ class TransactionManager(Exchange):
         self.producer = producer
         self._sequences.init_begun()
         self._sequences.restart(producer)
-        self.transaction = Transaction.resumed(version, now)
+        self.transaction = Transaction.resumed(version, now, self.outcomes)
 
     def begin(self, commits_at: float = inf) -> Transaction:
         """Open a transaction; one that commits by itself at some instant is also aborted by itself."""
         self._check({_State.READY}, "begin")
         self._move("begin")
         timeout = self._config.transaction_timeout
-        self.transaction = Transaction(self._features.transactions, timeout, commits_at)
+        version = self._features.transactions
+        self.transaction = Transaction(version, timeout, commits_at, outcomes=self.outcomes)
         self.pause.begun()
         return self.transaction
 
@@ -248,6 +253,10 @@ class TransactionManager(Exchange):
     def is_open(self) -> bool:
         """Whether records may be appended."""
         return self.state is _State.IN_TRANSACTION
+
+    def open_for(self, now: float) -> float:
+        """Seconds for which the coordinator may have known of the open transaction; 0 where it knows of none."""
+        return 0.0 if self.transaction is None else max(now - self.transaction.first_sent_at, 0.0)
 
     def refusal(self, call: str = "send") -> BaseException:
         """Why a call does not fit here."""
