@@ -22,7 +22,7 @@ from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from aioproduce.core.transactions.endings import Verdict
     from aioproduce.core.transactions.steps import Step, Who
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 Offsets: TypeAlias = "Mapping[TopicPartition, OffsetAndMetadata]"
 """The offset of the next record to read, by partition."""
+
+
+OnEnded: TypeAlias = "Callable[[TransactionOutcome | None, BaseException | None], object]"
+"""Told what became of a transaction, and what went wrong."""
 
 
 @final
@@ -74,6 +78,7 @@ class Transaction:
         outcome: What became of it; `None` until that is known.
         commits_at: When it commits by itself; infinity: never. One that does aborts by itself, too.
         whole: Ends when it has its outcome, where it does so by itself.
+        on_ended: Told once of the outcome (`None` where nobody knows it yet) and of what went wrong; or `None`.
         outcomes: Counts the producer's transactions by outcome; this one is counted once.
     """
 
@@ -89,6 +94,7 @@ class Transaction:
         "is_resumed",
         "is_unconfirmed",
         "offsets",
+        "on_ended",
         "outcome",
         "outcomes",
         "partitions",
@@ -118,6 +124,7 @@ class Transaction:
         self.error: TransactionError | None = None
         self.outcome: TransactionOutcome | None = None
         self.outcomes = outcomes
+        self.on_ended: OnEnded | None = None
         self.commits_at = commits_at
         self.whole = Operation("commit") if commits_at < inf else None
 
@@ -232,6 +239,7 @@ class Transaction:
         if self.outcome is None and outcome is not None:
             self.outcome = outcome
             self.outcomes[outcome] += 1
+        self._tell_ended(error or self.error)
         if self.whole is not None:
             if (
                 outcome is TransactionOutcome.ABORTED
@@ -239,8 +247,14 @@ class Transaction:
                 error = error or self.error or refusals.aborted_meanwhile()
             self.whole.end(error or self.error, outcome)
 
+    def _tell_ended(self, error: TransactionError | None) -> None:
+        on_ended, self.on_ended = self.on_ended, None
+        if on_ended is not None:
+            on_ended(self.outcome, error)
+
     def wake(self) -> None:
-        """Whoever waits for offsets, or for the whole, is to look for themselves."""
+        """The sender died: whoever waits for offsets, or for the whole, is to look for themselves."""
+        self._tell_ended(self.error)
         for offsets in self.offsets:
             offsets.operation.wake()
         if self.whole is not None:
