@@ -380,6 +380,7 @@ async def test_outcomes_are_counted_and_the_status_is_told(cluster: FakeCluster,
         assert status is not None
         assert isinstance(status.error, ProducerFencedError)
         assert state_of(producer) == "FATAL_ERROR"
+        assert status.open_for == 0, "it has its outcome"
     assert counted() == [2, 2, 0]
     assert outcome_of(fenced) is ABORTED
 

@@ -256,7 +256,10 @@ class TransactionManager(Exchange):
 
     def open_for(self, now: float) -> float:
         """Seconds for which the coordinator may have known of the open transaction; 0 where it knows of none."""
-        return 0.0 if self.transaction is None else max(now - self.transaction.first_sent_at, 0.0)
+        transaction = self.transaction
+        if transaction is None or transaction.outcome is not None:
+            return 0.0
+        return max(now - transaction.first_sent_at, 0.0)
 
     def refusal(self, call: str = "send") -> BaseException:
         """Why a call does not fit here."""

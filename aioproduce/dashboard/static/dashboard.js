@@ -86,7 +86,7 @@ const TILES = [
 const FAILED = ["abortable error", "fatal error"];
 const TRANSACTION_TILES = [
   ["state", (t) => t.state, (t) => FAILED.includes(t.state)],
-  ["open for", (t) => milliseconds(t.open_ms)],
+  ["open for", (t) => (t.open_ms ? milliseconds(t.open_ms) : "–")],
   ["committed", (t) => perSecond(t.committed_per_s)],
   ["aborted", (t) => perSecond(t.aborted_per_s)],
   ["wait for a commit, average", (t) => milliseconds(t.commit_avg)],
