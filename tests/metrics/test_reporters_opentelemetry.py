@@ -29,11 +29,13 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from aioproduce import Producer, ProducerRecord
+from aioproduce.core.transactions.transaction_manager import TransactionManager
 from aioproduce.errors import (
     BrokerRejectedError,
     ForcedCloseError,
     InvalidTopicError,
     ProducerFencedError,
+    SenderDiedError,
     TransactionOutcome,
 )
 from aioproduce.reporters.opentelemetry import ProducerMeter, TracingInterceptor
@@ -591,6 +593,37 @@ async def test_the_span_of_a_transaction_that_is_not_committed(
             await successor.send_and_wait("orders", b"no")
         expected.append(("aborted", StatusCode.UNSET, None))
     assert told() == expected
+
+
+async def test_a_prepared_transaction_s_span_ends_with_its_producer(
+    telemetry: Telemetry, cluster: FakeCluster
+) -> None:
+    settings: dict[str, Any] = {"transactional_id": "orders-1", "interceptors": [telemetry.interceptor()]}
+    async with Producer(cluster.bootstrap_servers, **settings) as producer:
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"1")
+            await txn.prepare()
+        assert [span.name for span in telemetry.spans] == ["send orders"]
+    transaction = named(telemetry, "transaction")
+    assert attributes(transaction)["aioproduce.transaction.outcome"] == "unknown"
+
+
+async def test_a_transaction_s_span_ends_when_the_sender_dies(
+    telemetry: Telemetry, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"transactional_id": "orders-1", "interceptors": [telemetry.interceptor()]}
+    producer = Producer(cluster.bootstrap_servers, **settings)
+    await producer.start()
+    await producer.begin_transaction()
+
+    def fail(*_: object) -> None:
+        raise LookupError
+
+    monkeypatch.setattr(TransactionManager, "advance", fail)
+    with pytest.raises(SenderDiedError):
+        await producer.commit_transaction()
+    await producer.close()
+    assert attributes(named(telemetry, "transaction"))["aioproduce.transaction.outcome"] == "unknown"
 
 
 async def test_a_group_commit_s_transactions_are_spans(telemetry: Telemetry, cluster: FakeCluster) -> None:
