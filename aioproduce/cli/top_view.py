@@ -95,6 +95,7 @@ def picture(
     else:
         history = [sample["producers"][chosen] for sample in samples]
         lines += _figures_now(history, width)
+        lines += _transactions(history[-1], width)
         lines += [Text()]
         lines += _timeline(history[-1], width)
         lines += [Text()]
@@ -180,6 +181,23 @@ def _figures_now(history: Sequence[Producer], width: int) -> list[Text]:
             line.append(_cell(sparkline(values, bars) if bars else "", each - 31), style="cyan")
         lines.append(line)
     return lines
+
+
+def _transactions(producer: Producer, width: int) -> list[Text]:
+    """One line, where it is transactional; a service of an earlier version tells nothing of them."""
+    now = producer.get("transactions")
+    if now is None:
+        return []
+    is_bad = now["state"].endswith("error")
+    told = f"{now['id']}: {now['state']}"
+    if is_bad:
+        told += f": {now['error']}"
+    else:
+        told += f" for {milliseconds(now['open_ms'])}" if now["open_ms"] else ""
+        told += f", {count(now['committed_per_s'])}/s committed, {count(now['aborted_per_s'])}/s aborted"
+        told += f", a commit {milliseconds(now['commit_avg'])}"
+    line = Text(_cell("transactions", 19), style="dim")
+    return [line.append(_cell(told, width - 19), style="bold red" if is_bad else "bold not dim")]
 
 
 def _timeline(producer: Producer, width: int) -> list[Text]:

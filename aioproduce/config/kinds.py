@@ -420,7 +420,7 @@ def _interceptors(value: object) -> tuple[object, ...]:
     for item in value:
         if isinstance(item, type):
             raise WrongValueError(f"holds the class {item.__name__} where an instance belongs")
-        methods = ("on_send", "on_acknowledgement", "intercept", "begin_audit")
+        methods = ("on_send", "on_acknowledgement", "intercept", "intercept_transaction", "begin_audit")
         if not any(callable(getattr(item, method, None)) for method in methods):
             raise WrongValueError(f"holds a {type(item).__name__} without any of these methods")
     return tuple(value)
@@ -429,7 +429,7 @@ def _interceptors(value: object) -> tuple[object, ...]:
 INTERCEPTORS: Final = Kind(
     "list",
     "a list of objects that have on_send(record), on_acknowledgement(metadata, error) or both, or "
-    "intercept(record), or an Auditor",
+    "intercept(record), or intercept_transaction(transactional_id), or an Auditor",
     _interceptors,
 )
 """Objects that see each record go and each acknowledgement come, in order."""

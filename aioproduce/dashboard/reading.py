@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from aioproduce.config import ProducerConfig
     from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.producer.transaction_status import TransactionStatus
 
 MOST_TOPICS: Final = 20
 MOST_BROKERS: Final = 20
@@ -48,6 +49,15 @@ class Source(Protocol):
 
     def metrics(self) -> MetricsSnapshot:
         """Its metrics now."""
+        ...
+
+
+@runtime_checkable
+class TransactionalSource(Protocol):
+    """One that also tells where it is with its transactions; a `Source` need not."""
+
+    def transaction_status(self) -> TransactionStatus | None:
+        """Where it is; `None` where it has no `transactional.id`."""
         ...
 
 
@@ -102,6 +112,7 @@ class Reader:
             },
             "requests_in_flight": value("requests-in-flight"),
             "connections": value("connection-count"),
+            "transactions": _transactions(self._source, snapshot, growth),
             "topics": _busiest(topics, "records_per_s", MOST_TOPICS),
             "brokers": _brokers(snapshot, growth),
         }
@@ -152,6 +163,25 @@ def _by_tag(snapshot: MetricsSnapshot, name: str, tag: str | None) -> dict[str, 
         metric.tags.get(tag, "") if tag else "": metric.value
         for metric in snapshot.find(name)
         if not isinstance(metric.value, str) and (tag in metric.tags if tag else len(metric.tags) == 1)
+    }
+
+
+def _transactions(source: Source, snapshot: MetricsSnapshot, growth: _Growth) -> dict[str, Any] | None:
+    """Where a transactional producer is; `None` for another."""
+    status = source.transaction_status() if isinstance(source, TransactionalSource) else None
+    if status is None:
+        return None
+    committed, waited_ns = growth.rate("txn-committed-total"), growth.rate("txn-commit-time-ns-total")
+    return {
+        "id": status.transactional_id,
+        "state": status.state.name.lower().replace("_", " "),
+        "open_ms": _finite(status.open_for * 1e3),
+        "error": None if status.error is None else str(status.error),
+        "committed_per_s": committed,
+        "aborted_per_s": growth.rate("txn-aborted-total"),
+        # Commits that nobody waited for, as a group's, took no call any time.
+        "commit_avg": _finite(waited_ns / committed / 1e6) if committed and waited_ns else None,
+        "totals": {name: snapshot.value(f"txn-{name}-total") for name in ("committed", "aborted", "unknown")},
     }
 
 

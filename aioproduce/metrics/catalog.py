@@ -28,6 +28,7 @@ from aioproduce.metrics.rows import (
     distribution,
     gauge,
     level,
+    looked_up_total,
     meter,
     spread,
     table,
@@ -220,6 +221,14 @@ _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     gauge("waiting-tasks", "tasks", "The tasks that wait for room in buffer.memory"),
     gauge("txn-pause", "ms", "The pause before the first request of the next transaction"),
     gauge("txn-first-produce-wait", "ms", "The time of the first Produce of the latest transaction"),
+    gauge(
+        "txn-open-time", "ms", "How long the coordinator may have known of the open transaction; 0 for none"
+    ),
+    looked_up_total("txn-committed-total", "transactions", "The total number of transactions committed"),
+    looked_up_total("txn-aborted-total", "transactions", "The total number of transactions aborted"),
+    looked_up_total(
+        "txn-unknown-total", "transactions", "The total number of transactions whose outcome is unknown"
+    ),
     distribution(
         "send-wait-time",
         "ms",
@@ -284,6 +293,10 @@ GAUGES: Final = (
     "waiting-tasks",
     "txn-pause",
     "txn-first-produce-wait",
+    "txn-open-time",
+    "txn-committed-total",
+    "txn-aborted-total",
+    "txn-unknown-total",
     "buffer-total-bytes",
     "buffer-available-bytes",
     "connection-count",

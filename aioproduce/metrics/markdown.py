@@ -56,6 +56,8 @@ json.dumps(snapshot.as_dict())
   counts for the record that it waits for, as a thread that is interrupted there does in Java.
 - `produce-throttle-time-*` are of every answer but those to ApiVersions.
 - `txn-*-time-ns-total` count what calls waited. A commit goes on when its call stops waiting; that is not counted.
+- `txn-committed-total`, `txn-aborted-total` and `txn-unknown-total` count each transaction once, by its outcome. A
+  fenced producer counts what it had open as aborted, or as unknown where a commit was on its way.
 - `successful-authentication-no-reauth-total` counts connections whose broker ends no session. Java's client
   counts every connection there.
 - `buffer-exhausted-total` counts each record that found no room, also those of `try_send()`, which does not wait.

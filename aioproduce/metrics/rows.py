@@ -106,6 +106,11 @@ def gauge(name: str, unit: str, description: str) -> Row[ProducerMetrics]:
     return level(name, unit, description, lambda m, now: m.gauges[name](now))
 
 
+def looked_up_total(name: str, unit: str, description: str) -> Row[ProducerMetrics]:
+    """What only grows, and is looked up when somebody asks."""
+    return Row(name, unit, MetricKind.TOTAL, description, lambda m, now: m.gauges[name](now))
+
+
 def table(*groups: Row[_T] | Iterable[Row[_T]]) -> tuple[Row[_T], ...]:
     """All of them."""
     return tuple(row for group in groups for row in ((group,) if isinstance(group, Row) else group))

@@ -7,6 +7,11 @@ Called by the Producer. An interceptor is any object with
   traces must: `on_outcome(metadata, error)` is called for this record. Kafka tells records apart by their headers
   (KIP-512).
 
+One that has `intercept_transaction(transactional_id) -> (body, on_ended)` is also asked at the begin of each
+transaction: `body` is a context manager that stands around the body of `async with producer.transaction()`, and
+`on_ended(outcome, error)` is called once, however the transaction was begun; the outcome is `None` where it is not
+known when the producer ends.
+
 What one raises is logged; the record goes on as it was.
 
 One that has `begin_audit` (`aioproduce.audit.Auditor`) is none of these: the producer itself does its work, in C.
@@ -22,6 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
@@ -32,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from aioproduce.core.batching.record_audit import RecordAuditor
+    from aioproduce.core.transactions.transaction import OnEnded
+    from aioproduce.errors import TransactionOutcome
 
 _log = logging.getLogger("aioproduce")
 
@@ -64,9 +72,63 @@ class Interceptors:
                 told.append(each.on_acknowledgement)
         return record, partial(_tell, told) if self._has_intercept else self.on_acknowledgement
 
+    def transaction_began(self, transactional_id: str) -> WatchedTransaction:
+        """A transaction is open, begun by the calling task."""
+        bodies, told = [], []
+        for each in self._interceptors:
+            if hasattr(each, "intercept_transaction"):
+                try:
+                    body, on_ended = each.intercept_transaction(transactional_id)
+                except Exception:
+                    _log.exception("an interceptor's intercept_transaction failed")
+                    continue
+                bodies.append(body)
+                told.append(on_ended)
+        return WatchedTransaction(bodies, told)
+
     def on_acknowledgement(self, metadata: RecordMetadata, error: BaseException | None) -> None:
         """Tell each what became of a record that none of them saw before."""
         _tell(self._on_acknowledgement, metadata, error)
+
+
+@final
+class WatchedTransaction:
+    """One transaction, as the interceptors see it.
+
+    Args:
+        bodies: What stands around its body.
+        told: Whom to tell of its end.
+    """
+
+    __slots__ = ("_bodies", "_entered", "_told")
+
+    def __init__(self, bodies: Sequence[AbstractContextManager[object]], told: Sequence[OnEnded]) -> None:
+        self._bodies = bodies
+        self._told = told
+        self._entered = ExitStack()
+
+    def enter(self) -> None:
+        """The body begins, in the task that calls."""
+        for body in self._bodies:
+            try:
+                self._entered.enter_context(body)
+            except Exception:
+                _log.exception("an interceptor failed at the begin of a transaction's body")
+
+    def leave(self) -> None:
+        """The body has ended."""
+        try:
+            self._entered.close()
+        except Exception:
+            _log.exception("an interceptor failed at the end of a transaction's body")
+
+    def ended(self, outcome: TransactionOutcome | None, error: BaseException | None) -> None:
+        """It has its outcome."""
+        for tell in self._told:
+            try:
+                tell(outcome, error)
+            except Exception:
+                _log.exception("an interceptor failed at the end of a transaction")
 
 
 def make_interceptors(given: Sequence[Any]) -> Interceptors | None:

@@ -36,6 +36,7 @@ from aioproduce.errors import (
     ProducerError,
     ProducerStateError,
     SenderDiedError,
+    TransactionOutcome,
     WrongEventLoopError,
 )
 from aioproduce.metrics import GAUGES, MetricsSnapshot, ProducerMetrics, snapshot
@@ -247,10 +248,14 @@ class ProducerLife:
         manager = self.sender.transactions
         if manager is None:
             return {}
-        pause = manager.pause
+        pause, outcomes = manager.pause, manager.outcomes
         return {
             "txn-pause": lambda _: pause.seconds * 1000,
             "txn-first-produce-wait": lambda _: pause.first_produce_wait * 1000,
+            "txn-open-time": lambda now: manager.open_for(now) * 1000,
+            "txn-committed-total": lambda _: outcomes[TransactionOutcome.COMMITTED],
+            "txn-aborted-total": lambda _: outcomes[TransactionOutcome.ABORTED],
+            "txn-unknown-total": lambda _: outcomes[TransactionOutcome.UNKNOWN],
         }
 
     def read_metrics(self) -> MetricsSnapshot:

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 _KAFKA: Final = "org.apache.kafka."
 _OWN: Final = "aioproduce."
 _OWN_METRICS: Final = re.compile(
-    r"producer-metrics/(waiting-tasks|txn-pause|txn-first-produce-wait|send-wait-time|batching-time|await-send-time|in-flight-time|retry-time"
+    r"producer-metrics/(waiting-tasks|txn-pause|txn-first-produce-wait|txn-open-time"
+    r"|txn-(committed|aborted|unknown)-total|send-wait-time|batching-time|await-send-time|in-flight-time|retry-time"
     r"|delivery-time|event-loop-lag|unobserved-failure).*|producer-metrics/connections|producer-node-metrics/requests-in-flight|.*-p(50|99|999)"
 )
 """What Kafka's own producer has no metric of: group and name."""

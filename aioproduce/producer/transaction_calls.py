@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from aioproduce.producer.group_commit import GroupCommit
     from aioproduce.producer.life import ProducerLife
+    from aioproduce.producer.transaction_status import TransactionStatus
     from aioproduce.producer.transactions import Transaction, Transactions
     from aioproduce.records import GroupMetadata
 
@@ -78,6 +79,19 @@ class TransactionCalls:
     ) -> None:
         """Commit a group's offsets with the open transaction; see `Transaction.send_offsets()`."""
         await self._of_transactions().owned().send_offsets(offsets, group)
+
+    def transaction_status(self) -> TransactionStatus | None:
+        """Where it is with its transactions, for a health check or a log; `None` without a `transactional.id`.
+
+        It may be asked for at any time, also before the start and after the end.
+
+        Example:
+            >>> producer.transaction_status().state.name  # doctest: +SKIP
+            'READY'
+        """
+        from aioproduce.producer.transaction_status import status_of
+
+        return status_of(self._life)
 
     def _of_transactions(self) -> Transactions:
         if self._transactions is None:

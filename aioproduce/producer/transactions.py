@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aioproduce.core.transactions.transaction_manager import TransactionManager
     from aioproduce.errors import TransactionOutcome
     from aioproduce.producer.input import RecordInput
-    from aioproduce.producer.interceptors import Interceptors
+    from aioproduce.producer.interceptors import Interceptors, WatchedTransaction
     from aioproduce.producer.life import ProducerLife
     from aioproduce.records import GroupMetadata
 
@@ -166,7 +166,7 @@ class Transaction(Sending):
         ...         print(txn.outcome)
     """
 
-    __slots__ = ("_core", "_ending", "_is_prepared", "_preparing", "_transactions", "task")
+    __slots__ = ("_core", "_ending", "_is_prepared", "_preparing", "_transactions", "_watched", "task")
 
     _life: TransactionLife
 
@@ -183,6 +183,7 @@ class Transaction(Sending):
         self._ending: Operation | None = None
         self._preparing: Operation | None = None
         self._is_prepared = False
+        self._watched: WatchedTransaction | None = None
         self.task: object = None
         self.config = life.config
         self._input = record_input
@@ -256,6 +257,9 @@ class Transaction(Sending):
         self._core = core
         driver = self._life.driver
         self.task = driver.current_task()
+        if self._interceptors is not None:
+            self._watched = self._interceptors.transaction_began(self._transactions.manager.transactional_id)
+            core.on_ended = self._watched.ended
         for path in self._transactions.paths:
             path.open_path(
                 self._life.appenders,
@@ -367,7 +371,10 @@ class Transaction(Sending):
         await self._transactions.wait(manager.send_offsets(wanted, asking, self._life.driver.now()))
 
     async def __aenter__(self) -> Self:
-        return await self.begin()
+        await self.begin()
+        if self._watched is not None:
+            self._watched.enter()
+        return self
 
     async def __aexit__(
         self,
@@ -375,6 +382,13 @@ class Transaction(Sending):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        try:
+            await self._body_ended(error)
+        finally:
+            if self._watched is not None:
+                self._watched.leave()
+
+    async def _body_ended(self, error: BaseException | None) -> None:
         if self._ending is not None and (self._ending.outcome is not None or self._ending.kind == "abort"):
             return
         if error is None and self._is_prepared:

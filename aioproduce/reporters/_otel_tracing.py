@@ -1,4 +1,4 @@
-"""A span for each record that is sent, and its context in the record's headers, as OpenTelemetry has it.
+"""A span for each record, with its context in the headers, and for each transaction, as OpenTelemetry has it.
 
 Called by the Producer, as one of its `interceptors`. Names and attributes are those of the semantic conventions for
 messaging, in the version of `SCHEMA_URL`; they are not stable yet.
@@ -13,7 +13,8 @@ Invariants:
 from __future__ import annotations
 
 import time
-from collections.abc import MutableSequence
+from collections.abc import Callable, MutableSequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -21,7 +22,7 @@ from opentelemetry import metrics, propagate, trace
 from opentelemetry.propagators.textmap import Setter
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from aioproduce.errors import BrokerRejectedError
+from aioproduce.errors import BrokerRejectedError, TransactionOutcome
 from aioproduce.reporters._otel_metrics import OPERATION, SCHEMA_URL
 from aioproduce.version import VERSION
 
@@ -38,9 +39,15 @@ _BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5,
 """Seconds: the buckets that the conventions ask for."""
 
 
+_TRANSACTIONAL_ID: Final = "aioproduce.transactional_id"
+_OUTCOME: Final = "aioproduce.transaction.outcome"
+
+
 @final
 class TracingInterceptor:
     """Makes a PRODUCER span of each record's way, `send()` to acknowledgement, and measures its duration.
+
+    A transaction is a span, too, from its begin to its outcome.
 
     The span's parent is what is current where `send()` is awaited. `messaging.client.operation.duration` is
     recorded with it, whether the span is sampled or not.
@@ -101,6 +108,25 @@ class TracingInterceptor:
             _end(span, error)
             raise
         return traced, _Outcome(span, self._durations, common)
+
+    def intercept_transaction(
+        self, transactional_id: str
+    ) -> tuple[
+        AbstractContextManager[Span], Callable[[TransactionOutcome | None, BaseException | None], None]
+    ]:
+        """Start a span of the transaction, which is current in its body: what is sent there is its child.
+
+        The conventions have no name for a transaction. The transactional.id is an attribute and not in the span's
+        name, as names are to be few.
+        """
+        known = {"messaging.system": "kafka", **self._client, _TRANSACTIONAL_ID: transactional_id}
+        span = self._tracer.start_span("transaction", attributes=known)
+
+        def ended(outcome: TransactionOutcome | None, error: BaseException | None) -> None:
+            span.set_attribute(_OUTCOME, "unknown" if outcome is None else outcome.value)
+            _end(span, error)
+
+        return trace.use_span(span, record_exception=False, set_status_on_exception=False), ended
 
     def _of(self, record: ProducerRecord) -> dict[str, AttributeValue]:
         """What is known of the record before it is sent."""

@@ -114,6 +114,25 @@ def test_what_it_shows() -> None:
     assert row.split()[:6] == ["1", "1", "7", "9", "ms", "-"]
 
 
+def test_transactions_have_a_line_of_their_own() -> None:
+    transactions = {
+        "id": "orders-1",
+        "state": "in transaction",
+        "open_ms": 250.0,
+        "error": None,
+        "committed_per_s": 12.0,
+        "aborted_per_s": 0.0,
+        "commit_avg": 3.0,
+    }
+    (line,) = [each for each in drawn(reading(transactions=transactions), width=120) if "orders-1" in each]
+    told = "orders-1: in transaction for 250 ms, 12/s committed, 0/s aborted, a commit 3 ms"
+    assert line.split(maxsplit=1) == ["transactions", told.ljust(101)]
+    failed = transactions | {"state": "abortable error", "error": "a record failed"}
+    (line,) = [each for each in drawn(reading(transactions=failed), width=120) if "orders-1" in each]
+    assert line.rstrip().endswith("orders-1: abortable error: a record failed")
+    assert drawn(reading(transactions=None)) == drawn(reading())
+
+
 def test_bars_stand_where_the_axis_says() -> None:
     lines = drawn(reading(), width=120)
     (flight,) = [line for line in lines if line.startswith("in flight")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from aioproduce._native.stats import Windows
 from aioproduce.config import ProducerConfig
 from aioproduce.metrics import GAUGES, MetricsSnapshot, ProducerMetrics, snapshot
+from aioproduce.producer.transaction_status import TransactionStatus
 
 
 class ScriptedSource:
@@ -14,6 +15,7 @@ class ScriptedSource:
         sensors: To record into.
         now: What the sensors take for the time.
         gauges: Their values by name; 0 where there is none.
+        status: Of its transactions; `None` for a producer that has none.
     """
 
     def __init__(self, client_id: str = "scripted") -> None:
@@ -23,8 +25,12 @@ class ScriptedSource:
         self.sensors = ProducerMetrics(Windows(2, 30.0))
         self.gauges: dict[str, float] = {}
         self.now = 0.0
+        self.status: TransactionStatus | None = None
         for name in GAUGES:
             self.sensors.gauges[name] = lambda _, name=name: self.gauges.get(name, 0.0)  # type: ignore[misc]
+
+    def transaction_status(self) -> TransactionStatus | None:
+        return self.status
 
     def metrics(self) -> MetricsSnapshot:
         return snapshot(

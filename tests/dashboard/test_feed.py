@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from aioproduce.core.transactions.transaction_states import TransactionState
 from aioproduce.dashboard import Feed
 from aioproduce.dashboard.reading import MOST_BROKERS, MOST_TOPICS, STAGES
+from aioproduce.errors import TransactionError
+from aioproduce.producer.transaction_status import TransactionStatus
 from tests.dashboard.scripted import ScriptedSource
 
 WALL = 1_700_000_000.0
@@ -185,3 +188,37 @@ def test_impossible_settings(settings: dict[str, Any]) -> None:
 def test_nothing_to_look_at() -> None:
     with pytest.raises(ValueError, match="at least one producer"):
         Feed([])
+
+
+def test_only_a_transactional_producer_tells_of_transactions() -> None:
+    source = ScriptedSource()
+    feed = Feed([source])
+    assert read(feed, source, 1.0)["transactions"] is None
+    source.status = TransactionStatus("orders-1", TransactionState.IN_TRANSACTION, 0.25, None)
+    assert read(feed, source, 2.0)["transactions"] == {
+        "id": "orders-1",
+        "state": "in transaction",
+        "open_ms": 250.0,
+        "error": None,
+        "committed_per_s": 0.0,
+        "aborted_per_s": 0.0,
+        "commit_avg": None,
+        "totals": {"committed": 0.0, "aborted": 0.0, "unknown": 0.0},
+    }
+    source.gauges |= {"txn-committed-total": 8, "txn-aborted-total": 2, "txn-unknown-total": 1}
+    source.sensors.spent("txn-commit", 0.02)
+    error = TransactionError("another producer has it", recover="new producer")
+    source.status = TransactionStatus("orders-1", TransactionState.FATAL_ERROR, 0.0, error)
+    assert read(feed, source, 4.0)["transactions"] == {
+        "id": "orders-1",
+        "state": "fatal error",
+        "open_ms": 0.0,
+        "error": str(error),
+        "committed_per_s": 4.0,
+        "aborted_per_s": 1.0,
+        "commit_avg": 2.5,
+        "totals": {"committed": 8.0, "aborted": 2.0, "unknown": 1.0},
+    }
+    # Nobody waited for these, as for a group's: that is no commit in no time.
+    source.gauges["txn-committed-total"] = 9
+    assert read(feed, source, 5.0)["transactions"]["commit_avg"] is None

@@ -14,6 +14,7 @@ import pytest
 
 from aioproduce import Producer
 from aioproduce.dashboard import serve
+from aioproduce.errors import ProducerFencedError
 from aioproduce.testing import FakeCluster
 from tests.dashboard.scripted import ScriptedSource
 
@@ -99,6 +100,41 @@ async def test_retries_and_failures_are_told(visit: Visiting) -> None:
         assert await seen.tile("buffer in use") == "95 %"
         bad = await seen.page.locator(".tile.bad span").all_inner_texts()
         assert bad == ["buffer in use", "tasks waiting", "records failed"]
+
+
+async def test_transactions_and_what_became_of_them(visit: Visiting) -> None:
+    async with (
+        FakeCluster(3, topics={"orders": 6}) as cluster,
+        Producer(cluster.bootstrap_servers, client_id="shop", transactional_id="orders-1") as producer,
+        serve(producer, port=0, interval=QUICK) as server,
+    ):
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"42")
+        txn = await producer.begin_transaction()
+        await txn.send_and_wait("orders", b"43")
+        seen = await visit(server.url)
+        await seen.shown()
+        assert await seen.page.locator("#transactional-id").inner_text() == "orders-1"
+        assert await seen.tile("state") == "in transaction"
+        assert re.fullmatch(r"[\d.]+ m?s", await seen.tile("open for"))
+        assert not await seen.page.locator("#problem").is_visible()
+        async with Producer(cluster.bootstrap_servers, transactional_id="orders-1"):
+            with pytest.raises(ProducerFencedError):
+                await txn.commit()
+            await seen.until("() => !document.getElementById('problem').hidden")
+        assert await seen.tile("state") == "fatal error"
+        told = await seen.page.locator("#problem").inner_text()
+        assert told.startswith("orders-1: This producer can do nothing more.")
+        status = producer.transaction_status()
+        assert status is not None
+        assert str(status.error) in told
+
+
+async def test_without_transactions_none_are_shown(visit: Visiting) -> None:
+    async with serve(ScriptedSource(), port=0, interval=QUICK) as server:
+        seen = await visit(server.url)
+        await seen.shown()
+        assert not await seen.page.locator("#transactions").is_visible()
 
 
 async def test_the_timeline_against_its_limits(visit: Visiting) -> None:

@@ -37,6 +37,14 @@ def outcome_of(txn: Transaction) -> TransactionOutcome | None:
     return txn.outcome
 
 
+def state_of(producer: Producer) -> str:
+    """By its name, as a health check would tell it."""
+    status = producer.transaction_status()
+    assert status is not None
+    assert status.transactional_id == "orders-1"
+    return status.state.name
+
+
 class Body(Exception):
     """What leaves the body of a transaction."""
 
@@ -337,3 +345,43 @@ async def test_what_is_measured(cluster: FakeCluster) -> None:
         assert metrics.value("txn-abort-time-ns-total") == 0
         assert metrics.value("txn-pause") > 0
         assert metrics.value("txn-first-produce-wait") > 0
+
+
+async def test_outcomes_are_counted_and_the_status_is_told(cluster: FakeCluster, version: int) -> None:
+    cluster.set_transaction_version(version)
+
+    def counted() -> list[float]:
+        metrics = producer.metrics()
+        return [metrics.value(f"txn-{name}-total") for name in ("committed", "aborted", "unknown")]
+
+    producer = producer_of(cluster)
+    assert state_of(producer) == "UNINITIALIZED"
+    async with producer:
+        assert (state_of(producer), counted()) == ("READY", [0, 0, 0])
+        for _ in range(2):
+            async with producer.transaction() as txn:
+                await txn.send("t", b"yes")
+        txn = await producer.begin_transaction()
+        await txn.send_and_wait("t", b"no")
+        await sleep(0.003)  # uvloop's clock has whole milliseconds
+        assert state_of(producer) == "IN_TRANSACTION"
+        assert producer.metrics().value("txn-open-time") > 0
+        await txn.abort()
+        assert (state_of(producer), counted()) == ("READY", [2, 1, 0])
+        assert producer.metrics().value("txn-open-time") == 0
+        fenced = await producer.begin_transaction()
+        await fenced.send_and_wait("t", b"no")
+        async with producer_of(cluster):
+            with pytest.raises(ProducerFencedError):
+                await fenced.commit()
+        status = producer.transaction_status()
+        assert status is not None
+        assert isinstance(status.error, ProducerFencedError)
+        assert state_of(producer) == "FATAL_ERROR"
+        assert status.open_for == 0, "it has its outcome"
+    assert counted() == [2, 2, 0]
+    assert outcome_of(fenced) is ABORTED
+
+
+def test_without_a_transactional_id_there_is_no_status() -> None:
+    assert Producer("localhost:9092").transaction_status() is None

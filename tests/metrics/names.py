@@ -142,7 +142,11 @@ OUR_TIMES: Final = (
 )
 OURS: Final = {
     "producer-metrics": merged(
-        {"waiting-tasks": "tasks", "txn-pause": "ms", "txn-first-produce-wait": "ms"},
+        {"waiting-tasks": "tasks", "txn-pause": "ms", "txn-first-produce-wait": "ms", "txn-open-time": "ms"},
+        dict.fromkeys(
+            ("txn-committed-total", "txn-aborted-total", "txn-unknown-total"),
+            "transactions",
+        ),
         meter("unobserved-failure", "records"),
         *(average_and_maximum(name, "ms") for name in OUR_TIMES),
         *({f"{name}-{suffix}": "ms" for suffix in PERCENTILES} for name in OUR_TIMES),

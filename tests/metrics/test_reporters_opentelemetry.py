@@ -29,7 +29,15 @@ from opentelemetry.trace import SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from aioproduce import Producer, ProducerRecord
-from aioproduce.errors import BrokerRejectedError, ForcedCloseError, InvalidTopicError
+from aioproduce.core.transactions.transaction_manager import TransactionManager
+from aioproduce.errors import (
+    BrokerRejectedError,
+    ForcedCloseError,
+    InvalidTopicError,
+    ProducerFencedError,
+    SenderDiedError,
+    TransactionOutcome,
+)
 from aioproduce.reporters.opentelemetry import ProducerMeter, TracingInterceptor
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
@@ -40,6 +48,7 @@ if TYPE_CHECKING:
 
     from opentelemetry.sdk.trace import ReadableSpan
 
+    from aioproduce.producer.transactions import Transaction
     from aioproduce.records import RecordMetadata
     from aioproduce.testing import FakeRecord
 
@@ -110,6 +119,11 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 def attributes(span: ReadableSpan) -> dict[str, Any]:
     assert span.attributes is not None
     return dict(span.attributes)
+
+
+def named(telemetry: Telemetry, name: str) -> ReadableSpan:
+    (span,) = [span for span in telemetry.spans if span.name == name]
+    return span
 
 
 def carried(record: FakeRecord) -> trace.SpanContext:
@@ -510,3 +524,149 @@ async def test_without_an_sdk_nothing_is_added(cluster: FakeCluster) -> None:
 def test_a_server_has_a_host_and_a_port(server: str) -> None:
     with pytest.raises(ValueError, match="host:port"):
         TracingInterceptor(server=server)
+
+
+async def test_a_transaction_is_a_span_and_its_records_are_children(
+    telemetry: Telemetry, cluster: FakeCluster
+) -> None:
+    tracer = telemetry.tracer_provider.get_tracer("test")
+    settings: dict[str, Any] = {"interceptors": [telemetry.interceptor(client_id="checkout")]}
+    async with Producer(cluster.bootstrap_servers, transactional_id="orders-1", **settings) as producer:
+        with tracer.start_as_current_span("request") as request:
+            async with producer.transaction() as txn:
+                await txn.send("orders", b"1")
+                with tracer.start_as_current_span("part") as part:
+                    await txn.send("orders", b"2")
+            assert trace.get_current_span() is request
+    transaction = named(telemetry, "transaction")
+    assert attributes(transaction) == {
+        messaging.MESSAGING_SYSTEM: "kafka",
+        messaging.MESSAGING_CLIENT_ID: "checkout",
+        "aioproduce.transactional_id": "orders-1",
+        "aioproduce.transaction.outcome": "committed",
+    }
+    assert (transaction.kind, transaction.status.status_code) == (SpanKind.INTERNAL, StatusCode.UNSET)
+    assert transaction.parent == request.get_span_context()
+    sent = [span.parent for span in telemetry.spans if span.name == "send orders"]
+    assert sent == [transaction.context, part.get_span_context()]
+    assert named(telemetry, "part").parent == transaction.context
+
+
+async def failing(txn: Transaction) -> None:
+    async with txn:
+        await txn.send("orders", b"no")
+        raise LookupError
+
+
+async def test_the_span_of_a_transaction_that_is_not_committed(
+    telemetry: Telemetry, cluster: FakeCluster
+) -> None:
+    """Aborted by its body, fenced, and open when the producer ends: each span ends, once."""
+
+    def told() -> list[tuple[Any, StatusCode, Any]]:
+        return [
+            (
+                span.attributes["aioproduce.transaction.outcome"],
+                span.status.status_code,
+                span.attributes.get("error.type"),
+            )
+            for span in telemetry.spans
+            if span.name == "transaction" and span.attributes is not None
+        ]
+
+    settings: dict[str, Any] = {"transactional_id": "orders-1", "interceptors": [telemetry.interceptor()]}
+    async with Producer(cluster.bootstrap_servers, **settings) as producer:
+        with pytest.raises(LookupError):
+            await failing(producer.transaction())
+        await producer.begin_transaction()
+        # Begun by hand, there is no body for it to be current in.
+        assert not trace.get_current_span().get_span_context().is_valid
+        await producer.send_and_wait("orders", b"no")
+        expected: list[Any] = [("aborted", StatusCode.UNSET, None)]
+        assert told() == expected
+        async with Producer(cluster.bootstrap_servers, **settings) as successor:
+            with pytest.raises(ProducerFencedError):
+                await producer.commit_transaction()
+            expected.append(("aborted", StatusCode.ERROR, "aioproduce.errors.ProducerFencedError"))
+            assert told() == expected
+            await successor.begin_transaction()
+            await successor.send_and_wait("orders", b"no")
+        expected.append(("aborted", StatusCode.UNSET, None))
+    assert told() == expected
+
+
+async def test_a_prepared_transaction_s_span_ends_with_its_producer(
+    telemetry: Telemetry, cluster: FakeCluster
+) -> None:
+    settings: dict[str, Any] = {"transactional_id": "orders-1", "interceptors": [telemetry.interceptor()]}
+    async with Producer(cluster.bootstrap_servers, **settings) as producer:
+        async with producer.transaction() as txn:
+            await txn.send("orders", b"1")
+            await txn.prepare()
+        assert [span.name for span in telemetry.spans] == ["send orders"]
+    transaction = named(telemetry, "transaction")
+    assert attributes(transaction)["aioproduce.transaction.outcome"] == "unknown"
+
+
+async def test_a_transaction_s_span_ends_when_the_sender_dies(
+    telemetry: Telemetry, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, Any] = {"transactional_id": "orders-1", "interceptors": [telemetry.interceptor()]}
+    producer = Producer(cluster.bootstrap_servers, **settings)
+    await producer.start()
+    await producer.begin_transaction()
+
+    def fail(*_: object) -> None:
+        raise LookupError
+
+    monkeypatch.setattr(TransactionManager, "advance", fail)
+    with pytest.raises(SenderDiedError):
+        await producer.commit_transaction()
+    await producer.close()
+    assert attributes(named(telemetry, "transaction"))["aioproduce.transaction.outcome"] == "unknown"
+
+
+async def test_a_group_commit_s_transactions_are_spans(telemetry: Telemetry, cluster: FakeCluster) -> None:
+    settings: dict[str, Any] = {"transactional_id": "orders-1", "interceptors": [telemetry.interceptor()]}
+    async with (
+        Producer(cluster.bootstrap_servers, **settings) as producer,
+        producer.group_commit(interval=0.01) as group,
+    ):
+        await group.send("orders", b"1")
+    assert attributes(named(telemetry, "transaction"))["aioproduce.transaction.outcome"] == "committed"
+
+
+async def test_an_interceptor_cannot_break_a_transaction(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def intercept_transaction(self, transactional_id: str) -> Any:
+            if transactional_id == "refuses":
+                raise LookupError
+
+            def ended(outcome: object, error: object) -> None:
+                raise LookupError
+
+            return self, ended
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *error: object) -> None:
+            raise LookupError
+
+    for transactional_id in ("refuses", "fails"):
+        settings: dict[str, Any] = {"transactional_id": transactional_id, "interceptors": [Broken()]}
+        async with (
+            Producer(cluster.bootstrap_servers, **settings) as producer,
+            producer.transaction() as txn,
+        ):
+            await txn.send("orders", b"yes")
+        assert txn.outcome is TransactionOutcome.COMMITTED
+    assert [
+        record.message.split(" failed")[0] for record in caplog.records if record.name == "aioproduce"
+    ] == [
+        "an interceptor's intercept_transaction",
+        "an interceptor",
+        "an interceptor",
+    ]

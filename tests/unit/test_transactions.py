@@ -341,8 +341,16 @@ def test_really_fenced(is_lost: bool, outcome: TransactionOutcome) -> None:
     assert isinstance(operation.error, ProducerFencedError)
     assert operation.error.is_fatal
     assert operation.error.outcome is outcome
+    assert h.manager.outcomes == {outcome: 1}
     with pytest.raises(ProducerFencedError):
         h.manager.begin()
+    # A close has nothing more to tell: what is known of it stays, and is not counted again.
+    h.sender.begin_close(h.now)
+    h.run()
+    assert h.is_closed()
+    assert h.manager.transaction is not None
+    assert h.manager.transaction.outcome is outcome
+    assert h.manager.outcomes == {outcome: 1}
 
 
 def test_with_version_1_the_coordinator_is_asked_whose_epoch_it_is() -> None:

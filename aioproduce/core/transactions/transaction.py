@@ -21,7 +21,8 @@ from aioproduce.errors import TransactionOutcome
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections import Counter
+    from collections.abc import Callable, Mapping
 
     from aioproduce.core.batching.record_audit import RecordAudit
     from aioproduce.core.transactions.endings import Verdict
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 Offsets: TypeAlias = "Mapping[TopicPartition, OffsetAndMetadata]"
 """The offset of the next record to read, by partition."""
+
+
+OnEnded: TypeAlias = "Callable[[TransactionOutcome | None, BaseException | None], object]"
+"""Told what became of a transaction, and what went wrong."""
 
 
 @final
@@ -75,6 +80,8 @@ class Transaction:
         outcome: What became of it; `None` until that is known.
         commits_at: When it commits by itself; infinity: never. One that does aborts by itself, too.
         whole: Ends when it has its outcome, where it does so by itself.
+        on_ended: Told once of the outcome (`None` where nobody knows it yet) and of what went wrong; or `None`.
+        outcomes: Counts the producer's transactions by outcome; this one is counted once.
     """
 
     __slots__ = (
@@ -91,7 +98,9 @@ class Transaction:
         "is_resumed",
         "is_unconfirmed",
         "offsets",
+        "on_ended",
         "outcome",
+        "outcomes",
         "partitions",
         "version",
         "wanted",
@@ -100,7 +109,12 @@ class Transaction:
     )
 
     def __init__(
-        self, version: int, timeout: float, commits_at: float = inf, audit: RecordAudit | None = None
+        self,
+        version: int,
+        timeout: float,
+        commits_at: float,
+        outcomes: Counter[TransactionOutcome],
+        audit: RecordAudit | None = None,
     ) -> None:
         self.version = version
         self._audit = audit
@@ -116,13 +130,15 @@ class Transaction:
         self.is_prepared = self.is_resumed = False
         self.error: TransactionError | None = None
         self.outcome: TransactionOutcome | None = None
+        self.outcomes = outcomes
+        self.on_ended: OnEnded | None = None
         self.commits_at = commits_at
         self.whole = Operation("commit") if commits_at < inf else None
 
     @classmethod
-    def resumed(cls, version: int, now: float) -> Transaction:
+    def resumed(cls, version: int, now: float, outcomes: Counter[TransactionOutcome]) -> Transaction:
         """One that another process prepared."""
-        transaction = cls(version, inf)
+        transaction = cls(version, inf, inf, outcomes)
         transaction.is_prepared = transaction.is_resumed = True
         transaction.sent(now)
         return transaction
@@ -131,6 +147,10 @@ class Transaction:
     def is_known_to_the_coordinator(self) -> bool:
         """Whether anything was sent that may have registered it: it must be ended there."""
         return self.first_sent_at < inf
+
+    def open_for(self, now: float) -> float:
+        """Seconds for which the coordinator may have known of it as open; 0 where it knows of none."""
+        return 0.0 if self.outcome is not None else max(now - self.first_sent_at, 0.0)
 
     def sent(self, now: float) -> None:
         """The coordinator knows of it now, or may know of it."""
@@ -224,11 +244,14 @@ class Transaction:
         self.ended(error, error.outcome)
 
     def ended(self, error: TransactionError | None, outcome: TransactionOutcome | None) -> None:
-        """It has its outcome, or nobody asks for it any more."""
-        self.outcome = outcome
+        """It has its outcome, or nobody asks for it any more: what was known by then stays."""
+        if self.outcome is None and outcome is not None:
+            self.outcome = outcome
+            self.outcomes[outcome] += 1
         if self._audit is not None:
             self._audit.transaction_ended(outcome)
             self._audit = None  # it may be told twice, and the audit by then be that of the next one
+        self._tell_ended(error or self.error)
         if self.whole is not None:
             if (
                 outcome is TransactionOutcome.ABORTED
@@ -236,8 +259,14 @@ class Transaction:
                 error = error or self.error or refusals.aborted_meanwhile()
             self.whole.end(error or self.error, outcome)
 
+    def _tell_ended(self, error: TransactionError | None) -> None:
+        on_ended, self.on_ended = self.on_ended, None
+        if on_ended is not None:
+            on_ended(self.outcome, error)
+
     def wake(self) -> None:
-        """Whoever waits for offsets, or for the whole, is to look for themselves."""
+        """The sender died: whoever waits for offsets, or for the whole, is to look for themselves."""
+        self._tell_ended(self.error)
         for offsets in self.offsets:
             offsets.operation.wake()
         if self.whole is not None:

@@ -24,6 +24,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, Any, final
 
@@ -85,6 +86,7 @@ class TransactionManager(Exchange):
         error: Why nothing more can be done; `None` while something can.
         has_news: Set by each call; cleared by the step that looks at it.
         on_change: Called after each change of the state, or `None`.
+        outcomes: How many transactions had which outcome.
         pause: Before the next transaction's first request.
         producer: The producer id and epoch.
         records: The open transaction as its records see it.
@@ -102,6 +104,7 @@ class TransactionManager(Exchange):
         "error",
         "has_news",
         "on_change",
+        "outcomes",
         "pause",
         "producer",
         "records",
@@ -135,6 +138,7 @@ class TransactionManager(Exchange):
         self.pause = Pause()
         self.has_news = False
         self.on_change: Callable[[], None] | None = None
+        self.outcomes: Counter[TransactionOutcome] = Counter()
         self.records = RecordsInTransaction(self, accumulator)
         sequences.transaction = completion.transaction = self.records
 
@@ -145,8 +149,7 @@ class TransactionManager(Exchange):
 
         While a new epoch is on its way after a transaction, it gives the operation that brings it.
         """
-        operation = self._operation.of("init")
-        if operation is not None:
+        if (operation := self._operation.of("init")) is not None:
             return operation
         self._check({_State.UNINITIALIZED}, "init_transactions")
         self.producer = NO_PRODUCER_ID
@@ -161,15 +164,14 @@ class TransactionManager(Exchange):
         self.producer = producer
         self._sequences.init_begun()
         self._sequences.restart(producer)
-        self.transaction = Transaction.resumed(version, now)
+        self.transaction = Transaction.resumed(version, now, self.outcomes)
 
     def begin(self, commits_at: float = inf) -> Transaction:
         """Open a transaction; one that commits by itself at some instant is also aborted by itself."""
         self._check({_State.READY}, "begin")
         self._move("begin")
-        timeout = self._config.transaction_timeout
-        audit = self._accumulator.audit
-        self.transaction = Transaction(self._features.transactions, timeout, commits_at, audit)
+        version, timeout = self._features.transactions, self._config.transaction_timeout
+        self.transaction = Transaction(version, timeout, commits_at, self.outcomes, self._accumulator.audit)
         self.pause.begun()
         return self.transaction
 
@@ -187,8 +189,7 @@ class TransactionManager(Exchange):
 
     def prepare(self, now: float) -> Operation:
         """Bring all of the transaction into the log, and leave its end to whoever has its identity."""
-        operation = self._operation.of("prepare")
-        if operation is not None:
+        if (operation := self._operation.of("prepare")) is not None:
             return operation
         self._check({_State.IN_TRANSACTION}, "prepare")
         self._move("prepare")
@@ -197,8 +198,7 @@ class TransactionManager(Exchange):
 
     def commit(self, now: float) -> Operation:
         """Make all of the transaction visible."""
-        operation = self._operation.of("commit")
-        if operation is not None:
+        if (operation := self._operation.of("commit")) is not None:
             return operation
         self._check({_State.IN_TRANSACTION, _State.PREPARED}, "commit")
         self._operation.end(refusals.committed_meanwhile())
@@ -211,8 +211,7 @@ class TransactionManager(Exchange):
 
     def abort(self, now: float) -> Operation:
         """Let nobody who reads committed records see any of the transaction."""
-        operation = self._operation.of("abort")
-        if operation is not None:
+        if (operation := self._operation.of("abort")) is not None:
             return operation
         self._check(OPEN, "abort")
         transaction = self.transaction
@@ -249,6 +248,10 @@ class TransactionManager(Exchange):
     def is_open(self) -> bool:
         """Whether records may be appended."""
         return self.state is _State.IN_TRANSACTION
+
+    def open_for(self, now: float) -> float:
+        """Seconds for which the coordinator may have known of the open transaction; 0 where it knows of none."""
+        return 0.0 if self.transaction is None else self.transaction.open_for(now)
 
     def refusal(self, call: str = "send") -> BaseException:
         """Why a call does not fit here."""
@@ -305,8 +308,8 @@ class TransactionManager(Exchange):
 
     @property
     def _who(self) -> Who:
-        config = self._config
-        return Who(config.client_id, self.transactional_id, config.transaction_timeout, self.producer)
+        timeout = self._config.transaction_timeout
+        return Who(self._config.client_id, self.transactional_id, timeout, self.producer)
 
     # -- answers ---
 
@@ -374,9 +377,8 @@ class TransactionManager(Exchange):
     def _end_confirmed(self, response: Any, now: float) -> None:
         transaction = self.transaction
         assert transaction is not None
-        producer = None
-        if response.producer_id >= 0:
-            producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        given = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        producer = given if given.producer_id >= 0 else None
         if transaction.is_probed:
             # An abort at the epoch of a commit that was refused: the coordinator's time-out was there before it.
             error = refusals.timed_out(self._config.transaction_timeout)

@@ -82,15 +82,49 @@ const TILES = [
   ["records retried", (p) => count(p.totals.retries), (p) => p.retries_per_s > 0],
   ["records failed", (p) => count(p.totals.errors), (p) => p.totals.errors > 0],
 ];
-const tiles = TILES.map(([name]) => {
+// Of `producer.transactions`: only a producer with a transactional.id has it, and an older service has none.
+const FAILED = ["abortable error", "fatal error"];
+const TRANSACTION_TILES = [
+  ["state", (t) => t.state, (t) => FAILED.includes(t.state)],
+  ["open for", (t) => (t.open_ms ? milliseconds(t.open_ms) : "–")],
+  ["committed", (t) => perSecond(t.committed_per_s)],
+  ["aborted", (t) => perSecond(t.aborted_per_s)],
+  ["wait for a commit, average", (t) => milliseconds(t.commit_avg)],
+  ["outcome unknown", (t) => count(t.totals.unknown), (t) => t.totals.unknown > 0],
+];
+
+const tilesOf = (definitions, place) => definitions.map(([name]) => {
   const tile = document.createElement("div");
   const label = document.createElement("span");
   label.textContent = name;
   tile.className = "tile";
   tile.append(document.createElement("b"), label);
-  at("tiles").append(tile);
+  place.append(tile);
   return tile;
 });
+const tiles = tilesOf(TILES, at("tiles"));
+const transactionTiles = tilesOf(TRANSACTION_TILES, at("transaction-tiles"));
+
+function fillTiles(made, definitions, values) {
+  definitions.forEach(([, value, isBad], index) => {
+    made[index].firstChild.textContent = value(values);
+    made[index].classList.toggle("bad", Boolean(isBad?.(values)));
+  });
+}
+
+function drawTransactions(transactions) {
+  const isFailed = transactions && FAILED.includes(transactions.state);
+  at("transactions").hidden = !transactions;
+  at("problem").hidden = !isFailed;
+  if (!transactions) return;
+  at("transactional-id").textContent = transactions.id;
+  fillTiles(transactionTiles, TRANSACTION_TILES, transactions);
+  if (!isFailed) return;
+  const remedy = transactions.state === "fatal error" ? "This producer can do nothing more." : "The open transaction can only be aborted.";
+  const told = `${transactions.id}: ${remedy} ${transactions.error ?? ""}`;
+  // An alert is read aloud when its text changes.
+  if (at("problem").textContent !== told) at("problem").textContent = told;
+}
 
 const BROKER_COLUMNS = [
   ["broker", (row) => row.name], ["in flight", (row) => count(row.in_flight)], ["requests", (row) => perSecond(row.requests_per_s)],
@@ -154,10 +188,8 @@ function draw() {
   if (latest === undefined) return;
   chooseAmong(latest.content.producers);
   const producer = latest.content.producers[state.chosen];
-  TILES.forEach(([, value, isBad], index) => {
-    tiles[index].firstChild.textContent = value(producer);
-    tiles[index].classList.toggle("bad", Boolean(isBad?.(producer)));
-  });
+  fillTiles(tiles, TILES, producer);
+  drawTransactions(producer.transactions);
   for (const place of document.querySelectorAll(".window")) place.textContent = milliseconds(producer.limits.window);
   drawTimeline(at("timeline"), producer);
   const [instants, rows] = columns();
