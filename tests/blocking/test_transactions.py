@@ -347,7 +347,7 @@ def test_ctrl_c_while_records_wait_for_room_leaves_the_commit_going(cluster: Thr
         def commit_full() -> None:
             txn.send_and_wait("one", b"known")
             with cluster.stalled():
-                for number in range(4):
+                for number in range(2):
                     txn.send("one", b"%020000d" % number)
                 interrupting = interrupt_when(lambda: not txn.is_open)
                 try:
@@ -359,7 +359,7 @@ def test_ctrl_c_while_records_wait_for_room_leaves_the_commit_going(cluster: Thr
             fail_after(txn, commit_full)
         txn.commit()
     assert outcome_of(txn) is COMMITTED
-    assert len(committed(cluster, "one")) == 5
+    assert len(committed(cluster, "one")) == 3
 
 
 def test_a_commit_without_an_answer_is_called_again(cluster: ThreadedCluster) -> None:
@@ -417,7 +417,7 @@ def test_close_with_records_that_wait_for_room_is_bounded(cluster: ThreadedClust
     txn = producer.begin_transaction()
     txn.send_and_wait("one", b"no")
     with cluster.stalled():
-        sent = [txn.send("one", b"%020000d" % number) for number in range(3)]
+        sent = [txn.send("one", b"%020000d" % number) for number in range(2)]
         producer.close(0.01)
         assert all(delivery.exception() is not None for delivery in sent)
     assert outcome_of(txn) is ABORTED
@@ -450,7 +450,7 @@ def test_whatever_ends_the_loop_thread_ends_the_transaction(
     txn = producer.begin_transaction()
     txn.send_and_wait("one", b"no")
     with cluster.stalled():
-        sent = [txn.send("one", b"%020000d" % number) for number in range(3)]
+        sent = [txn.send("one", b"%020000d" % number) for number in range(2)]
         committing = Caller(txn.commit)
         until(lambda: not txn.is_open)
         death(producer)
