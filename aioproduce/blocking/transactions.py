@@ -114,7 +114,7 @@ class BlockingTransaction(BlockingSending):
     # -- its calls, from any thread ---
 
     def begin(self) -> Self:
-        """Open it, for the calling thread; waits for the end of the one before, at most `max.block.ms`.
+        """Open it, for the calling thread; waits for the end of the one before, at most twice `max.block.ms`.
 
         Raises:
             TransactionStateError: Another one is open, or this one was begun before.
@@ -285,7 +285,7 @@ class BlockingTransaction(BlockingSending):
         ending.is_told = True
         if ending.task.cancelled():
             raise TransactionStateError(
-                f"another call ended the transaction before {kind}() had",
+                f"the transaction was ended by another call, or by close(), before {kind}() had ended it",
                 recover="begin",
                 outcome=self.outcome,
             )
@@ -306,6 +306,10 @@ class BlockingTransaction(BlockingSending):
 
     async def _begin(self, owner: threading.Thread) -> None:
         session = self._session
+        before = None if session.current is None else session.current._ending
+        if before is not None and not before.task.done():
+            # Nobody waits for it any more, or another thread does: its end is awaited here as the core's is.
+            await asyncio.wait([before.task], timeout=session.config.max_block)
         self._transaction = transaction = await session.producer.transaction().begin()
         # Nothing waits from here on: nobody sees it half begun.
         self._way = way = Way(session, transaction, self._why_shut, self._refused)
@@ -400,8 +404,10 @@ class BlockingTransaction(BlockingSending):
         if ending is not None and not ending.task.done():
             if timeout != 0 and ending.kind == "commit":
                 await asyncio.wait([ending.task], timeout=timeout)
-            ending.task.cancel()  # which stops waiting only, where the core was asked
-            await asyncio.wait([ending.task])
+            if self._transaction.is_open and ending.kind != "abort":
+                # It still waits for records, which are not in it from here on.
+                ending.task.cancel()
+                await asyncio.wait([ending.task])
         await self.drop()
 
     async def _abort_unheard(self) -> None:

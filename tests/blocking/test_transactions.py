@@ -127,6 +127,14 @@ def test_every_way_of_sending(versioned: ThreadedCluster) -> None:
     assert committed(versioned) == [b"%d" % number for number in range(1, 8)]
 
 
+def test_serializers_and_interceptors_are_heeded(cluster: ThreadedCluster) -> None:
+    with producer_of(cluster, value_serializer=str.encode) as producer, producer.transaction() as txn:
+        txn.send("t", "one")
+        producer.send("t", "two")
+        txn.send_many("t", ["three"])
+    assert committed(cluster) == [b"one", b"three", b"two"]
+
+
 def test_the_flat_calls_and_offsets(versioned: ThreadedCluster) -> None:
     with producer_of(versioned) as producer:
         producer.begin_transaction()
@@ -310,8 +318,14 @@ def test_fenced_by_another_producer(versioned: ThreadedCluster) -> None:
 # -- ends that are interrupted ---
 
 
+def tasks_of(session: Any) -> list[asyncio.Task[Any]]:
+    """What runs in the loop thread."""
+    tasks: list[asyncio.Task[Any]] = session.read(lambda: list(asyncio.all_tasks(session._thread.loop)))
+    return tasks
+
+
 def interrupt_when(is_due: Callable[[], bool]) -> Caller:
-    """Ctrl-C, for the calling thread."""
+    """Ctrl-C, for the calling thread, which is to wait for something."""
     main = threading.get_ident()
 
     def interrupt() -> None:
@@ -360,6 +374,51 @@ def test_ctrl_c_while_records_wait_for_room_leaves_the_commit_going(cluster: Thr
         txn.commit()
     assert outcome_of(txn) is COMMITTED
     assert len(committed(cluster, "one")) == 3
+
+
+def test_a_begin_that_ctrl_c_interrupts_leaves_nothing_open(
+    cluster: ThreadedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C may come when the transaction is open already, and nobody has been told."""
+    from aioproduce.blocking.session import Session
+
+    call = Session.call
+
+    def interrupted(self: Session, function: Callable[..., Any], *arguments: Any) -> Any:
+        call(self, function, *arguments)
+        raise KeyboardInterrupt
+
+    with producer_of(cluster) as producer:
+        unheard = producer.transaction()
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "call", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                unheard.begin()
+        with producer.transaction():
+            producer.send("t", b"next")
+        assert outcome_of(unheard) is ABORTED
+    assert committed(cluster) == [b"next"]
+
+
+def test_an_interrupted_begin_behind_a_commit_leaves_the_commit_alone(cluster: ThreadedCluster) -> None:
+    with producer_of(cluster) as producer:
+        first = producer.begin_transaction()
+        first.send_and_wait("t", b"yes")
+        with cluster.stalled():
+            committing = Caller(first.commit)
+            until(lambda: not first.is_open)
+            second = producer.transaction()
+            session: Any = producer._session
+            interrupting = interrupt_when(lambda: any("begin" in it.get_name() for it in tasks_of(session)))
+            with pytest.raises(KeyboardInterrupt):
+                second.begin()
+            interrupting.outcome()
+        committing.outcome()
+        assert outcome_of(first) is COMMITTED
+        assert not second.is_open
+        with producer.transaction():
+            producer.send("t", b"next")
+    assert committed(cluster) == [b"next", b"yes"]
 
 
 def test_a_commit_without_an_answer_is_called_again(cluster: ThreadedCluster) -> None:
