@@ -484,19 +484,24 @@ def test_close_with_records_that_wait_for_room_is_bounded(cluster: ThreadedClust
         assert committed(cluster, "one") == []
 
 
-def test_close_lets_a_commit_end(cluster: ThreadedCluster) -> None:
-    producer = producer_of(cluster)
+@pytest.mark.parametrize("count", [0, 2], ids=["all is in batches", "a record waits for room"])
+def test_close_lets_a_commit_end(cluster: ThreadedCluster, count: int) -> None:
+    producer = producer_of(cluster, buffer_memory=32_768, batch_size=16_384)
     producer.start()
+    session: Any = producer._session
     txn = producer.begin_transaction()
-    txn.send_and_wait("t", b"yes")
+    txn.send_and_wait("one", b"yes")
     with cluster.stalled():
+        for number in range(count):
+            txn.send("one", b"%020000d" % number)
         committing = Caller(txn.commit)
         until(lambda: not txn.is_open)
         closing = Caller(producer.close)
+        until(lambda: not session.hand_over.is_open)
     closing.outcome()
     committing.outcome()
     assert outcome_of(txn) is COMMITTED
-    assert committed(cluster) == [b"yes"]
+    assert len(committed(cluster, "one")) == 1 + count
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
