@@ -1,7 +1,7 @@
 """The loop thread's side of `BlockingProducer`: takes what threads handed over into batches, in its order.
 
-Run by `Session` as one task beside the Producer's own. What an open batch can take goes there in C, many
-records at a time; the one at which there is something to decide goes the way of `Producer.send()`.
+Run by `Session`, and by each transaction, as one task beside the Producer's own. What an open batch can take goes
+there in C, many records at a time; the one at which there is something to decide goes the way of `Producer.send()`.
 
 Invariants:
 
@@ -21,7 +21,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.core.batching.serialized_record import SerializedRecord
-from aioproduce.errors import ForcedCloseError, ProducerClosedError, ProducerError
+from aioproduce.errors import (
+    ForcedCloseError,
+    ProducerClosedError,
+    ProducerError,
+    TransactionAbortedError,
+    TransactionError,
+)
 from aioproduce.records import TopicPartition
 
 if TYPE_CHECKING:
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
     from aioproduce._native.hand_over import HandOver
     from aioproduce.blocking.line import Line
     from aioproduce.producer.life import ProducerLife
+    from aioproduce.producer.transaction_life import TransactionLife
 
 # So many records are a fraction of a millisecond's work; then the clock is read.
 _MOST: Final = 1024
@@ -59,6 +66,7 @@ class Pump:
         max_block: `max.block.ms`, in seconds.
         hand_over: Where from.
         line: Threads that wait for room there.
+        on_refusal: Called with the error of each record that came into no batch.
     """
 
     __slots__ = (
@@ -73,11 +81,20 @@ class Pump:
         "_line",
         "_marks",
         "_max_block",
+        "_on_refusal",
         "_sleeper",
     )
 
-    def __init__(self, life: ProducerLife, max_block: float, hand_over: HandOver, line: Line) -> None:
+    def __init__(
+        self,
+        life: ProducerLife | TransactionLife,
+        max_block: float,
+        hand_over: HandOver,
+        line: Line,
+        on_refusal: Callable[[BaseException], None] | None = None,
+    ) -> None:
         self._life = life
+        self._on_refusal = on_refusal
         self._max_block = max_block
         self._hand_over = hand_over
         self._line = line
@@ -210,9 +227,13 @@ class Pump:
     def _refuse(self, entry: BlockingDelivery, error: BaseException) -> None:
         if isinstance(error, ProducerClosedError):
             error = forced_close(entry)
+        elif isinstance(error, TransactionError):
+            error = not_in_transaction(entry, error)
         self._hand_over.left(entry)
         if isinstance(error, ProducerError):
-            self._life.refused()
+            self._life.count_refusal(error)
+        if self._on_refusal is not None:
+            self._on_refusal(error)
         entry.refuse(error)
 
     # -- waiting for it, and its end ---
@@ -246,8 +267,8 @@ class Pump:
             self._marks.append((mark, waiter))
             await waiter
 
-    async def end(self, make_error: Callable[[BlockingDelivery], BaseException]) -> None:
-        """Refuse what is left, answer every question; the hand-over is shut, the Producer at its end."""
+    async def settle(self, make_error: Callable[[BlockingDelivery], BaseException]) -> None:
+        """Refuse what is left; the hand-over is shut, and the task at its end."""
         for lane in list(self._lanes.values()):
             lane.task.cancel()
             await asyncio.wait([lane.task])
@@ -255,15 +276,19 @@ class Pump:
         self._lanes.clear()
         left += self._entries[self._at :]
         left += self._hand_over.take()
+        self._entries = []
+        self._at = 0
         for entry in left:
             self._refuse(entry, make_error(entry))
-        self._entries = []
-        self._passed(0)
         self._left = self._hand_over.sent
         for _, waiter in self._marks:
             if not waiter.done():
                 waiter.set_result(None)
         self._marks.clear()
+
+    async def end(self, make_error: Callable[[BlockingDelivery], BaseException]) -> None:
+        """Refuse what is left, answer every question; the hand-over is shut, the Producer at its end."""
+        await self.settle(make_error)
         for delivery in self._hand_over.end():
             delivery.heed_watch()
 
@@ -278,3 +303,17 @@ def forced_close(entry: BlockingDelivery) -> ForcedCloseError:
         attempts=0,
         retriable=True,
     )
+
+
+def not_in_transaction(entry: BlockingDelivery, cause: TransactionError | None) -> TransactionAbortedError:
+    """The transaction ended, or failed, before a record was in a batch."""
+    partition = entry.record[4]
+    error = TransactionAbortedError(
+        "the record was not sent: its transaction " + ("is being aborted" if cause is None else "has failed"),
+        topic_partition=TopicPartition(entry.topic, -1 if partition is None else partition),
+        possibly_written=False,
+        attempts=0,
+        retriable=True,
+    )
+    error.__cause__ = cause
+    return error

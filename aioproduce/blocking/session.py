@@ -19,16 +19,14 @@ import contextlib
 import logging
 import threading
 import time
+import weakref
 from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 
-from aioproduce._native.hand_over import HandOver
 from aioproduce.blocking import lifetime
-from aioproduce.blocking.line import Line
-from aioproduce.blocking.pump import Pump, forced_close
-from aioproduce.core.batching.serialized_record import SerializedRecord
+from aioproduce.blocking.pump import forced_close
+from aioproduce.blocking.way import Way
 from aioproduce.drivers.loop_thread import LoopThread, ThreadEndedError, name_of, new_loop
 from aioproduce.errors import (
-    BufferExhaustedError,
     FlushTimeoutError,
     ForkedProcessError,
     LoopThreadError,
@@ -42,14 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from aioproduce._native.blocking_delivery import BlockingDelivery
-    from aioproduce._native.delivery import DeliveryFuture
+    from aioproduce._native.hand_over import HandOver
+    from aioproduce.blocking.transactions import BlockingTransaction
     from aioproduce.config import ProducerConfig
     from aioproduce.producer.deliveries import Deliveries
 
 _log = logging.getLogger("aioproduce")
 
-# Room in the hand-over: a few switches of the interpreter lock, of 5 ms each, at full speed.
-_ROOM: Final = 8 * 2**20
 # What close() takes beyond its time-out at most (`producer_life`): sockets that do not end, compression that
 # takes long.
 _GRACE: Final = 10.0
@@ -64,33 +61,39 @@ class Session:
         exit_timeout: Seconds that it may take when the interpreter exits.
 
     Attributes:
+        config: As given.
         producer: The Producer; only for the loop thread.
-        hand_over: Where records are put.
+        way: That of its records.
+        hand_over: Where they are put.
+        current: The transaction that was begun last.
+        ways: Those of transactions whose deliveries may still be asked for; only for the loop thread.
     """
 
     __slots__ = (
         "_closing",
-        "_config",
         "_death",
         "_exit_timeout",
         "_is_over",
-        "_line",
         "_over",
-        "_pump",
         "_thread",
+        "config",
+        "current",
         "hand_over",
         "producer",
+        "way",
+        "ways",
     )
 
     hand_over: HandOver
-    _line: Line
-    _pump: Pump
+    way: Way
     _thread: LoopThread
 
     def __init__(self, config: ProducerConfig, exit_timeout: float) -> None:
-        self._config = config
+        self.config = config
         self._exit_timeout = exit_timeout
         self.producer = Producer(config)
+        self.current: BlockingTransaction | None = None
+        self.ways: weakref.WeakSet[Way] = weakref.WeakSet()
         self._death: BaseException | None = None
         self._closing: asyncio.Task[Any] | None = None
         self._is_over = threading.Event()
@@ -104,7 +107,7 @@ class Session:
         Raises:
             NoBrokerAvailableError: as `Producer.start()`.
         """
-        self._thread = LoopThread(f"aioproduce loop {self._config.client_id}", new_loop())
+        self._thread = LoopThread(f"aioproduce loop {self.config.client_id}", new_loop())
         try:
             self._thread.call(self._set_up, require_broker)
             self._over = self._thread.submit(self._run)
@@ -166,25 +169,14 @@ class Session:
     # -- the loop thread ---
 
     async def _set_up(self, require_broker: bool) -> None:
-        loop, producer = self._thread.loop, self.producer
+        producer = self.producer
         await producer.start(require_broker=require_broker)
-        life = producer._life
-        self.hand_over = HandOver(
-            life.appenders,
-            lambda: loop.call_soon_threadsafe(self._pump.wake),
-            lambda: loop.call_soon_threadsafe(self._pump.answer),
-            self.raise_forked,
-            self.check_may_wait,
-            limit=min(_ROOM, self._config.buffer_memory),
-            largest=min(self._config.batch_size, self._config.max_request_size, 2**15) // 2,
-            is_plain=producer._interceptors is None and not producer._input.has_serializers,
-        )
-        self._line = Line(self.hand_over)
-        self._pump = Pump(life, self._config.max_block, self.hand_over, self._line)
+        self.way = Way(self, producer, self.ended_error)
+        self.hand_over = self.way.hand_over
 
     async def _run(self) -> None:
         try:
-            await self._pump.run()
+            await self.way.pump.run()
         except ProducerClosedError:
             _log.debug("closed while records waited for room", exc_info=True)
         except BaseException as error:
@@ -195,12 +187,14 @@ class Session:
 
     async def _end(self) -> None:
         """Settle everything, whatever the end is (invariant 2)."""
-        self.hand_over.shut()
-        self._line.dissolve()
+        self.way.shut()
+        if self.current is not None:
+            await self.current.drop()
         try:
             await self.producer.close(0)
         finally:
-            await self._pump.end(self._why_over)
+            for way in (self.way, *self.ways):
+                await way.pump.end(self._why_over)
 
     def _why_over(self, entry: BlockingDelivery) -> BaseException:
         return forced_close(entry) if self._death is None else self.ended_error()
@@ -213,11 +207,12 @@ class Session:
                 self._closing.cancel()
             return
         self._closing = asyncio.current_task()
-        self.hand_over.shut()
-        self._line.dissolve()
+        self.way.shut()
         began_at = time.monotonic()
         try:
-            if timeout != 0 and await self._pump.through(timeout):
+            if self.current is not None:
+                await self.current.closing(timeout)
+            if timeout != 0 and await self.way.pump.through(timeout):
                 left = None if timeout is None else max(timeout - (time.monotonic() - began_at), 0.0)
                 await self.producer.close(left)
             else:
@@ -227,7 +222,7 @@ class Session:
             await self.producer.close(0)
             raise
         finally:
-            self._pump.stop()
+            self.way.pump.stop()
 
     # -- calls ---
 
@@ -242,6 +237,11 @@ class Session:
         with contextlib.suppress(ThreadEndedError):
             return self._thread.call(function, *arguments)
         raise self.ended_error()
+
+    def submit(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
+        """Run a coroutine function in the loop thread, if that still runs, and do not wait for it."""
+        with contextlib.suppress(ThreadEndedError):
+            self._thread.submit(function, *arguments)
 
     def is_loop_thread(self) -> bool:
         """Whether this is called in the loop thread."""
@@ -270,59 +270,17 @@ class Session:
             return died
         return ProducerClosedError("the producer is closed: make a new one to send again")
 
-    # -- records that the short way does not take ---
-
-    def put(self, delivery: BlockingDelivery, timeout: float) -> None:
-        """Hand a record over, waiting for room.
-
-        Raises:
-            BufferExhaustedError: there was none in time.
-            LoopThreadError: there is none, and this is the loop thread.
-            ProducerClosedError: the producer was closed; SenderDiedError if it died.
-        """
-        if self.hand_over.put(delivery):
-            return
-        if not self.hand_over.is_open:
-            raise self.ended_error()
-        self.check_may_wait("send(), with no room in the buffer,")
-        began_at = time.monotonic()
-        if self._line.wait(delivery, timeout):
-            return
-        if not self.hand_over.is_open:
-            raise self.ended_error()
-        raise self._exhausted(delivery, time.monotonic() - began_at)
-
-    def _exhausted(self, delivery: BlockingDelivery, waited: float) -> BaseException:
-        _, key, value, *_ = delivery.record
-        return BufferExhaustedError(
-            f"no room came free within {waited:.3f} s (max.block.ms, or timeout=): "
-            f"buffer.memory={self._config.buffer_memory} is held by records that are not acknowledged yet, and "
-            "more wait in front of it. Send less, raise buffer.memory or max.block.ms, or look at the brokers",
-            waited=waited,
-            needed=len(key or b"") + len(value or b""),
-            available=0,
-        )
-
-    async def accept(self, delivery: BlockingDelivery, timeout: float) -> None:
-        """Accept a record on its own, behind those of its thread, waiting for its topic; in the loop thread."""
-        life = self.producer._life
-        began_at = time.monotonic()
-        await self._pump.behind(delivery.topic, timeout)
-        life.check_running()
-        left = max(timeout - (time.monotonic() - began_at), 0.0)
-        record = SerializedRecord._make(delivery.record)
-        accepted: DeliveryFuture = await life.admission.append_waiting(record, left)
-        delivery.accept(accepted)
-
     async def flush(self, timeout: float | None) -> None:
         """As `Producer.flush()`; what was handed over goes first."""
         began_at = time.monotonic()
-        if not await self._pump.through(timeout):
-            raise FlushTimeoutError(
-                f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
-                "their futures"
-            )
-        left = None if timeout is None else max(timeout - (time.monotonic() - began_at), 0.0)
+        left = timeout
+        for way in (self.way, *self.ways):
+            if not await way.pump.through(left):
+                raise FlushTimeoutError(
+                    f"not every record was settled within {timeout} s; the rest goes on: flush again, or look at "
+                    "their futures"
+                )
+            left = None if timeout is None else max(timeout - (time.monotonic() - began_at), 0.0)
         await self.producer.flush(left)
 
     def read(self, function: Callable[[], Any]) -> Any:
@@ -331,13 +289,6 @@ class Session:
             with contextlib.suppress(ThreadEndedError):
                 return self._thread.ask(function)
         return function()
-
-    async def send_many(
-        self, topic: str, values: list[Any], keys: list[Any] | None, **settings: Any
-    ) -> Deliveries:
-        """As `Producer.send_many()`, behind what was handed over before."""
-        await self._pump.behind(topic, self._config.max_block)
-        return await self.producer.send_many(topic, values, keys, **settings)
 
     def settle(
         self, ask: Callable[[Deliveries], Coroutine[Any, Any, Any]], part: Deliveries, timeout: float | None

@@ -269,6 +269,12 @@ class Transaction(Sending):
                 wall_ms=driver.wall_ms,
             )
 
+    def record_refused(self, error: BaseException) -> None:
+        """Let it be aborted only: a record that its sender counts as sent is not in it (for `blocking`)."""
+        if self.is_open:
+            self._transactions.manager.records.refused(error, self._life.driver.now())
+            self._life.driver.wake()
+
     async def commit(self) -> None:
         """Send what is left, and make all of it visible; waits for at most `max.block.ms`.
 

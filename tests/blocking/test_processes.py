@@ -122,6 +122,32 @@ for number in range(10):
     assert "10 record(s)" in err
 
 
+def test_a_fork_in_a_transaction_leaves_it_to_the_parent(cluster: ThreadedCluster) -> None:
+    code, out, err = run(
+        """
+with BlockingProducer(servers, transactional_id="orders-1") as producer:
+    with producer.transaction() as txn:
+        txn.send("one", b"parent's")
+        child = os.fork()
+        if not child:
+            refused = 0
+            sends = [lambda: txn.send("one", b"no"), lambda: producer.send("one", b"no")]
+            for call in (*sends, txn.commit, txn.abort):
+                try:
+                    call()
+                except ForkedProcessError:
+                    refused += 1
+            os._exit(refused)
+        _, status = os.waitpid(child, 0)
+    print(os.waitstatus_to_exitcode(status), txn.outcome.value)
+""",
+        cluster,
+    )
+    assert (code, out) == (0, "4 committed\n"), err
+    found = cluster.call(lambda it: it.records("one", isolation="read_committed"))
+    assert [record.value for record in found] == [b"parent's"]
+
+
 def test_a_callback_that_never_returns_does_not_keep_the_process(cluster: ThreadedCluster) -> None:
     code, out, err = run(
         """

@@ -72,7 +72,7 @@ def fill(producer: BlockingProducer, topic: str = "one") -> list[Any]:
 
 def line_of(producer: BlockingProducer) -> Any:
     session: Any = producer._session
-    return session._line
+    return session.way.line
 
 
 @pytest.fixture

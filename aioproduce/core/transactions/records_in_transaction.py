@@ -94,3 +94,7 @@ class RecordsInTransaction:
             manager.die(refusals.from_produce(batch.last_code, error), now)
         elif manager.transaction is not None and manager.state is not _State.ABORTING:
             manager.fail(refusals.delivery_failed(error), now)
+
+    def refused(self, error: BaseException, now: float) -> None:
+        """A record that its sender counts as sent came into no batch."""
+        self._manager.fail(refusals.delivery_failed(error), now)

@@ -114,7 +114,7 @@ def wrong_state(call: str, state: TransactionState, transaction: Transaction | N
     return error
 
 
-def delivery_failed(cause: DeliveryError) -> TransactionFailedError:
+def delivery_failed(cause: BaseException) -> TransactionFailedError:
     """A record of it failed."""
     error = TransactionFailedError(f"a record of the transaction failed: abort it. {cause}", recover="abort")
     error.__cause__ = cause

@@ -1,0 +1,98 @@
+"""The calls of the BlockingProducer that are about transactions: what users read; `BlockingTransaction` does it.
+
+A part of `BlockingProducer`, which inherits it and has what it names.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from aioproduce.blocking.sending import BlockingSending
+from aioproduce.errors import TransactionStateError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from aioproduce.blocking.session import Session
+    from aioproduce.blocking.transactions import BlockingTransaction
+    from aioproduce.config import ProducerConfig
+    from aioproduce.records import GroupMetadata
+
+
+class BlockingTransactionCalls(BlockingSending):
+    """What `BlockingProducer` has for transactions."""
+
+    __slots__ = ()
+
+    config: ProducerConfig
+
+    def transaction(self) -> BlockingTransaction:
+        """A transaction, to be used as a context: `with producer.transaction() as txn:`.
+
+        It is committed at the end of the body, and aborted where an exception leaves it, KeyboardInterrupt, too.
+        One is open at a time.
+
+        Raises:
+            TransactionStateError: The producer has no `transactional.id`.
+            ProducerStateError: It is not started, closed, or the parent process's.
+        """
+        from aioproduce.blocking.transactions import BlockingTransaction
+
+        return BlockingTransaction(self._of_transactions())
+
+    def init_transactions(self) -> None:
+        """Get a producer id anew, where an error says `recover="init"`; `start()` has done so at first.
+
+        Raises:
+            TransactionsUnavailableError: The cluster gives none.
+            TransactionUnconfirmedError: No answer came within `max.block.ms`.
+        """
+        session = self._of_transactions()
+        session.call(session.producer.init_transactions)
+
+    def begin_transaction(self) -> BlockingTransaction:
+        """Begin a transaction of the calling thread, in which `send()` and its kin send."""
+        return self.transaction().begin()
+
+    def commit_transaction(self) -> None:
+        """Commit the one that this thread began last; see `BlockingTransaction.commit()`."""
+        self._mine().commit()
+
+    def abort_transaction(self) -> None:
+        """Abort the one that this thread began last; see `BlockingTransaction.abort()`."""
+        self._mine().abort()
+
+    def send_offsets_to_transaction(
+        self, offsets: Mapping[object, object] | Iterable[object], group: GroupMetadata | str | object
+    ) -> None:
+        """Commit a group's offsets with the open transaction; see `BlockingTransaction.send_offsets()`."""
+        self._mine().send_offsets(offsets, group)
+
+    def _mine(self) -> BlockingTransaction:
+        """The transaction that the calling thread began last.
+
+        Raises:
+            TransactionStateError: There is none, or another thread began it.
+        """
+        current = self._of_transactions().current
+        if current is None:
+            raise TransactionStateError("no transaction was begun", recover="begin")
+        if current.owner is not threading.current_thread():
+            what = "the open transaction is another thread's" if current.is_open else "no transaction is open"
+            raise TransactionStateError(
+                f"{what}: send by the transaction that this thread was given, txn.send(), or begin one here",
+                recover="begin",
+            )
+        return current
+
+    def _of_transactions(self) -> Session:
+        session = self._running()
+        if self.config.transactional_id is None:
+            raise TransactionStateError(
+                "this producer has no transactions: set transactional.id", recover="new producer"
+            )
+        return session
+
+    def _running(self) -> Session:
+        raise NotImplementedError
