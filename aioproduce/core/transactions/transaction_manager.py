@@ -274,11 +274,18 @@ class TransactionManager(Exchange):
         if self.is_open and self.transaction is not None and now >= self.transaction.commits_at:
             self.commit(now)
         if self._requests.may_ask(now):
-            step = self._next_step(now)
-            if step is not None:
-                self._requests.ask(step, now)
+            self._ask_next(now)
         self.awaits_connection = self._requests.awaits_connection
         self.timer_at = self._next_time(now)
+
+    def _ask_next(self, now: float) -> None:
+        step = self._next_step(now)
+        if step is None:
+            return
+        self._requests.ask(step, now)
+        is_moot = isinstance(step, MarkersStep) and not self.pause.questions_left
+        if is_moot and self._requests.may_ask(now):
+            self._ask_next(now)  # the broker has no such question: the pause may be over already
 
     def _next_step(self, now: float) -> Step | None:
         """What is due first: an id, partitions, offsets, the end."""
