@@ -274,18 +274,11 @@ class TransactionManager(Exchange):
         if self.is_open and self.transaction is not None and now >= self.transaction.commits_at:
             self.commit(now)
         if self._requests.may_ask(now):
-            self._ask_next(now)
+            step = self._next_step(now)
+            if step is not None:
+                self._requests.ask(step, now)
         self.awaits_connection = self._requests.awaits_connection
         self.timer_at = self._next_time(now)
-
-    def _ask_next(self, now: float) -> None:
-        step = self._next_step(now)
-        if step is None:
-            return
-        self._requests.ask(step, now)
-        is_moot = isinstance(step, MarkersStep) and not self.pause.questions_left
-        if is_moot and self._requests.may_ask(now):
-            self._ask_next(now)  # the broker has no such question: the pause may be over already
 
     def _next_step(self, now: float) -> Step | None:
         """What is due first: an id, partitions, offsets, the end."""
@@ -360,6 +353,7 @@ class TransactionManager(Exchange):
             self._end_confirmed(response, now)
         elif isinstance(step, MarkersStep):
             self.pause.answered_question(step.are_written(response), now)
+            self.has_news = True  # the pause may be over
         elif self.transaction is not None:
             self.transaction.step_done(step, now)
 
