@@ -29,12 +29,13 @@ from aioproduce.compat.confluent_errors import (
 )
 from aioproduce.compat.confluent_future import MessageFuture, message_of
 from aioproduce.compat.confluent_input import check_callback, check_types, header_pairs, payload
-from aioproduce.compat.confluent_later import LaterCalls
 from aioproduce.compat.confluent_metadata import cluster_metadata
 from aioproduce.compat.confluent_options import ConfluentOptions
 from aioproduce.compat.confluent_room import MessageRoom
+from aioproduce.compat.confluent_transactions import TransactionalCalls
 from aioproduce.compat.confluent_waiting import WaitingMessage, WaitingMessages, nowhere
 from aioproduce.compat.confluent_watch import ErrorWatch
+from aioproduce.compat.confluent_way import Way
 from aioproduce.config import Secret
 from aioproduce.errors import FlushTimeoutError, MetadataTimeoutError, ProducerError
 from aioproduce.producer.producer import Producer
@@ -56,7 +57,7 @@ _ANY_PARTITION: Final = -1
 _FOREVER: Final = -1.0
 
 
-class AIOProducer(LaterCalls):
+class AIOProducer(TransactionalCalls):
     """Confluent-kafka's `AIOProducer`, on aioproduce's own producer.
 
     To be made where an event loop runs, as theirs. It starts at once, and waits for no broker.
@@ -102,13 +103,15 @@ class AIOProducer(LaterCalls):
         self._watch = None if error_cb is None else ErrorWatch(error_cb)
         self._on_failure = None if self._watch is None else self._watch.heard_of
         self._tells_all = self._on_delivery is not None or self._on_failure is not None
+        self._untold: str | None = None
         self._open()
 
     def _open(self) -> None:
         self._producer = Producer(self._options.config)
+        self._producer.lend()
         _run_to_end(self._producer.start())
-        self._send = self._producer.send
-        self._waiting = WaitingMessages(self._send, self._known.add, self._options.unknown_topic_timeout)
+        self._way = Way(self._producer.send)
+        self._waiting = WaitingMessages(self._known.add, self._options.unknown_topic_timeout)
         if self._watch is not None:
             self._watch.follow(self._producer)
 
@@ -181,20 +184,20 @@ class AIOProducer(LaterCalls):
             raise _closed("produce")
         timestamp = timestamp or int(time() * 1000.0)
         about = (value, key, pairs, timestamp, monotonic())
-        room = self._room
+        room, way = self._room, self._way
         if (room.left <= 0 or room.is_contended) and not await room.take(self._options.message_timeout):
-            return self._failed(topic, about, _no_room(self._options.max_messages), on_delivery)
+            return self._failed(topic, about, way, _no_room(self._options.max_messages), on_delivery)
         room.left -= 1
         if partition < _ANY_PARTITION:
-            return self._failed(topic, about, _no_such_partition(partition), on_delivery)
+            return self._failed(topic, about, way, _no_such_partition(partition), on_delivery)
         told = None
         if on_delivery is not None or self._tells_all:
             told = _Tell(self._loop, about, on_delivery or self._on_delivery, self._on_failure)
         self._entering += 1
         try:
             if topic not in self._known and not await self._is_known(topic):
-                return self._let_wait(topic, partition, about, told)
-            delivery = await self._send(
+                return self._let_wait(topic, partition, about, way, told)
+            delivery = await way.send(
                 topic,
                 value,
                 key,
@@ -204,7 +207,7 @@ class AIOProducer(LaterCalls):
                 on_delivery=told,
             )
         except ProducerError as error:
-            return self._failed(topic, about, error, on_delivery)
+            return self._failed(topic, about, way, error, on_delivery)
         finally:
             self._entering -= 1
         room.taken += 1
@@ -213,11 +216,13 @@ class AIOProducer(LaterCalls):
         return MessageFuture(delivery, about)  # type: ignore[return-value]
 
     def _failed(
-        self, topic: str, about: About, error: BaseException, on_delivery: OnDelivery | None
+        self, topic: str, about: About, way: Way, error: BaseException, on_delivery: OnDelivery | None
     ) -> asyncio.Future[Message]:
         """The future of a message that the producer did not take."""
         outcome: asyncio.Future[RecordMetadata] = self._loop.create_future()
-        outcome.set_exception(kafka_exception(error))
+        exception = kafka_exception(error)
+        way.failed(exception.args[0])
+        outcome.set_exception(exception)
         self._room.taken += 1
         on_delivery = on_delivery or self._on_delivery
         if on_delivery is not None or self._on_failure is not None:
@@ -238,10 +243,10 @@ class AIOProducer(LaterCalls):
         return True
 
     def _let_wait(
-        self, topic: str, partition: int, about: About, told: _Tell | None
+        self, topic: str, partition: int, about: About, way: Way, told: _Tell | None
     ) -> asyncio.Future[Message]:
         given = None if partition == _ANY_PARTITION else partition
-        message = WaitingMessage(about, given, told, self._options.message_timeout)
+        message = WaitingMessage(about, given, way, told, self._options.message_timeout)
         self._waiting.add(topic, message)
         self._room.taken += 1
         return MessageFuture(message.outcome, about)  # type: ignore[return-value]
@@ -302,7 +307,7 @@ class AIOProducer(LaterCalls):
 
         Raises:
             KafkaException: the producer is closed (`_STATE`).
-            ConfluentNotSupportedError: one of both only.
+            ConfluentNotSupportedError: one of both only, or there is a `transactional.id`.
         """
         del blocking
         if not in_queue and not in_flight:
@@ -312,6 +317,11 @@ class AIOProducer(LaterCalls):
                 "purge() gives up on all messages or none: leave in_queue and in_flight out", feature="purge"
             )
         self._check_open("purge")
+        if self._options.config.transactional_id is not None:
+            raise ConfluentNotSupportedError(
+                "purge() would leave the transaction open: abort_transaction() gives up on what is not sent",
+                feature="purge",
+            )
         waiting, producer = self._waiting, self._producer
         self._known.clear()
         self._room.forget()

@@ -6,7 +6,9 @@ Invariants:
 
 1. Whatever is raised is a `KafkaException` whose first argument is a `KafkaError`; where aioproduce had an error of
    its own, with more to tell, that is the `__cause__`.
-2. `KafkaError.retriable()` is true only where sending again may succeed and cannot duplicate the record.
+2. `KafkaError.retriable()` is true only where the same again may succeed and cannot duplicate the record.
+3. Of a transactional call's error one of three is true at most, which says what to do: `retriable()` (make the same
+   call again), `txn_requires_abort()` (abort, and begin the next one), `fatal()` (make another producer).
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ __all__ = [
     "KafkaException",
     "kafka_error",
     "kafka_exception",
+    "transaction_exception",
 ]
 
 # In the order in which they are tried: what is more particular comes first.
@@ -103,6 +106,8 @@ def kafka_error(error: BaseException) -> KafkaError:
         >>> kafka_error(ProducerClosedError("closed")).name()
         '_STATE'
     """
+    if isinstance(error, ours.TransactionError) and not isinstance(error, ours.TransactionStateError):
+        return _transaction_error(error)
     is_fatal = isinstance(error, ours.ProducerFatalError | ours.SenderDiedError)
     is_retriable = isinstance(error, ours.DeliveryError) and error.retriable and not error.possibly_written
     is_retriable |= isinstance(error, ours.BufferExhaustedError)
@@ -112,7 +117,7 @@ def kafka_error(error: BaseException) -> KafkaError:
 def _code_of(error: BaseException) -> int:
     if isinstance(error, ours.BrokerRejectedError):
         return error.code
-    if isinstance(error, ours.ForcedCloseError):
+    if isinstance(error, ours.ForcedCloseError | ours.TransactionAbortedError):
         # librdkafka tells apart what was never sent and what may have been received.
         return int(KafkaError._PURGE_INFLIGHT if error.possibly_written else KafkaError._PURGE_QUEUE)
     for kind, code in _CODES:
@@ -130,3 +135,38 @@ def kafka_exception(
     exception = KafkaException(make_error(error))
     exception.__cause__ = error
     return exception
+
+
+def transaction_exception(error: BaseException) -> KafkaException:
+    """What a transactional call raises; where the transaction had failed, that is what it tells of."""
+    cause = error.__cause__
+    is_refused = isinstance(error, ours.TransactionStateError) and error.recover == "abort"
+    if is_refused and isinstance(cause, ours.TransactionError):
+        return kafka_exception(error, lambda _: _transaction_error(cause))
+    return kafka_exception(error)
+
+
+def _transaction_error(error: ours.TransactionError) -> KafkaError:
+    is_aborted = error.recover == "begin" and error.outcome is ours.TransactionOutcome.ABORTED
+    return KafkaError(
+        _transaction_code(error),
+        str(error),
+        # librdkafka's producers end by what ours would call init_transactions() after.
+        error.is_fatal or error.recover == "init",
+        isinstance(error, ours.TransactionUnconfirmedError),
+        error.recover == "abort" or is_aborted,
+    )
+
+
+def _transaction_code(error: ours.TransactionError) -> int:
+    # With transaction.version 1 the coordinator's time-out looks like a fence, to librdkafka, too.
+    is_epoch_over = error.recover == "init" and error.outcome is not None
+    if is_epoch_over or isinstance(error, ours.ProducerFencedError):
+        return int(KafkaError._FENCED)
+    if isinstance(error, ours.TransactionUnconfirmedError):
+        return int(KafkaError._TIMED_OUT)
+    if isinstance(error, ours.TransactionTimedOutError):
+        return int(KafkaError.TRANSACTION_ABORTABLE)
+    if error.code is not None:
+        return error.code
+    return int(KafkaError._STATE) if error.__cause__ is None else _code_of(error.__cause__)

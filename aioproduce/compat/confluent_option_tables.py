@@ -86,6 +86,7 @@ _TAKEN: Final = (
     Key("connections.max.idle.ms", Int(0), 0),
     Key("statistics.interval.ms", Int(0, 86_400_000), 0),
     _same("enable.metrics.push", _BOOL, True),
+    Key("transactional.id", TEXT, ""),
     _same("transaction.timeout.ms", Int(1_000), 60_000),
     Key("error_cb", _CALLBACK, None),
     Key("on_delivery", _CALLBACK, None),
@@ -94,7 +95,6 @@ _TAKEN: Final = (
 )
 
 _REFUSED: Final = (
-    _refused("transactional.id", "transactions come with a later version of aioproduce; leave it out", ""),
     _refused("enable.gapless.guarantee",
         "a message that fails does not stop the producer: look at its future, or send the next after it", "false"),
     _refused("queuing.strategy", _IN_ORDER, "fifo"),
@@ -170,6 +170,16 @@ _CONFLICTS: Final = (
     Conflict("message.timeout.ms", lambda v, _: 0 < v["message.timeout.ms"] <= math.ceil(v["linger.ms"]),
         "message.timeout.ms={v[message.timeout.ms]} must be greater than linger.ms={v[linger.ms]}: raise the one, "
         "or lower the other"),
+    Conflict("message.timeout.ms",
+        lambda v, given: v["transactional.id"] and "message.timeout.ms" in given
+        and v["message.timeout.ms"] > v["transaction.timeout.ms"],
+        "message.timeout.ms={v[message.timeout.ms]} must be at most transaction.timeout.ms="
+        "{v[transaction.timeout.ms]}: lower the one, or raise the other"),
+    Conflict("transaction.timeout.ms",
+        lambda v, given: v["transactional.id"] and "message.timeout.ms" not in given
+        and v["transaction.timeout.ms"] <= math.ceil(v["linger.ms"]),
+        "transaction.timeout.ms={v[transaction.timeout.ms]} must be greater than linger.ms={v[linger.ms]}: raise "
+        "the one, or lower the other"),
     Conflict("bootstrap.servers", lambda v, _: not v["metadata.broker.list"].strip(" ,"),
         "bootstrap.servers is missing: say where the cluster is, e.g. 'host:9092'"),
 )

@@ -118,7 +118,10 @@ def _written(conf: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _settings(values: Mapping[str, Any], given: Collection[str]) -> dict[str, object]:
     """Librdkafka's options as Kafka's keys."""
     linger = math.ceil(values["linger.ms"])
+    is_transactional = bool(values["transactional.id"])
     timeout = values["message.timeout.ms"] or INT_MAX
+    if is_transactional and "message.timeout.ms" not in given:
+        timeout = values["transaction.timeout.ms"]
     # The broker's time and the connection's are one here: the lesser of those that are set.
     timeouts = [values[name] for name in ("request.timeout.ms", "socket.timeout.ms") if name in given]
     request_timeout = min(timeouts, default=values["request.timeout.ms"])
@@ -128,6 +131,7 @@ def _settings(values: Mapping[str, Any], given: Collection[str]) -> dict[str, ob
     return {
         **{key.becomes: values[name] for name, key in OPTIONS.items() if key.becomes is not None},
         "bootstrap.servers": list(_servers(values["metadata.broker.list"])),
+        **(_transactional(values, given) if is_transactional else {}),
         "linger.ms": linger,
         "delivery.timeout.ms": timeout,
         # Ours has to fit into the time that the message has.
@@ -148,6 +152,12 @@ def _settings(values: Mapping[str, Any], given: Collection[str]) -> dict[str, ob
         **_compression_level(values),
         **security_settings(values),
     }
+
+
+def _transactional(values: Mapping[str, Any], given: Collection[str]) -> dict[str, object]:
+    """Transactions need idempotence: it is switched on, and refused where it was switched off."""
+    is_idempotent = values["enable.idempotence"] or "enable.idempotence" not in given
+    return {"transactional.id": values["transactional.id"], "enable.idempotence": is_idempotent}
 
 
 def _servers(text: str) -> Iterator[str]:

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Final, TypeAlias, final
 
 from aioproduce.compat.confluent_errors import KafkaError, KafkaException, kafka_exception
 from aioproduce.errors import MetadataTimeoutError
@@ -24,11 +24,11 @@ from aioproduce.records import RecordMetadata
 
 if TYPE_CHECKING:
     from aioproduce.compat.confluent_future import About
+    from aioproduce.compat.confluent_way import Way
 
 # How often it is looked whether the cluster has come to say that there is no such topic.
 _STEP: Final = 1.0
 
-Send: TypeAlias = "Callable[..., Coroutine[Any, Any, object]]"
 Tell: TypeAlias = "Callable[[RecordMetadata, BaseException | None], None]"
 
 
@@ -39,6 +39,7 @@ class WaitingMessage:
     Args:
         about: What was produced.
         partition: As `Producer.send()` takes it.
+        way: What it is to go by.
         told: Told of the outcome, once; or None.
         timeout: Seconds until it has an outcome at the latest.
 
@@ -46,11 +47,24 @@ class WaitingMessage:
         outcome: Where it comes to be, or the error.
     """
 
-    __slots__ = ("_is_told", "_timer", "_told", "about", "accepted_at", "deadline", "outcome", "partition")
+    __slots__ = (
+        "_is_told",
+        "_timer",
+        "_told",
+        "about",
+        "accepted_at",
+        "deadline",
+        "outcome",
+        "partition",
+        "way",
+    )
 
-    def __init__(self, about: About, partition: int | None, told: Tell | None, timeout: float) -> None:
+    def __init__(
+        self, about: About, partition: int | None, way: Way, told: Tell | None, timeout: float
+    ) -> None:
         self.about = about
         self.partition = partition
+        self.way = way
         self.outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self._told = told
         self._is_told = False
@@ -71,11 +85,14 @@ class WaitingMessage:
         if self._is_told:
             return
         self._is_told = True
+        failure = None if error is None else kafka_exception(error)
+        if failure is not None:
+            self.way.failed(failure.args[0])
         if not self.outcome.done():
-            if error is None:
+            if failure is None:
                 self.outcome.set_result(metadata)
             else:
-                self.outcome.set_exception(kafka_exception(error))
+                self.outcome.set_exception(failure)
         if self._told is not None:
             self._told(metadata, error)
 
@@ -98,13 +115,11 @@ class WaitingMessages:
     """All that wait, by topic.
 
     Args:
-        send: `Producer.send`.
         on_known: Called with a topic when nothing of it waits any longer.
         unknown_topic_timeout: Seconds for which the cluster may say that there is no such topic.
     """
 
-    def __init__(self, send: Send, on_known: Callable[[str], object], unknown_topic_timeout: float) -> None:
-        self._send = send
+    def __init__(self, on_known: Callable[[str], object], unknown_topic_timeout: float) -> None:
         self._on_known = on_known
         self._unknown_topic_timeout = unknown_topic_timeout
         self._lines: dict[str, deque[WaitingMessage]] = {}
@@ -172,7 +187,7 @@ class WaitingMessages:
             # Past that a broker may still come, and say that there is no such topic.
             until = min(unknown_at if now < unknown_at else now + _STEP, message.deadline)
             try:
-                await self._send(
+                await message.way.send(
                     topic,
                     value,
                     key,

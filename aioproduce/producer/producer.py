@@ -69,7 +69,7 @@ class Producer(Sending, TransactionCalls):
         ...         print(metadata.partition, metadata.offset)
     """
 
-    __slots__ = ("_body", "_lent_to", "_outcomes", "_transactions")
+    __slots__ = ("_body", "_is_lent", "_lent_to", "_outcomes", "_transactions")
 
     _life: ProducerLife
 
@@ -99,6 +99,7 @@ class Producer(Sending, TransactionCalls):
         )
         self._sending_task: object = None
         self._body: AbstractContextManager[object] = nullcontext()
+        self._is_lent = False
         self._lent_to: SendPath | None = None
         self._outcomes: TupleOutcomes | None = None
 
@@ -129,7 +130,7 @@ class Producer(Sending, TransactionCalls):
         try:
             if require_broker:
                 await self.check(self.config.max_block)
-            if self._transactions is not None and self._outcomes is None:
+            if self._transactions is not None and not self._is_lent:
                 await self._transactions.init()
         except BaseException:
             await self.close(0)
@@ -206,7 +207,7 @@ class Producer(Sending, TransactionCalls):
             if self._lent_to is not None:
                 self._lent_to.shut_path()
 
-    def lend(self, path: SendPath | None, outcomes: TupleOutcomes) -> None:
+    def lend(self, path: SendPath | None = None, outcomes: TupleOutcomes | None = None) -> None:
         """Serve another library's users, too (for `aioproduce.compat`); called before the start.
 
         With a `transactional.id` the start gets no producer id then: `init_transactions()` does, when it is due.
@@ -215,8 +216,9 @@ class Producer(Sending, TransactionCalls):
         Args:
             path: Opened and shut with the way of this producer, or of its transactions; None where there is nothing
                 to open.
-            outcomes: What deliveries give out in the place of our own classes.
+            outcomes: What deliveries give out in the place of our own classes; None leaves those.
         """
+        self._is_lent = True
         self._lent_to = path
         self._outcomes = outcomes
         if self._transactions is not None:

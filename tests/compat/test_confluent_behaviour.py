@@ -315,24 +315,6 @@ async def test_nobody_to_ask(side: Any) -> None:
     assert failed.value.args[0].code() == KafkaError._TRANSPORT
 
 
-@pytest.mark.parametrize(
-    ("call", "args"),
-    [
-        ("init_transactions", ()),
-        ("begin_transaction", ()),
-        ("commit_transaction", ()),
-        ("abort_transaction", ()),
-        ("send_offsets_to_transaction", ([], None)),
-    ],
-)
-async def test_no_transactions_without_an_id(
-    side: Any, cluster: MockCluster, call: str, args: tuple[object, ...]
-) -> None:
-    async with side(conf(cluster)) as producer:
-        with pytest.raises((KafkaException, TypeError)):
-            await getattr(producer, call)(*args)
-
-
 def test_outside_of_a_loop(side: Any) -> None:
     with pytest.raises(RuntimeError, match="no running event loop"):
         side({"bootstrap.servers": "localhost"})

@@ -92,7 +92,7 @@ def test_ranges_and_defaults_are_librdkafkas(properties: dict[str, tuple[str, st
             if not _agrees(key, span, default):
                 at_odds[name] = (span, default)
     assert at_odds == {}
-    assert sum(map(_has_value, OPTIONS.values())) == 65
+    assert sum(map(_has_value, OPTIONS.values())) == 66
 
 
 def _has_value(key: Key) -> bool:
@@ -199,7 +199,6 @@ def test_a_message_timeout_of_zero_is_no_time_out() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "remedy"),
     [
-        ("transactional.id", "me", "transactions come with a later version"),
         ("security.protocol", "tls", "one of plaintext, ssl, sasl_plaintext, sasl_ssl"),
         ("enable.ssl.certificate.verification", "false", "ssl.ca.location or ssl.ca.pem"),
         ("sasl.kerberos.keytab", "/me.keytab", "kinit"),

@@ -89,6 +89,30 @@ async def test_committed_and_aborted(cluster: FakeCluster, version: int) -> None
     assert await committed(cluster) == [b"yes 0", b"yes 1", b"yes 2"]
 
 
+@pytest.mark.parametrize("end", ["commit", "abort"])
+async def test_a_coordinator_that_cannot_be_asked_for_markers(
+    cluster: FakeCluster, version: int, end: str
+) -> None:
+    """Kafka before 3.0. The second transaction asked for nothing, where the pause was over as that was learned."""
+    cluster.set_transaction_version(version)
+    cluster.set_api_versions({ApiKey.DESCRIBE_TRANSACTIONS: None})
+    async with producer_of(cluster, max_block_ms=3000) as producer:
+        assert producer._transactions is not None
+        producer._transactions.manager.pause.seconds = 0.0
+        async with producer.transaction() as txn:
+            await txn.send("t", b"yes")
+        txn = await producer.begin_transaction()
+        delivery = await txn.send("t", b"second")
+        if end == "commit":
+            await delivery
+            await txn.commit()
+        else:
+            await txn.abort()
+            with pytest.raises(TransactionAbortedError):
+                await delivery
+    assert await committed(cluster) == ([b"second", b"yes"] if end == "commit" else [b"yes"])
+
+
 async def test_every_way_of_sending(cluster: FakeCluster, version: int) -> None:
     cluster.set_transaction_version(version)
     async with producer_of(cluster) as producer:

@@ -6,11 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from aioproduce.compat.confluent import AIOProducer as OurProducer
 from tests.compat.confluent_sides import SIDES, code_of, produced
 from tests.gate.marks import others_extended
+from tests.integration.test_transactions_kafka import read
 
 if TYPE_CHECKING:
     from tests.kafka_cluster import KafkaCluster
@@ -173,3 +174,59 @@ async def test_a_service_that_was_written_for_theirs(
     await producer.close()
     assert failures == []
     assert len(await asyncio.to_thread(kafka1.console_consume, topic_name)) == 200
+
+
+@pytest.mark.extended(
+    "transactions of either side on real Kafka; the mock cluster's and FakeCluster's tests stay"
+)
+async def test_transactions_and_a_groups_offsets(side: Any, kafka1: KafkaCluster, topic_name: str) -> None:
+    """Read, transform, write: commits and aborts in turn, read back by their consumer of committed messages."""
+    source, target = f"{topic_name}-in", f"{topic_name}-out"
+    for name in (source, target):
+        kafka1.create_topic(name, partitions=2)
+    place = TopicPartition(source, 0)
+    consumer = Consumer(conf(kafka1, **{"group.id": topic_name, "enable.auto.commit": False}))
+    try:
+        async with side(conf(kafka1, **{"transactional.id": topic_name})) as producer:
+            await producer.init_transactions(60)
+            for number in range(6):
+                await producer.begin_transaction()
+                futures = [await producer.produce(target, b"%d.%d" % (number, part)) for part in range(50)]
+                positions = [TopicPartition(source, 0, 100 + number)]
+                group = consumer.consumer_group_metadata()
+                await producer.send_offsets_to_transaction(positions, group, 60)
+                if number % 2:
+                    await producer.flush()
+                    await producer.abort_transaction(60)
+                else:
+                    await producer.commit_transaction(60)
+                await asyncio.gather(*futures)
+            # Fenced by the next one of its name.
+            await producer.begin_transaction()
+            await produced(producer, target, b"left open")
+            async with side(conf(kafka1, **{"transactional.id": topic_name})) as successor:
+                await successor.init_transactions(60)
+                with pytest.raises(KafkaException) as fenced:
+                    await producer.commit_transaction(60)
+                assert fenced.value.args[0].fatal()
+                assert code_of(fenced.value.args[0]) == KafkaError._FENCED
+                await successor.begin_transaction()
+                await produced(successor, target, b"successor")
+                await successor.commit_transaction(60)
+            if side is not OurProducer:
+                with pytest.raises(KafkaException):
+                    await producer.flush()
+                producer.flush = _nothing  # or close() raises what has been told
+        (committed,) = await asyncio.to_thread(consumer.committed, [place], 60)
+        assert committed.offset == 104
+    finally:
+        await asyncio.to_thread(consumer.close)
+    expected = [b"%d.%d" % (number, part) for number in (0, 2, 4) for part in range(50)]
+    found = await asyncio.to_thread(read, kafka1.bootstrap_servers, target)
+    assert sorted(found) == sorted([*expected, b"successor"])
+    everything = await asyncio.to_thread(read, kafka1.bootstrap_servers, target, "read_uncommitted")
+    assert len(everything) == 6 * 50 + 2
+
+
+async def _nothing() -> int:
+    return 0
