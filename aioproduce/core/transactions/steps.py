@@ -341,6 +341,21 @@ class DescribeTransactionStep(_DescribeStep):
 
 
 @final
+class OutcomeStep(_DescribeStep):
+    """What became of a prepared transaction? Nothing is changed."""
+
+    __slots__ = ()
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it; an id that is denied ends the call, as nothing is told of it."""
+        found = response.transactions.get(self.who.transactional_id)
+        code = codes.UNKNOWN_SERVER_ERROR if found is None else found.error_code
+        if code == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return Action.FATAL, code, self.coordinator.text
+        return action_for(self.api, code), code, self.coordinator.text
+
+
+@final
 class MarkersStep(_DescribeStep):
     """Are the markers of the transaction before written? Nothing depends on it but a pause."""
 

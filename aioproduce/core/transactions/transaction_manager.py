@@ -32,7 +32,7 @@ from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.core.state_table import name_of
 from aioproduce.core.transactions import refusals
 from aioproduce.core.transactions.answers import Action
-from aioproduce.core.transactions.endings import REFUSED_ENDS, Ending, is_still_ours
+from aioproduce.core.transactions.endings import REFUSED_ENDS, Ending, is_still_ours, outcome_of
 from aioproduce.core.transactions.operation import CurrentOperation, Operation
 from aioproduce.core.transactions.pause import Pause
 from aioproduce.core.transactions.records_in_transaction import RecordsInTransaction
@@ -42,6 +42,7 @@ from aioproduce.core.transactions.steps import (
     EndTxnStep,
     InitProducerIdStep,
     MarkersStep,
+    OutcomeStep,
     Step,
     Who,
 )
@@ -162,6 +163,12 @@ class TransactionManager(Exchange):
         self._sequences.init_begun()
         self._sequences.restart(producer)
         self.transaction = Transaction.resumed(version, now)
+
+    def ask_outcome(self) -> Operation:
+        """Hear what became of the transaction that was taken over; nothing is changed."""
+        self._check({_State.PREPARED}, "outcome")
+        self.has_news = True
+        return self._operation.start("outcome")
 
     def begin(self, commits_at: float = inf) -> Transaction:
         """Open a transaction; one that commits by itself at some instant is also aborted by itself."""
@@ -295,6 +302,8 @@ class TransactionManager(Exchange):
         if self._accumulator.has_incomplete:
             return None
         if self.state is _State.PREPARED:
+            if self._operation.of("outcome") is not None:
+                return OutcomeStep(self._who, transaction.version)
             self._operation.end()
         elif self.state in ENDING:
             if transaction.is_known_to_the_coordinator:
@@ -349,6 +358,10 @@ class TransactionManager(Exchange):
             self._id_given(ProducerIdAndEpoch(response.producer_id, response.producer_epoch), now)
         elif isinstance(step, DescribeTransactionStep):
             self._described(response)
+        elif isinstance(step, OutcomeStep):
+            found = response.transactions.get(self.transactional_id)
+            assert self.transaction is not None
+            self._operation.end(None, outcome_of(self.producer, self.transaction.version, found))
         elif isinstance(step, EndTxnStep):
             self._end_confirmed(response, now)
         elif isinstance(step, MarkersStep):
