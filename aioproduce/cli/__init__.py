@@ -20,7 +20,7 @@ runs and not before: the package can be imported without them, and says what to 
 | `run`, `signals` | what both runs have in common; SIGINT and SIGTERM |
 | `dev`, `dev_access` | `aioproduce dev`; how clients get into it |
 | `txn`, `txn_view` | `aioproduce txn`: its commands; what they show |
-| `txn_cluster` | what they ask a cluster |
+| `txn_cluster`, `txn_error` | what they ask a cluster; why they cannot do what they were asked for |
 | `look` | `aioproduce dashboard` and `aioproduce top` |
 | `load` | what these show when no service is given: a load, and a demo's cluster with troubles |
 | `top`, `top_view` | the samples of a dashboard in the terminal; what the screen looks like |

@@ -21,16 +21,17 @@ from aioproduce.cli.display import as_json_line, complain, hushed_warnings, rend
 from aioproduce.cli.exit_codes import ExitCode
 from aioproduce.cli.options import AsJson, Bootstrap, ConfigFile, Overrides, Timeout, failure
 from aioproduce.cli.settings import build_config
-from aioproduce.cli.txn_cluster import ClusterTransactions, TxnError
+from aioproduce.cli.txn_error import TxnError
 from aioproduce.cli.txn_view import described_as_json, listed_as_json, open_as_json, pairs_view, rows_view
 from aioproduce.errors import ConfigError, MissingExtraError, ProducerError, TransactionError
-from aioproduce.producer.prepared_transaction import PreparedTransaction
 from aioproduce.records import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aioproduce.cli.txn_cluster import ClusterTransactions
     from aioproduce.config import ProducerConfig
+    from aioproduce.producer.prepared_transaction import PreparedTransaction
     from aioproduce.wire.messages import ActiveProducer
 
 _EXIT_CODES: Final = """
@@ -90,6 +91,12 @@ def _config(
     )
 
 
+def _cluster(config: ProducerConfig, timeout: float) -> ClusterTransactions:
+    from aioproduce.cli.txn_cluster import ClusterTransactions
+
+    return ClusterTransactions(config, timeout)
+
+
 def _show(values: object, view: Any) -> None:
     """The result on standard output, and the end of the command.
 
@@ -127,7 +134,7 @@ def list_transactions(
 ) -> None:
     """List the transactional ids of all coordinators, as far as this client may describe them."""
     with _told():
-        cluster = ClusterTransactions(_config(bootstrap, config_file, overrides, timeout), timeout)
+        cluster = _cluster(_config(bootstrap, config_file, overrides, timeout), timeout)
         found = cluster.list_transactions(
             states=states or [], producer_ids=producer_ids or [], duration=longer_than, pattern=pattern
         )
@@ -159,7 +166,7 @@ def describe(
         ids = [*(transactional_ids or []), *([] if prepared is None else [prepared.transactional_id])]
         if not ids:
             raise TxnError("say which: one or more transactional ids, or --prepared FILE", ExitCode.BAD_INPUT)
-        cluster = ClusterTransactions(config, timeout)
+        cluster = _cluster(config, timeout)
         rows = [described_as_json(*cluster.describe(each)) for each in ids]
         if prepared is not None:
             rows[-1]["outcome"] = _outcome_of(prepared, config)
@@ -171,6 +178,8 @@ def describe(
 
 
 def _read(path: Path) -> PreparedTransaction:
+    from aioproduce.producer.prepared_transaction import PreparedTransaction
+
     try:
         return PreparedTransaction.from_bytes(path.read_bytes())
     except OSError as error:
@@ -202,9 +211,7 @@ def find_hanging(
     transactional id: one that it may not see looks as if nobody knew it.
     """
     with _told():
-        found = ClusterTransactions(_config(bootstrap, config_file, overrides, timeout), timeout).hanging(
-            topic
-        )
+        found = _cluster(_config(bootstrap, config_file, overrides, timeout), timeout).hanging(topic)
     rows = [open_as_json(each) for each in found]
     if not rows:
         complain("no transaction hangs")
@@ -291,17 +298,17 @@ def abort(
                 ExitCode.BAD_INPUT,
             )
         where = TopicPartition(topic, partition)
-        found = _open_in(ClusterTransactions(config, timeout), where, start_offset, producer_id)
+        found = _open_in(_cluster(config, timeout), where, start_offset, producer_id)
         if producer_epoch is not None:
             found = replace(found, producer_epoch=producer_epoch)
         if coordinator_epoch is not None:
             found = replace(found, coordinator_epoch=coordinator_epoch)
         elif found.coordinator_epoch < 0:  # no coordinator has written a marker of this producer there
             found = replace(found, coordinator_epoch=0)
-        why = ClusterTransactions(config, timeout).why_hanging(where, found)
+        why = _cluster(config, timeout).why_hanging(where, found)
         _confirm(where, found, why, is_forced=is_forced, is_confirmed=is_confirmed)
         # Whoever thinks for a minute is not out of time.
-        ClusterTransactions(config, timeout).write_abort(where, found)
+        _cluster(config, timeout).write_abort(where, found)
     row = {
         "topic": topic,
         "partition": partition,

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from aioproduce import PreparedTransaction, Producer
 from aioproduce.cli.app import app
-from aioproduce.cli.txn_cluster import ClusterTransactions, TxnError
+from aioproduce.cli.txn_cluster import ClusterTransactions
+from aioproduce.cli.txn_error import TxnError
 from aioproduce.config import ProducerConfig
 from aioproduce.records import TopicPartition
 from aioproduce.testing import FakeCluster, FakeSecurity
