@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -325,6 +326,51 @@ async def test_places_where_nothing_is(cluster: FakeCluster) -> None:
     assert outcome.code == 2
     assert "open there: producer" in outcome.err
     assert "from offset 0 on" in outcome.err
+
+
+async def test_a_leader_that_does_not_tell(cluster: FakeCluster) -> None:
+    await hang(cluster)
+    cluster.deny_topic("one")
+    with pytest.raises(TxnError, match="TOPIC_AUTHORIZATION_FAILED") as caught:
+        await asyncio.to_thread(asked(cluster).hanging, "one")
+    assert caught.value.exit_code == 5
+    cluster.deny_topic("one", False)
+    cluster.set_api_versions({ApiKey.DESCRIBE_PRODUCERS: None})
+    with pytest.raises(TxnError, match="does not offer DescribeProducers"):
+        await asyncio.to_thread(asked(cluster).hanging, "one")
+
+
+async def test_nothing_hangs_as_long_as_a_coordinator_is_not_known(cluster: FakeCluster) -> None:
+    """Its transactions are in nobody's list."""
+    await hang(cluster)
+    cluster.create_topic("__transaction_state", 1)
+    cluster.take_leader("__transaction_state", 0)
+    with pytest.raises(TxnError, match="partition of __transaction_state has no leader"):
+        await asyncio.to_thread(asked(cluster).hanging, "one")
+
+
+async def test_a_marker_that_the_leader_refuses(cluster: FakeCluster) -> None:
+    """An epoch below the producer's; and one that does not know the request."""
+    async with Producer(cluster.bootstrap_servers, transactional_id="orders-1", **QUICK):
+        pass
+    await hang(cluster)
+    place = ("--topic", "one", "--partition", "0", "--start-offset", "0", "--yes")
+    outcome = await txn(cluster, "abort", *place, "--producer-epoch", "0")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "WriteTxnMarkers for one-0: INVALID_PRODUCER_EPOCH" in outcome.err
+    cluster.set_api_versions({ApiKey.WRITE_TXN_MARKERS: None})
+    outcome = await txn(cluster, "abort", *place)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "does not offer WriteTxnMarkers" in outcome.err
+    assert cluster.last_stable_offset("one", 0) == 0
+
+
+async def test_no_cluster() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        outcome = await invoke("list", "-b", f"127.0.0.1:{unused.getsockname()[1]}")
+    assert (outcome.code, outcome.out) == (1, "")
+    assert "the cluster: " in outcome.err
 
 
 @pytest.mark.parametrize(
