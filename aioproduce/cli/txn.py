@@ -211,7 +211,10 @@ def find_hanging(
     transactional id: one that it may not see looks as if nobody knew it.
     """
     with _told():
-        found = _cluster(_config(bootstrap, config_file, overrides, timeout), timeout).hanging(topic)
+        cluster = _cluster(_config(bootstrap, config_file, overrides, timeout), timeout)
+        found = cluster.hanging(topic)
+    for where in cluster.left_out:
+        complain(f"warning: {where} has no leader now: what hangs there is not known")
     rows = [open_as_json(each) for each in found]
     if not rows:
         complain("no transaction hangs")

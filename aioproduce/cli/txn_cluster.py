@@ -82,6 +82,11 @@ class OpenTransaction:
     why: str
 
 
+def _identity(where: TopicPartition, producer: ActiveProducer) -> tuple[TopicPartition, int, int]:
+    """Which transaction is open in a partition."""
+    return where, producer.producer_id, producer.open_from
+
+
 @final
 class ClusterTransactions:
     """Asks the brokers of one cluster.
@@ -89,6 +94,9 @@ class ClusterTransactions:
     Args:
         config: Where they are, and how to get in.
         timeout: Seconds for all that is asked.
+
+    Attributes:
+        left_out: Partitions without a leader, where `hanging()` could not look.
 
     Raises:
         ConfigError: the settings of TLS or of the login contradict each other.
@@ -98,6 +106,7 @@ class ClusterTransactions:
     def __init__(self, config: ProducerConfig, timeout: float) -> None:
         self._client = BlockingClient(config)
         self._client_id = config.client_id
+        self.left_out: list[TopicPartition] = []
         self._deadline = time.monotonic() + timeout
 
     # -- transactional ids ---
@@ -183,20 +192,14 @@ class ClusterTransactions:
             TxnError: A broker does not tell: then nothing can be called hanging.
         """
         leaders = self._leaders(topic)
-        opened = self._open_transactions(leaders)
+        self.left_out = [where for where, leader in leaders.items() if leader not in self._brokers]
+        opened = self._open_transactions(where for where in leaders if where not in self.left_out)
         suspects = [each for each in map(self._judge, opened, self._known_of(opened)) if each.why]
-        if not suspects:
-            return []
-        now = self._open_transactions({each.topic_partition: 0 for each in suspects})
-        still = {(where, one.producer_id, one.open_from) for where, one in now}
-        return [
-            each
-            for each in suspects
-            if (each.topic_partition, each.producer.producer_id, each.producer.open_from) in still
-        ]
+        still = self._still_open(each.topic_partition for each in suspects)
+        return [each for each in suspects if _identity(each.topic_partition, each.producer) in still]
 
     def why_hanging(self, where: TopicPartition, producer: ActiveProducer) -> str:
-        """Why no coordinator will end this one; empty where one will."""
+        """Why no coordinator will end this one, if it is still open; empty where one will."""
         opened = [(where, producer)]
         self._leaders(where.topic)
         return self._judge(opened[0], self._known_of(opened)[0]).why
@@ -205,9 +208,11 @@ class ClusterTransactions:
         """Have the leader write an abort marker, whatever the transaction's coordinator thinks.
 
         Raises:
-            TxnError: It does not.
+            TxnError: It does not, or the transaction has ended: a marker might meet the next one.
         """
         what = f"WriteTxnMarkers for {where}"
+        if _identity(where, producer) not in self._still_open([where]):
+            raise TxnError(f"nothing was aborted: the transaction in {where} has ended meanwhile")
         encode = partial(
             encode_write_txn_markers,
             producer_id=producer.producer_id,
@@ -231,6 +236,9 @@ class ClusterTransactions:
             for producer in producers
             if producer.open_from >= 0
         ]
+
+    def _still_open(self, partitions: Iterable[TopicPartition]) -> set[tuple[TopicPartition, int, int]]:
+        return {_identity(*each) for each in self._open_transactions(dict.fromkeys(partitions))}
 
     def _known_of(
         self, opened: Sequence[tuple[TopicPartition, ActiveProducer]]

@@ -312,6 +312,26 @@ async def test_one_that_ends_meanwhile_does_not_hang(
     assert await asyncio.to_thread(file.hanging, None) == []
 
 
+async def test_a_marker_does_not_meet_the_next_transaction(cluster: FakeCluster) -> None:
+    """While the operator thinks about the answer the transaction ends, and another one begins."""
+    opened = await prepared(cluster)
+    where = TopicPartition("one", 0)
+    (found,) = await asyncio.to_thread(asked(cluster).producers, where)
+    await opened.abort(cluster.bootstrap_servers, **QUICK)
+    await prepared(cluster)
+    with pytest.raises(TxnError, match="has ended meanwhile"):
+        await asyncio.to_thread(asked(cluster).write_abort, where, found)
+    assert cluster.last_stable_offset("one", 0) == 2
+
+
+async def test_a_partition_without_a_leader_is_named(cluster: FakeCluster) -> None:
+    await hang(cluster)
+    cluster.take_leader("t", 3)
+    outcome = await txn(cluster, "find-hanging", "--json")
+    assert (outcome.code, len(outcome.json["hanging"])) == (0, 1)
+    assert "warning: t-3 has no leader" in outcome.err
+
+
 async def test_places_where_nothing_is(cluster: FakeCluster) -> None:
     await prepared(cluster)
     where = asked(cluster)

@@ -75,6 +75,7 @@ async def test_filters(kafka1: KafkaCluster, topic_name: str, filters: dict[str,
     cluster = ClusterTransactions(ProducerConfig.from_mapping({"bootstrap.servers": servers}), 30.0)
     mine = partial(cluster.list_transactions, producer_ids=[opened.producer_id])
     assert len(await asyncio.to_thread(mine)) == 1
+    assert (await txn(kafka1, "find-hanging", "--json")).json == {"hanging": []}
     assert await asyncio.to_thread(partial(mine, **filters)) == []
     await opened.abort(servers)
 
