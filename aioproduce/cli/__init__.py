@@ -1,4 +1,4 @@
-"""The command line: `aioproduce send`, `perf`, `dev`, `config`, `check`, `dashboard` and `top`.
+"""The command line: `aioproduce send`, `perf`, `dev`, `config`, `check`, `txn`, `dashboard` and `top`.
 
 `main` is the console script. It needs the extra `aioproduce[cli]` (typer and rich), which are imported when it
 runs and not before: the package can be imported without them, and says what to install when they are missing.
@@ -19,6 +19,8 @@ runs and not before: the package can be imported without them, and says what to 
 | `perf_report`, `perf_plot` | the JSON document, summary and bar; the picture |
 | `run`, `signals` | what both runs have in common; SIGINT and SIGTERM |
 | `dev`, `dev_access` | `aioproduce dev`; how clients get into it |
+| `txn`, `txn_view` | `aioproduce txn`: its commands; what they show |
+| `txn_cluster`, `txn_error` | what they ask a cluster; why they cannot do what they were asked for |
 | `look` | `aioproduce dashboard` and `aioproduce top` |
 | `load` | what these show when no service is given: a load, and a demo's cluster with troubles |
 | `top`, `top_view` | the samples of a dashboard in the terminal; what the screen looks like |

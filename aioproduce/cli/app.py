@@ -68,6 +68,7 @@ from aioproduce.cli.options import (
 )
 from aioproduce.cli.perf_command import PerfCommand, perf
 from aioproduce.cli.settings import build_config, parse_headers, parse_separator
+from aioproduce.cli.txn import add_commands as add_txn_commands
 from aioproduce.errors import ConfigError, MissingExtraError
 
 if TYPE_CHECKING:
@@ -312,6 +313,7 @@ def dev(
 
 
 add_look_commands(app)
+add_txn_commands(app)
 
 
 def run(arguments: Sequence[str] | None) -> None:

@@ -1,7 +1,7 @@
 """A blocking client of brokers, for what asks a cluster something without a producer: `spark.topics`, the tests.
 
-`ask_any()` drives the core's own connections over a blocking socket, so that versions, TLS and logins are as the
-producer's. `BlockingConnection` has raw frames.
+`BlockingClient` and `ask_any()` drive the core's own connections over a blocking socket, so that versions, TLS and
+logins are as the producer's. `BlockingConnection` has raw frames.
 
 Invariants:
 
@@ -139,29 +139,13 @@ class BlockingConnection:
 def ask_any(
     config: ProducerConfig, api: ApiKey, encode: Callable[[int, int], bytes], deadline: float
 ) -> Message:
-    """Ask the bootstrap servers in turn, and give the first answer.
-
-    Args:
-        config: Where they are; `request.timeout.ms` and `socket.connection.setup.timeout.ms` bound what one of
-            them may take, so that a silent one leaves time for the next.
-        api: What is asked.
-        encode: Makes the request of a version and a correlation id.
-        deadline: An instant of `time.monotonic()`, for all of them together.
+    """Ask the bootstrap servers in turn, and give the first answer; one question, as `BlockingClient` asks it.
 
     Raises:
-        OSError: the last of them cannot be reached, refuses the login, or has not answered in time.
-        ProtocolError: its answer is none, or it does not speak a version of `api` that is known here.
         ConfigError: the settings of TLS or of the login contradict each other.
         MissingExtraError: the login needs a library that is not installed.
     """
-    client = _Client(config)
-    *others, last = range(len(config.bootstrap_servers))
-    for index in others:
-        try:
-            return client.ask(index, api, encode, deadline)
-        except (OSError, ProtocolError):
-            continue
-    return client.ask(last, api, encode, deadline)
+    return BlockingClient(config).ask_any(api, encode, deadline)
 
 
 @final
@@ -179,18 +163,23 @@ class _Question:
         return True
 
     def lost(self, loss: Lost, now: float) -> None:
-        """The connection is gone; `_Client` sees that by itself."""
+        """The connection is gone; `BlockingClient` sees that by itself."""
 
 
 @final
-class _Client:
+class BlockingClient:
     """A blocking driver of the core's connections: one at a time, with one credential for all of them.
 
     Args:
-        config: The settings.
+        config: Where the brokers are; `request.timeout.ms` and `socket.connection.setup.timeout.ms` bound what one
+            of them may take, so that a silent one leaves time for the next.
+
+    Raises:
+        ConfigError: the settings of TLS or of the login contradict each other.
+        MissingExtraError: the login needs a library that is not installed.
     """
 
-    __slots__ = ("_config", "_connections", "_ended", "_socket")
+    __slots__ = ("_asked", "_config", "_connections", "_ended", "_socket")
 
     def __init__(self, config: ProducerConfig) -> None:
         self._config = config
@@ -204,17 +193,45 @@ class _Client:
         )
         self._ended: SimpleQueue[tuple[int, object]] = SimpleQueue()
         self._socket: socket.socket | None = None
+        self._asked = 0
 
-    def ask(self, index: int, api: ApiKey, encode: Callable[[int, int], bytes], deadline: float) -> Message:
-        """Ask one of the bootstrap servers, over a connection that is closed afterwards."""
+    def ask_any(self, api: ApiKey, encode: Callable[[int, int], bytes], deadline: float) -> Message:
+        """Ask the bootstrap servers in turn, and give the first answer.
+
+        Args:
+            api: What is asked.
+            encode: Makes the request of a version and a correlation id.
+            deadline: An instant of `time.monotonic()`, for all of them together.
+
+        Raises:
+            OSError: the last of them cannot be reached, refuses the login, or has not answered in time.
+            ProtocolError: its answer is none, or it does not speak a version of `api` that is known here.
+        """
+        *others, last = self._config.bootstrap_servers
+        for place in others:
+            try:
+                return self.ask(place, api, encode, deadline)
+            except (OSError, ProtocolError):
+                continue
+        return self.ask(last, api, encode, deadline)
+
+    def ask(
+        self, place: tuple[str, int], api: ApiKey, encode: Callable[[int, int], bytes], deadline: float
+    ) -> Message:
+        """Ask the broker at this host and port, over a connection that is closed afterwards.
+
+        Raises:
+            OSError: As `ask_any()`.
+            ProtocolError: Likewise.
+        """
         now = time.monotonic()
         config = self._config
         until = min(deadline, now + min(config.request_timeout, config.socket_connection_setup_timeout))
-        host, port = config.bootstrap_servers[index]
-        address = BrokerAddress(-1 - index, host, port)
+        self._asked += 1  # a node of its own for each question: none waits for another one's back-off
+        address = BrokerAddress(-self._asked, *place)
         self._connections.ensure(address, now)
         connection = self._connections.connection(address.node_id)
-        assert connection is not None, "each server is asked once"
+        assert connection is not None, "no node is asked twice"
         question = _Question()
         try:
             while not connection.can_send(time.monotonic()):

@@ -45,7 +45,8 @@ async def wait_for(operation: Operation, life: ProducerLife, *, tells: bool = Tr
         await waiter.wait(began + life.config.max_block)
     finally:
         operation.forget(waiter.notify)
-        life.metrics.spent(_METRICS[operation.kind], driver.now() - began)
+        if operation.kind in _METRICS:
+            life.metrics.spent(_METRICS[operation.kind], driver.now() - began)
     if not operation.is_done:
         life.check_running()
         raise TransactionUnconfirmedError(

@@ -14,6 +14,7 @@ Invariants:
 from __future__ import annotations
 
 import json
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Self, final
 
@@ -24,7 +25,9 @@ from aioproduce.producer.life import ProducerLife
 from aioproduce.producer.operations import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
+
+    from aioproduce.core.transactions.transaction_manager import TransactionManager
 
 
 @final
@@ -101,6 +104,36 @@ class PreparedTransaction:
         """
         await self._end(TransactionOutcome.ABORTED, bootstrap_servers, settings)
 
+    async def outcome(
+        self,
+        bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
+        **settings: object,
+    ) -> TransactionOutcome | None:
+        """Ask what became of it, and change nothing; waits for at most `max.block.ms`.
+
+        The coordinator knows the latest transaction of an id, and no earlier one: ask before a producer of the same
+        `transactional.id` goes on.
+
+        Args:
+            bootstrap_servers: As the Producer's; also a configuration.
+            **settings: Likewise.
+
+        Returns:
+            `None` while it is open, and where nothing was sent: either end is still possible. `UNKNOWN` where a
+            later transaction hides it; with `transaction.version` 1 also after `transaction.timeout.ms`, since a
+            time-out looks like the abort of a producer that took over.
+
+        Raises:
+            TransactionUnconfirmedError: No answer came: make the same call again.
+            TransactionsUnavailableError: This client may not describe the id, or the brokers are older than 3.0.
+        """
+        if self.is_empty:
+            return None
+        async with self._resumed(bootstrap_servers, settings) as (manager, life):
+            operation = manager.ask_outcome()
+            await wait_for(operation, life)
+            return operation.outcome
+
     async def _end(
         self,
         verdict: TransactionOutcome,
@@ -109,6 +142,18 @@ class PreparedTransaction:
     ) -> None:
         if self.is_empty:
             return
+        async with self._resumed(servers, settings) as (manager, life):
+            now = life.driver.now()
+            is_commit = verdict is TransactionOutcome.COMMITTED
+            await wait_for(manager.commit(now) if is_commit else manager.abort(now), life)
+
+    @asynccontextmanager
+    async def _resumed(
+        self,
+        servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None,
+        settings: Mapping[str, object],
+    ) -> AsyncIterator[tuple[TransactionManager, ProducerLife]]:
+        """Take it over until the end of the context."""
         if isinstance(servers, ProducerConfig) and not settings:
             config = replace(servers, transactional_id=self.transactional_id)
         else:
@@ -120,8 +165,7 @@ class PreparedTransaction:
             assert manager is not None
             producer = ProducerIdAndEpoch(self.producer_id, self.producer_epoch)
             manager.resume(producer, self.transaction_version, now)
-            is_commit = verdict is TransactionOutcome.COMMITTED
-            await wait_for(manager.commit(now) if is_commit else manager.abort(now), life)
+            yield manager, life
         finally:
             await life.close(0)
 

@@ -79,6 +79,10 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
         ApiKey.END_TXN: (0, 5),
         ApiKey.TXN_OFFSET_COMMIT: (0, 5),
         ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
+        # For operators: `aioproduce txn`.
+        ApiKey.LIST_TRANSACTIONS: (0, 2),
+        ApiKey.DESCRIBE_PRODUCERS: (0, 0),
+        ApiKey.WRITE_TXN_MARKERS: (1, 2),
         # v0 has the mechanism's bytes go without Kafka's framing; nothing that takes Produce v3 lacks v1.
         ApiKey.SASL_HANDSHAKE: (1, 1),
         # v1 tells how long the session lasts (KIP-368).

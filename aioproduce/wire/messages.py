@@ -326,6 +326,84 @@ class DescribeTransactionsResponse:
     transactions: Mapping[str, TransactionDescription]
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """One of a coordinator's transactional ids.
+
+    Attributes:
+        transactional_id: Which.
+        producer_id: The producer's.
+        state: Kafka's name of it, e.g. `Ongoing`.
+    """
+
+    transactional_id: str
+    producer_id: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListTransactionsResponse:
+    """The transactional ids that a broker coordinates.
+
+    Attributes:
+        throttle: Seconds that the client shall wait.
+        error_code: 0, or why none is told.
+        unknown_states: Those that were asked for and are no states.
+        transactions: Those that were asked for.
+    """
+
+    throttle: float
+    error_code: int
+    unknown_states: tuple[str, ...]
+    transactions: tuple[TransactionListing, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """What the leader of a partition knows of one producer.
+
+    Attributes:
+        producer_id: Which.
+        producer_epoch: Its epoch.
+        last_sequence: The last one that is in the log; -1: none.
+        last_timestamp_ms: Of its last batch, milliseconds since the epoch; -1: none.
+        coordinator_epoch: Of the coordinator that wrote its last marker; -1: none has.
+        open_from: The first offset of its open transaction; -1: none is open.
+    """
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    open_from: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProducers:
+    """The producers of one partition, or why they are not told."""
+
+    error_code: int
+    message: str | None
+    producers: tuple[ActiveProducer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeProducersResponse:
+    """The producers of partitions."""
+
+    throttle: float
+    partitions: Mapping[TopicPartition, PartitionProducers]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTxnMarkersResponse:
+    """An error code for each partition, by producer id; the protocol has no throttle time here."""
+
+    throttle: float
+    markers: Mapping[int, Mapping[TopicPartition, int]]
+
+
 Message: TypeAlias = (
     ApiVersionsResponse
     | MetadataResponse
@@ -341,5 +419,8 @@ Message: TypeAlias = (
     | TxnOffsetCommitResponse
     | EndTxnResponse
     | DescribeTransactionsResponse
+    | ListTransactionsResponse
+    | DescribeProducersResponse
+    | WriteTxnMarkersResponse
 )
 """Every answer that the core gets."""

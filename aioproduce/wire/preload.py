@@ -21,7 +21,15 @@ from aioproduce.wire.requests import (
 )
 from aioproduce.wire.schema import response_class
 
-_RARE: Final = frozenset({ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY})
+_RARE: Final = frozenset(
+    {
+        ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+        ApiKey.PUSH_TELEMETRY,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.WRITE_TXN_MARKERS,
+    }
+)
 """What few brokers are asked: it is loaded when the first one is."""
 
 _LOGIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})

@@ -5,7 +5,7 @@ Called by `core.transactions.steps`. A value that the protocol cannot carry is a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproduce.wire import schema
 from aioproduce.wire.api import ApiKey
@@ -188,6 +188,106 @@ def encode_describe_transactions(
         client_id,
         transactional_ids=tuple(map(checked_string, transactional_ids)),
     )
+
+
+_FIRST_WITH_DURATION: Final = 1
+_FIRST_WITH_PATTERN: Final = 2
+
+
+def encode_list_transactions(
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    *,
+    states: Iterable[str] = (),
+    producer_ids: Iterable[int] = (),
+    duration: float | None = None,
+    pattern: str | None = None,
+) -> bytes:
+    """Encode the question which transactional ids a broker coordinates.
+
+    Args:
+        version: The request's.
+        correlation_id: Comes back with the answer.
+        client_id: Kafka's `client.id`.
+        states: Only those in one of these states (Kafka's names); all by default.
+        producer_ids: Only those of these producers; all by default.
+        duration: Only those that have been open for longer, in seconds (v1, Kafka 3.8).
+        pattern: Only ids that match this regular expression as a whole, RE2's (v2, KIP-1152).
+
+    Raises:
+        ValueError: If the version has no such filter, or a string is longer than the protocol can carry.
+    """
+    if duration is not None and version < _FIRST_WITH_DURATION:
+        raise ValueError("the broker cannot filter by duration: Kafka 3.8 and later can")
+    if pattern is not None and version < _FIRST_WITH_PATTERN:
+        raise ValueError("the broker cannot filter by a pattern: Kafka 4.1 and later can (KIP-1152)")
+    return encode(
+        ApiKey.LIST_TRANSACTIONS,
+        version,
+        correlation_id,
+        client_id,
+        state_filters=tuple(map(checked_string, states)),
+        producer_id_filters=tuple(producer_ids),
+        duration_filter=-1 if duration is None else int(duration * 1000),
+        transactional_id_pattern=None if pattern is None else checked_string(pattern),
+    )
+
+
+def encode_describe_producers(
+    version: int, correlation_id: int, client_id: str, partitions: Iterable[TopicPartition]
+) -> bytes:
+    """Encode the question which producers a leader knows of its partitions.
+
+    Raises:
+        ValueError: If a string is longer than the protocol can carry.
+    """
+    topic_class = schema.request_module(ApiKey.DESCRIBE_PRODUCERS, version).TopicRequest
+    topics = _by_topic((one.topic, one.partition) for one in partitions)
+    return encode(
+        ApiKey.DESCRIBE_PRODUCERS,
+        version,
+        correlation_id,
+        client_id,
+        topics=tuple(
+            make(topic_class, name=checked_string(topic), partition_indexes=tuple(of_topic))
+            for topic, of_topic in topics.items()
+        ),
+    )
+
+
+def encode_write_txn_markers(
+    version: int,
+    correlation_id: int,
+    client_id: str,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    topic_partition: TopicPartition,
+) -> bytes:
+    """Encode an operator's abort of a transaction in one partition, to its leader (KIP-664).
+
+    Raises:
+        ValueError: If a string is longer than the protocol can carry.
+    """
+    module = schema.request_module(ApiKey.WRITE_TXN_MARKERS, version)
+    topic = make(
+        module.WritableTxnMarkerTopic,
+        name=checked_string(topic_partition.topic),
+        partition_indexes=(topic_partition.partition,),
+    )
+    marker = make(
+        module.WritableTxnMarker,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transaction_result=False,
+        topics=(topic,),
+        coordinator_epoch=coordinator_epoch,
+        # Version 2 has the leader refuse the epoch that the transaction itself has: a coordinator raises it first.
+        transaction_version=0,
+    )
+    return encode(ApiKey.WRITE_TXN_MARKERS, version, correlation_id, client_id, markers=(marker,))
 
 
 def _by_topic(entries: Iterable[tuple[str, Any]]) -> dict[str, list[Any]]:

@@ -13,14 +13,20 @@ from aioproduce.errors import ProtocolError
 from aioproduce.records import TopicPartition
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.messages import (
+    ActiveProducer,
     AddOffsetsToTxnResponse,
     AddPartitionsToTxnResponse,
     BrokerAddress,
+    DescribeProducersResponse,
     DescribeTransactionsResponse,
     EndTxnResponse,
     FindCoordinatorResponse,
+    ListTransactionsResponse,
+    PartitionProducers,
     TransactionDescription,
+    TransactionListing,
     TxnOffsetCommitResponse,
+    WriteTxnMarkersResponse,
 )
 
 if TYPE_CHECKING:
@@ -99,6 +105,57 @@ def _describe(body: Mapping[str, Any]) -> DescribeTransactionsResponse:
     )
 
 
+def _list(body: Mapping[str, Any]) -> ListTransactionsResponse:
+    return ListTransactionsResponse(
+        _throttle(body),
+        body["error_code"],
+        tuple(body["unknown_state_filters"]),
+        tuple(
+            TransactionListing(each["transactional_id"], each["producer_id"], each["transaction_state"])
+            for each in body["transaction_states"]
+        ),
+    )
+
+
+def _describe_producers(body: Mapping[str, Any]) -> DescribeProducersResponse:
+    return DescribeProducersResponse(
+        _throttle(body),
+        {
+            TopicPartition(topic["name"], partition["partition_index"]): PartitionProducers(
+                partition["error_code"],
+                partition["error_message"],
+                tuple(
+                    ActiveProducer(
+                        producer_id=each["producer_id"],
+                        producer_epoch=each["producer_epoch"],
+                        last_sequence=each["last_sequence"],
+                        last_timestamp_ms=each["last_timestamp"],
+                        coordinator_epoch=each["coordinator_epoch"],
+                        open_from=each["current_txn_start_offset"],
+                    )
+                    for each in partition["active_producers"]
+                ),
+            )
+            for topic in body["topics"]
+            for partition in topic["partitions"]
+        },
+    )
+
+
+def _write_markers(body: Mapping[str, Any]) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        _throttle(body),
+        {
+            marker["producer_id"]: {
+                TopicPartition(topic["name"], partition["partition_index"]): partition["error_code"]
+                for topic in marker["topics"]
+                for partition in topic["partitions"]
+            }
+            for marker in body["markers"]
+        },
+    )
+
+
 TRANSACTION_CONVERTERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Message]]] = MappingProxyType(
     {
         ApiKey.FIND_COORDINATOR: _find_coordinator,
@@ -107,5 +164,8 @@ TRANSACTION_CONVERTERS: Final[Mapping[int, Callable[[Mapping[str, Any]], Message
         ApiKey.TXN_OFFSET_COMMIT: _offset_commit,
         ApiKey.END_TXN: _end_txn,
         ApiKey.DESCRIBE_TRANSACTIONS: _describe,
+        ApiKey.LIST_TRANSACTIONS: _list,
+        ApiKey.DESCRIBE_PRODUCERS: _describe_producers,
+        ApiKey.WRITE_TXN_MARKERS: _write_markers,
     }
 )

@@ -13,6 +13,7 @@ from aioproduce.errors import (
     TransactionError,
     TransactionOutcome,
     TransactionStateError,
+    TransactionsUnavailableError,
     TransactionTimedOutError,
 )
 from aioproduce.wire.api import ApiKey
@@ -175,10 +176,105 @@ async def test_a_prepare_that_nobody_heard_of_is_aborted_by_close(cluster: FakeC
     assert await committed(cluster) == []
 
 
+async def outcome(cluster: FakeCluster, prepared: PreparedTransaction) -> TransactionOutcome | None:
+    before = cluster.transactions
+    found = await prepared.outcome(cluster.bootstrap_servers, **QUICK)
+    assert cluster.transactions == before
+    return found
+
+
+async def test_the_outcome_of_one_that_is_open_and_then_ended(cluster: FakeCluster, version: int) -> None:
+    cluster.set_transaction_version(version)
+    for verdict in (TransactionOutcome.COMMITTED, TransactionOutcome.ABORTED):
+        prepared = await prepared_by(cluster)
+        assert await outcome(cluster, prepared) is None
+        end = prepared.commit if verdict is TransactionOutcome.COMMITTED else prepared.abort
+        await end(cluster.bootstrap_servers, **QUICK)
+        assert (
+            await prepared.outcome(cluster.bootstrap_servers, **QUICK) is verdict
+        )  # also before the markers
+        await until(lambda: not cluster.open_transactions)
+        assert await outcome(cluster, prepared) is verdict
+
+
+@pytest.mark.parametrize("is_committed", [False, True], ids=["open", "committed before"])
+async def test_the_outcome_after_somebody_took_over(
+    cluster: FakeCluster, version: int, is_committed: bool
+) -> None:
+    """It is hidden from the moment on that the id is initialised, and it stays so whatever the rival does."""
+    cluster.set_transaction_version(version)
+    prepared = await prepared_by(cluster)
+    if is_committed:
+        await prepared.commit(cluster.bootstrap_servers, **QUICK)
+    async with producer_of(cluster) as producer:
+        assert await outcome(cluster, prepared) is TransactionOutcome.UNKNOWN
+        for commits in (False, True):
+            txn = await producer.begin_transaction()
+            await txn.send_and_wait("one", b"rival")
+            assert await outcome(cluster, prepared) is TransactionOutcome.UNKNOWN
+            await (txn.commit() if commits else txn.abort())
+            await until(lambda: not cluster.open_transactions)
+            assert await outcome(cluster, prepared) is TransactionOutcome.UNKNOWN
+
+
+async def test_the_outcome_after_its_time_is_over(cluster: FakeCluster, version: int) -> None:
+    """With version 1 a rival that aborts after somebody's commit leaves the same."""
+    cluster.set_transaction_version(version)
+    prepared = await prepared_by(cluster, transaction_timeout_ms=100)
+    await until(lambda: not cluster.open_transactions)
+    expected = TransactionOutcome.ABORTED if version == 2 else TransactionOutcome.UNKNOWN
+    assert await outcome(cluster, prepared) is expected
+
+
+@pytest.mark.parametrize("versions", [(1, 1), (2, 2), (1, 2), (2, 1)])
+async def test_its_own_producer_goes_on_with_another_epoch(
+    cluster: FakeCluster, versions: tuple[int, int]
+) -> None:
+    """Otherwise whoever has its bytes takes the next one's end for its own, or ends the next one."""
+    cluster.set_transaction_version(versions[0])
+    async with producer_of(cluster) as producer:
+        txn = await producer.begin_transaction()
+        await txn.send("one", b"yes")
+        prepared = await txn.prepare()
+        cluster.set_transaction_version(versions[1])
+        await producer.partitions_for("one", 1)
+        await txn.commit()
+        other = await producer.begin_transaction()
+        await other.send_and_wait("one", b"no")
+        assert await outcome(cluster, prepared) is TransactionOutcome.UNKNOWN
+        with pytest.raises(TransactionError) as caught:
+            await prepared.commit(cluster.bootstrap_servers, **QUICK)
+        assert caught.value.outcome is TransactionOutcome.UNKNOWN
+        await other.abort()
+        await until(lambda: not cluster.open_transactions)
+        assert await outcome(cluster, prepared) is TransactionOutcome.UNKNOWN
+    assert await committed(cluster) == [b"yes"]
+
+
+async def test_the_outcome_of_an_id_that_is_denied(cluster: FakeCluster) -> None:
+    prepared = await prepared_by(cluster)
+    cluster.deny_transactional_id("orders-1")
+    with pytest.raises(TransactionsUnavailableError, match="grant"):
+        await prepared.outcome(cluster.bootstrap_servers, **QUICK)
+
+
+async def test_the_outcome_by_brokers_that_do_not_tell(cluster: FakeCluster) -> None:
+    prepared = await prepared_by(cluster)
+    cluster.set_api_versions({ApiKey.DESCRIBE_TRANSACTIONS: None})
+    with pytest.raises(TransactionsUnavailableError, match=r"Kafka 3\.0 or later tell"):
+        await prepared.outcome(cluster.bootstrap_servers, **QUICK)
+
+
+async def test_the_outcome_of_an_id_that_nobody_knows(cluster: FakeCluster) -> None:
+    prepared = PreparedTransaction("nobody-s", 4000, 7, 2)
+    assert await outcome(cluster, prepared) is TransactionOutcome.UNKNOWN
+
+
 async def test_nothing_was_sent(cluster: FakeCluster) -> None:
     async with producer_of(cluster) as producer:
         prepared = await (await producer.begin_transaction()).prepare()
     await prepared.commit("nobody.invalid:9092")
+    assert await prepared.outcome("nobody.invalid:9092") is None
     assert cluster.transactions[0].state == "Empty"
 
 

@@ -12,6 +12,7 @@ from enum import Enum, auto
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from aioproduce.errors import TransactionOutcome
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
@@ -79,3 +80,35 @@ def is_still_ours(producer: ProducerIdAndEpoch, found: TransactionDescription | 
         and (found.producer_id, found.producer_epoch) == (producer.producer_id, producer.epoch + 1)
         and found.state in _ABORTED_BY_THE_COORDINATOR
     )
+
+
+_DECIDED: Final[Mapping[str, TransactionOutcome]] = MappingProxyType(
+    {
+        "PrepareCommit": TransactionOutcome.COMMITTED,
+        "CompleteCommit": TransactionOutcome.COMMITTED,
+        "PrepareAbort": TransactionOutcome.ABORTED,
+        "CompleteAbort": TransactionOutcome.ABORTED,
+    }
+)
+
+
+def outcome_of(
+    producer: ProducerIdAndEpoch, version: int, found: TransactionDescription | None
+) -> TransactionOutcome | None:
+    """What became of a prepared transaction, by what its coordinator knows; `None` while it is open.
+
+    | epoch | version | what it proves |
+    |---|---|---|
+    | ours | 1, 2 | how ours ended: its producer takes another epoch for the next one |
+    | the next one | 2 | how ours ended: that brought the epoch, and whoever takes over gets a later one |
+    | the next one | 1 | nothing: a time-out looks like a rival's own abort, which may have followed our commit |
+    | any other | 1, 2 | nothing: what came later hides how ours ended |
+    """
+    if found is None or found.error_code != codes.NONE or found.producer_id != producer.producer_id:
+        return TransactionOutcome.UNKNOWN
+    ahead = found.producer_epoch - producer.epoch
+    if ahead == 0 and found.state == "Ongoing":
+        return None
+    if ahead == 0 or (ahead == 1 and version > 1):
+        return _DECIDED.get(found.state, TransactionOutcome.UNKNOWN)
+    return TransactionOutcome.UNKNOWN

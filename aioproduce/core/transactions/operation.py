@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from aioproduce.errors import TransactionError, TransactionOutcome
 
-Kind: TypeAlias = Literal["init", "send_offsets", "prepare", "commit", "abort"]
+Kind: TypeAlias = Literal["init", "send_offsets", "prepare", "commit", "abort", "outcome"]
 """What is asked for."""
 
 

@@ -168,8 +168,11 @@ def fatal(api: ApiKey, code: int, what: str) -> TransactionError:
 
 def unsupported(cause: UnsupportedVersionError) -> TransactionError:
     """The broker has no transactions."""
+    needs = "transactional.id needs brokers of Kafka 0.11 or later"
+    if cause.api == ApiKey.DESCRIBE_TRANSACTIONS.display_name:
+        needs = "only brokers of Kafka 3.0 or later tell what became of a transaction"
     error = TransactionsUnavailableError(
-        f"transactional.id needs brokers of Kafka 0.11 or later: {cause}",
+        f"{needs}: {cause}",
         recover="new producer",
         code=codes.UNSUPPORTED_VERSION,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 from aioproduce.core.transactions.answers import Action, action_for
 from aioproduce.core.transactions.coordinators import GROUP, TRANSACTION, CoordinatorKey
+from aioproduce.core.transactions.endings import outcome_of
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.requests import encode_init_producer_id
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.producer_batch import ProducerIdAndEpoch
     from aioproduce.core.effects import Buffer
     from aioproduce.core.transactions.transaction import GroupOffsets
+    from aioproduce.errors import TransactionOutcome
     from aioproduce.records import TopicPartition
 
 LAST_OF_VERSION_1: Final[dict[ApiKey, int]] = {
@@ -354,6 +356,26 @@ class DescribeTransactionStep(_DescribeStep):
         found = response.transactions.get(self.who.transactional_id)
         code = codes.NONE if found is None else found.error_code
         return action_for(self.api, code), code, ""
+
+
+@final
+class OutcomeStep(_DescribeStep):
+    """What became of a prepared transaction? Nothing is changed."""
+
+    __slots__ = ()
+
+    def judge(self, response: Any) -> tuple[Action, int, str]:
+        """As `Step` has it; an id that is denied ends the call, as nothing is told of it."""
+        found = response.transactions.get(self.who.transactional_id)
+        code = codes.UNKNOWN_SERVER_ERROR if found is None else found.error_code
+        if code == codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            return Action.FATAL, code, self.coordinator.text
+        return action_for(self.api, code), code, self.coordinator.text
+
+    def outcome(self, response: Any) -> TransactionOutcome | None:
+        """What became of it; `None` while it is open."""
+        found = response.transactions.get(self.who.transactional_id)
+        return outcome_of(self.who.producer, self.version, found)
 
 
 @final

@@ -216,6 +216,9 @@ class Transaction:
         """
         if self.is_resumed:
             return False
+        if self.is_prepared and version == 1:
+            # Whoever has its PreparedTransaction would end the next one, or take that one's end for this one's.
+            return True
         return self.was_fenced or (not has_one and (self.has_doubt or version != self.version))
 
     @property

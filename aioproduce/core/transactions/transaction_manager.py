@@ -31,21 +31,13 @@ from typing import TYPE_CHECKING, Any, final
 from aioproduce.core.batching.producer_batch import NO_PRODUCER_ID, ProducerIdAndEpoch
 from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.core.state_table import name_of
-from aioproduce.core.transactions import refusals
+from aioproduce.core.transactions import refusals, steps
 from aioproduce.core.transactions.answers import Action
 from aioproduce.core.transactions.endings import REFUSED_ENDS, Ending, is_still_ours
 from aioproduce.core.transactions.operation import CurrentOperation, Operation
 from aioproduce.core.transactions.pause import Pause
 from aioproduce.core.transactions.records_in_transaction import RecordsInTransaction
 from aioproduce.core.transactions.step_requests import StepRequests
-from aioproduce.core.transactions.steps import (
-    DescribeTransactionStep,
-    EndTxnStep,
-    InitProducerIdStep,
-    MarkersStep,
-    Step,
-    Who,
-)
 from aioproduce.core.transactions.transaction import GroupOffsets, Transaction
 from aioproduce.core.transactions.transaction_states import (
     ENDING,
@@ -166,6 +158,12 @@ class TransactionManager(Exchange):
         self._sequences.restart(producer)
         self.transaction = Transaction.resumed(version, now, self.outcomes)
 
+    def ask_outcome(self) -> Operation:
+        """Hear what became of the transaction that was taken over; nothing is changed."""
+        self._check({_State.PREPARED}, "outcome")
+        self.has_news = True
+        return self._operation.start("outcome")
+
     def begin(self, commits_at: float = inf) -> Transaction:
         """Open a transaction; one that commits by itself at some instant is also aborted by itself."""
         self._check({_State.READY}, "begin")
@@ -282,15 +280,15 @@ class TransactionManager(Exchange):
         self.awaits_connection = self._requests.awaits_connection
         self.timer_at = self._next_time(now)
 
-    def _next_step(self, now: float) -> Step | None:
+    def _next_step(self, now: float) -> steps.Step | None:
         """What is due first: an id, partitions, offsets, the end."""
         if self.state is _State.INITIALIZING:
-            return InitProducerIdStep(self._who, self._features.transactions)
+            return steps.InitProducerIdStep(self._who, self._features.transactions)
         transaction = self.transaction
         if transaction is None or self.state is _State.ABORTABLE_ERROR:
             return None
         if now < self.pause.until:
-            return MarkersStep(self._who, transaction.version) if self.pause.questions_left else None
+            return steps.MarkersStep(self._who, transaction.version) if self.pause.questions_left else None
         if transaction.wanted or transaction.offsets:
             is_aborting = self.state is _State.ABORTING
             if (part := transaction.next_step(self._who, is_aborting=is_aborting)) is not None:
@@ -298,38 +296,40 @@ class TransactionManager(Exchange):
         if self.state is _State.IN_TRANSACTION or self._accumulator.has_incomplete:
             return None
         if self.state is _State.PREPARED:
+            if self._operation.of("outcome") is not None:
+                return steps.OutcomeStep(self._who, transaction.version)
             self._operation.end()
         elif self.state in ENDING:
             if transaction.is_known_to_the_coordinator:
                 is_commit = self.state is _State.COMMITTING and not transaction.is_probed
-                return EndTxnStep(self._who, transaction.version, committed=is_commit)
+                return steps.EndTxnStep(self._who, transaction.version, committed=is_commit)
             self._ended(VERDICTS[self.state], None, now)
         return None
 
     @property
-    def _who(self) -> Who:
+    def _who(self) -> steps.Who:
         timeout = self._config.transaction_timeout
-        return Who(self._config.client_id, self.transactional_id, timeout, self.producer)
+        return steps.Who(self._config.client_id, self.transactional_id, timeout, self.producer)
 
     # -- answers ---
 
-    def step_sent(self, step: Step, now: float) -> None:
+    def step_sent(self, step: steps.Step, now: float) -> None:
         """As `StepListener` has it."""
         if step.may_register and step.version == 2 and self.transaction is not None:
             self.transaction.sent(now)
 
-    def step_refused(self, step: Step, action: Action, code: int, what: str, now: float) -> None:
+    def step_refused(self, step: steps.Step, action: Action, code: int, what: str, now: float) -> None:
         """As `StepListener` has it."""
         transaction = self.transaction
         if action is Action.ABORTABLE:
             self._refused(step, code, what, now)
         elif action is Action.FATAL:
             self.die(refusals.fatal(step.api, code, what), now)
-        elif isinstance(step, InitProducerIdStep) and self.producer != NO_PRODUCER_ID:
-            self._requests.ask(DescribeTransactionStep(self._who, 1), now)
-        elif transaction is None or isinstance(step, InitProducerIdStep):
+        elif isinstance(step, steps.InitProducerIdStep) and self.producer != NO_PRODUCER_ID:
+            self._requests.ask(steps.DescribeTransactionStep(self._who, 1), now)
+        elif transaction is None or isinstance(step, steps.InitProducerIdStep):
             self.die(refusals.fenced(code, self.transaction), now)
-        elif isinstance(step, EndTxnStep):
+        elif isinstance(step, steps.EndTxnStep):
             self._end_refused(transaction, step, code, now)
         else:
             # A time-out of the coordinator's, or another producer: the abort tells them apart. So it is asked for,
@@ -341,20 +341,22 @@ class TransactionManager(Exchange):
         """As `StepListener` has it."""
         self.die(refusals.unsupported(error), now)
 
-    def step_in_doubt(self, step: Step, now: float) -> None:
+    def step_in_doubt(self, step: steps.Step, now: float) -> None:
         """As `StepListener` has it."""
         if self.transaction is not None:
             self.transaction.step_in_doubt(step, now)
 
-    def step_done(self, step: Step, response: Any, now: float) -> None:
+    def step_done(self, step: steps.Step, response: Any, now: float) -> None:
         """As `StepListener` has it."""
-        if isinstance(step, InitProducerIdStep):
+        if isinstance(step, steps.InitProducerIdStep):
             self._id_given(ProducerIdAndEpoch(response.producer_id, response.producer_epoch), now)
-        elif isinstance(step, DescribeTransactionStep):
+        elif isinstance(step, steps.DescribeTransactionStep):
             self._described(response, now)
-        elif isinstance(step, EndTxnStep):
+        elif isinstance(step, steps.OutcomeStep):
+            self._operation.end(None, step.outcome(response))
+        elif isinstance(step, steps.EndTxnStep):
             self._end_confirmed(response, now)
-        elif isinstance(step, MarkersStep):
+        elif isinstance(step, steps.MarkersStep):
             self.pause.answered_question(step.are_written(response), now)
             self.has_news = True  # the pause may be over
         elif self.transaction is not None:
@@ -387,14 +389,14 @@ class TransactionManager(Exchange):
         else:
             self._ended(VERDICTS[self.state], producer, now)
 
-    def _end_refused(self, transaction: Transaction, step: EndTxnStep, code: int, now: float) -> None:
+    def _end_refused(self, transaction: Transaction, step: steps.EndTxnStep, code: int, now: float) -> None:
         """INVALID_TXN_STATE, or fenced: by whom, and what became of the transaction?"""
         verdict = transaction.verdict(is_commit=step.committed)
         ending = REFUSED_ENDS[transaction.version, verdict, code == codes.INVALID_TXN_STATE]
         if ending is Ending.PROBE:
             transaction.is_probed = transaction.was_fenced = True
         elif ending is Ending.DESCRIBE:
-            self._requests.ask(DescribeTransactionStep(self._who, 1), now)
+            self._requests.ask(steps.DescribeTransactionStep(self._who, 1), now)
         elif ending is Ending.FENCED:
             self.die(refusals.fenced(code, self.transaction), now)
         else:
@@ -455,12 +457,12 @@ class TransactionManager(Exchange):
 
     # -- failures ---
 
-    def _refused(self, step: Step, code: int, what: str, now: float) -> None:
+    def _refused(self, step: steps.Step, code: int, what: str, now: float) -> None:
         if self.state is _State.INITIALIZING:
             self._move("id refused")
             self._sequences.init_failed(is_fatal=False)
             self._operation.end(refusals.refused(step.api, code, what))
-        elif self.state is _State.ABORTING and isinstance(step, EndTxnStep):
+        elif self.state is _State.ABORTING and isinstance(step, steps.EndTxnStep):
             self.die(refusals.fatal(step.api, code, what), now)
         elif self.transaction is not None:
             self.fail(refusals.refused(step.api, code, what), now)

@@ -1,0 +1,50 @@
+"""Why a command of `aioproduce txn` cannot do what it was asked for. Raised by `txn` and `txn_cluster`."""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.errors import AuthenticationError, TlsError, TokenError
+from aioproduce.wire import error_codes as codes
+
+_DENIED: Final = {
+    codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "grant Describe on this transactional.id",
+    codes.TOPIC_AUTHORIZATION_FAILED: "grant Read on the topic",
+    codes.CLUSTER_AUTHORIZATION_FAILED: "grant ClusterAction or Alter on the cluster",
+}
+_BAD_INPUT: Final = frozenset({codes.INVALID_REGULAR_EXPRESSION})
+
+
+@final
+class TxnError(Exception):
+    """A command cannot do what it was asked for; the message says why, and what helps.
+
+    Attributes:
+        exit_code: What the process ends with.
+    """
+
+    def __init__(self, message: str, exit_code: ExitCode = ExitCode.NOT_ACKNOWLEDGED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    @classmethod
+    def of_code(cls, what: str, code: int) -> TxnError:
+        """A broker answered with this code."""
+        remedy = f" ({_DENIED[code]})" if code in _DENIED else ""
+        exit_code = ExitCode.NOT_ACKNOWLEDGED
+        if code in _DENIED:
+            exit_code = ExitCode.NOT_AUTHORIZED
+        elif code in _BAD_INPUT:
+            exit_code = ExitCode.BAD_INPUT
+        return cls(f"{what}: {codes.name_of(code)}: {codes.message_of(code)}{remedy}", exit_code)
+
+    @classmethod
+    def of_connection(cls, what: str, error: Exception) -> TxnError:
+        """A broker cannot be asked."""
+        exit_code = ExitCode.NOT_ACKNOWLEDGED
+        if isinstance(error, TlsError):
+            exit_code = ExitCode.NO_TLS
+        elif isinstance(error, AuthenticationError | TokenError):
+            exit_code = ExitCode.NO_LOGIN
+        return cls(f"{what}: {error}", exit_code)
