@@ -78,6 +78,8 @@ LOOK = 0.5
 IDLE_LOOKS = 360
 # Looks at the end, in which nothing may come any more.
 LAST_LOOKS = 10
+# Runs of the control: one of them has to show a duplicate.
+CONTROL_RUNS = 5
 # A copier that ends by itself is started again so often.
 RESTARTS = 200
 
@@ -136,7 +138,7 @@ class Watcher:
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Look until something is so; fail after too many looks that find nothing new."""
         idle = 0
-        while not is_so():
+        while not await asyncio.to_thread(is_so):
             before = len(self.values)
             await asyncio.to_thread(self.look)
             idle = 0 if len(self.values) > before else idle + 1
@@ -184,14 +186,16 @@ class Copiers:
                 )
             self.processes[number] = process
             try:
+                if not self.allowed[number].is_set():  # killed while it began
+                    process.kill()
                 await process.wait()
             finally:
                 if process.returncode is None:
                     process.kill()
                     await process.wait()
             if self.allowed[number].is_set():
-                self.ended.append(self._log(number).read_text().splitlines()[-1][:200])
-                assert len(self.ended) < RESTARTS, f"they end again and again: {Counter(self.ended)}"
+                self.ended += [line[:200] for line in self._log(number).read_text().splitlines()[-1:]]
+                assert self.started < RESTARTS, f"they end again and again: {Counter(self.ended)}"
             await self.allowed[number].wait()
 
     async def kill(self, number: int) -> None:
@@ -205,14 +209,17 @@ class Copiers:
     def start(self, number: int) -> None:
         self.allowed[number].set()
 
+    def _lines(self) -> list[str]:
+        return [line for path in self.directory.glob("*.log") for line in path.read_text().splitlines()]
+
     def transactions(self) -> list[int]:
         """How many records each transaction had that they say they have committed."""
-        return [
-            int(line.split()[0])
-            for path in self.directory.glob("*.log")
-            for line in path.read_text().splitlines()
-            if line.endswith(" records")
-        ]
+        return [int(line.split()[0]) for line in self._lines() if line.endswith(" records")]
+
+    def failures(self) -> Counter[str]:
+        """How often each error of a transaction ended one."""
+        names = [line.partition(":")[0] for line in self._lines()]
+        return Counter(name for name in names if name.isidentifier() and name.endswith("Error"))
 
 
 @asynccontextmanager
@@ -330,6 +337,7 @@ class Copy:
         target: Those that readers of committed records see.
         written: How many records the target has, aborted ones too.
         transactions: How many records each committed transaction had.
+        failures: What the others failed with.
     """
 
     source: dict[int, list[bytes]]
@@ -338,6 +346,7 @@ class Copy:
     seconds: float
     copiers: Copiers
     transactions: list[int]
+    failures: Counter[str]
 
     @property
     def duplicates(self) -> int:
@@ -356,8 +365,8 @@ class Copy:
         return (
             f"{sum(map(len, self.source.values()))} records in {self.seconds:.0f} s: {self.duplicates} twice, "
             f"{self.missing} missing, {'' if self.target == self.source else 'not '}in order; "
-            f"{len(self.transactions)} transactions told of up to {max(self.transactions)} records, "
-            f"{self.aborted} aborted records in the log; "
+            f"{len(self.transactions)} transactions of up to {max(self.transactions)} records, "
+            f"failed ones: {dict(self.failures)}, {self.aborted} aborted records in the log; "
             f"{self.copiers.kills} copiers killed, {len(self.copiers.ended)} ended by themselves, "
             f"{self.copiers.started} started, {sum('bounce' in event for event in PLAN)} brokers bounced"
         )
@@ -380,15 +389,17 @@ async def copied(cluster: KafkaCluster, program: Path, source: str) -> Copy:
                 await course.happens(event, count)
                 passed, seen = time.monotonic() - begun, len(watcher.values)
                 print(f"{passed:6.1f} s  {event}; {seen} of {course.sent} records seen", flush=True)
-            ends = {number: end for number, (_, end) in cluster.offsets(source).items()}
+            offsets = await asyncio.to_thread(cluster.offsets, source)
+            ends = {number: end for number, (_, end) in offsets.items()}
             await watcher.until(lambda: committed(cluster, source) == ends)
             for _ in range(LAST_LOOKS):
                 await asyncio.to_thread(watcher.look)
             assert committed(cluster, source) == ends
-            transactions = both.transactions()
+            transactions, failures = both.transactions(), both.failures()
     expected = {number: [value.upper() for value in found] for number, found in read(cluster, source).items()}
     written = sum(map(len, read(cluster, target, "read_uncommitted").values()))
-    return Copy(expected, read(cluster, target), written, time.monotonic() - begun, both, transactions)
+    seconds = time.monotonic() - begun
+    return Copy(expected, read(cluster, target), written, seconds, both, transactions, failures)
 
 
 async def test_each_record_once_and_in_order(three: KafkaCluster, topic_name: str) -> None:
@@ -403,7 +414,14 @@ async def test_each_record_once_and_in_order(three: KafkaCluster, topic_name: st
 
 
 async def test_aiokafkas_own_pair_copies_twice(three: KafkaCluster, topic_name: str) -> None:
-    """The control: the plan does meet transactions that are open, or nobody could see anything of it."""
-    copy = await copied(three, CONTROL, topic_name)
-    print(f"aiokafka: {copy}; ended: {Counter(copy.copiers.ended)}")
+    """The control: the plan does meet transactions that are open, or nobody could see anything of it.
+
+    A copy comes twice if a partition moves while its old owner has a transaction open which it commits later. Not
+    every run meets that: of the first three with 100,000 records two had duplicates (750, 0, 1500).
+    """
+    for run in range(CONTROL_RUNS):
+        copy = await copied(three, CONTROL, f"{topic_name}-{run}")
+        print(f"aiokafka, run {run + 1}: {copy}; ended: {Counter(copy.copiers.ended)}")
+        if copy.duplicates:
+            break
     assert copy.duplicates > 0
