@@ -11,6 +11,9 @@ order, and the group's offsets are the ends of the source.
 3. The verdict is that of confluent-kafka's consumer with `read_committed`, up to the high watermark.
 
 The control is aiokafka's own pair in the same plan: its consumer starts below transactions that are still open.
+Four runs with 100,000 records each on two busy cores: 81 to 125 s, 147 to 150 transactions, 3,000 to 4,500 aborted
+records in the log, no record twice, none missing, all in order.
+
 `AIOPRODUCE_COPY_RECORDS=10000 pytest -s` is a quick try, and shows the progress and a line of figures.
 """
 
@@ -79,7 +82,7 @@ IDLE_LOOKS = 360
 # Looks at the end, in which nothing may come any more.
 LAST_LOOKS = 10
 # Runs of the control: one of them has to show a duplicate.
-CONTROL_RUNS = 5
+CONTROL_RUNS = 8
 # A copier that ends by itself is started again so often.
 RESTARTS = 200
 
@@ -417,7 +420,8 @@ async def test_aiokafkas_own_pair_copies_twice(three: KafkaCluster, topic_name: 
     """The control: the plan does meet transactions that are open, or nobody could see anything of it.
 
     A copy comes twice if a partition moves while its old owner has a transaction open which it commits later. Not
-    every run meets that: of the first three with 100,000 records two had duplicates (750, 0, 1500).
+    every run meets that: of the first four with 100,000 records two had duplicates (750, 0, 1500, 0).
+    `test_where_consumers_begin_kafka.py` shows the same without chance.
     """
     for run in range(CONTROL_RUNS):
         copy = await copied(three, CONTROL, f"{topic_name}-{run}")
