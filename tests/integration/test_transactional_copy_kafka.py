@@ -11,7 +11,7 @@ order, and the group's offsets are the ends of the source.
 3. The verdict is that of confluent-kafka's consumer with `read_committed`, up to the high watermark.
 
 The control is aiokafka's own pair in the same plan: its consumer starts below transactions that are still open.
-Four runs with 100,000 records each on two busy cores: 81 to 125 s, 147 to 150 transactions, 3,000 to 4,500 aborted
+Five runs with 100,000 records each on two busy cores: 81 to 125 s, 145 to 150 transactions, 2,250 to 4,500 aborted
 records in the log, no record twice, none missing, all in order.
 
 `AIOPRODUCE_COPY_RECORDS=10000 pytest -s` is a quick try, and shows the progress and a line of figures.
