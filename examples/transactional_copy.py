@@ -7,7 +7,8 @@ The consumer is confluent-kafka's: with `isolation.level=read_committed` it wait
 is still open, so that a copier that takes over a partition never reads again what another one is about to commit.
 aiokafka's consumer cannot do that (docs/transactions.md says what to do with it). It may be killed at any instant.
 Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092), GROUP (copiers), TRANSACTIONAL_ID
-(copier- and the process id), SESSION_TIMEOUT_MS (45000): after that the partitions of one that died are another's.
+(copier- and the process id), SESSION_TIMEOUT_MS (45000): after that the partitions of one that died are another's,
+TRANSACTION_TIMEOUT_MS (60000): after that what it left open is aborted, and the other one reads it again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from aioproduce.errors import TransactionError
 SERVERS = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
 GROUP = os.environ.get("GROUP", "copiers")
 SESSION_TIMEOUT_MS = int(os.environ.get("SESSION_TIMEOUT_MS", "45000"))
+TRANSACTION_TIMEOUT_MS = int(os.environ.get("TRANSACTION_TIMEOUT_MS", "60000"))
 TRANSACTIONAL_ID = os.environ.get("TRANSACTIONAL_ID", f"copier-{os.getpid()}")
 RECORDS_PER_TRANSACTION = 750
 
@@ -79,7 +81,9 @@ class Reader:
 async def copy(source: str, target: str) -> None:
     reader = Reader(source)
     try:
-        async with Producer(SERVERS, transactional_id=TRANSACTIONAL_ID) as producer:
+        async with Producer(
+            SERVERS, transactional_id=TRANSACTIONAL_ID, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS
+        ) as producer:
             while True:
                 messages = await reader.read()
                 if not messages:

@@ -29,7 +29,10 @@ async def copy(source: str, target: str) -> None:
         session_timeout_ms=int(os.environ["SESSION_TIMEOUT_MS"]),
     )
     producer = AIOKafkaProducer(
-        bootstrap_servers=SERVERS, transactional_id=os.environ["TRANSACTIONAL_ID"], linger_ms=5
+        bootstrap_servers=SERVERS,
+        transactional_id=os.environ["TRANSACTIONAL_ID"],
+        transaction_timeout_ms=int(os.environ["TRANSACTION_TIMEOUT_MS"]),
+        linger_ms=5,
     )
     await producer.start()
     await consumer.start()

@@ -5,47 +5,54 @@ group, killed six times (SIGKILL): partitions go from one to the other and back.
 they keep their key. So at the end each partition of the target is that of the source, record by record and in
 order, and the group's offsets are the ends of the source.
 
+1. Nothing happens after a time, everything at a count: a watcher reads the target, open transactions too, and the
+   next event comes when it has seen so many records. A kill follows a read at once, so it meets open transactions.
+2. Waits are bounded by counts: so many looks of the watcher in a row that find nothing new, so many restarts.
+3. The verdict is that of confluent-kafka's consumer with `read_committed`, up to the high watermark.
+
 The control is aiokafka's own pair in the same plan: its consumer starts below transactions that are still open.
-`pytest -s` shows the progress and a line of figures.
+Five runs with 100,000 records each on two busy cores: 81 to 125 s, 145 to 150 transactions, 2,250 to 4,500 aborted
+records in the log, no record twice, none missing, all in order.
+
+`AIOPRODUCE_COPY_RECORDS=10000 pytest -s` is a quick try, and shows the progress and a line of figures.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 
 from aioproduce import Producer
 from tests.integration.test_transactions_kafka import END_OF_PARTITION
 from tests.kafka_cluster import KafkaCluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from tests.kafka_tools import KafkaTools
 
 pytestmark = [
     pytest.mark.kafka,
     pytest.mark.extended("minutes: brokers and copiers that are killed and started again"),
-    pytest.mark.timeout(1200),
+    pytest.mark.timeout(1800),
 ]
 
 ROOT = Path(__file__).parents[2]
 OURS = ROOT / "examples" / "transactional_copy.py"
 CONTROL = Path(__file__).parent / "aiokafka_copier.py"
 
-COUNT = 100_000
+COUNT = int(os.environ.get("AIOPRODUCE_COPY_RECORDS", "100000"))
 PARTITIONS = 6
 KEYS = 48
 PLAN = (
@@ -59,24 +66,94 @@ PLAN = (
     "bounce broker 1",
     "kill copier 1",
     "kill copier 2",
+    # What would come twice comes with the next transactions.
+    "nothing",
 )
 KILLS = sum(event.startswith("kill") for event in PLAN)
-SESSION_TIMEOUT = 6.0
-# A bound for a hang: without progress for so long the copy has stopped.
-PATIENCE = 180.0
+PART = COUNT // len(PLAN)
+SIZES = [PART] * (len(PLAN) - 1) + [COUNT - PART * (len(PLAN) - 1)]
+SESSION_TIMEOUT_MS = 6_000
+# What a killed copier left open holds its partitions up for so long, where nobody with its name starts.
+TRANSACTION_TIMEOUT_MS = 20_000
+# Seconds that a look waits for the first record.
+LOOK = 0.5
+# Looks in a row without anything new: then the copy has stopped.
+IDLE_LOOKS = 360
+# Looks at the end, in which nothing may come any more.
+LAST_LOOKS = 10
+# Runs of the control: one of them has to show a duplicate.
+CONTROL_RUNS = 8
+# A copier that ends by itself is started again so often.
+RESTARTS = 200
 
 
 @pytest.fixture(scope="module")
 def three(kafka_tools: KafkaTools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
+    """Three brokers that lose nothing when one of them is killed."""
     properties = {"min.insync.replicas": "2", "transaction.state.log.min.isr": "2"}
     directory = tmp_path_factory.mktemp("copy")
     with KafkaCluster(kafka_tools, directory, brokers=3, properties=properties) as cluster:
         yield cluster
 
 
+@contextmanager
+def reader(cluster: KafkaCluster, topic: str, isolation: str) -> Iterator[Consumer]:
+    """confluent-kafka's consumer of a whole topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap_servers,
+            "group.id": "reader",
+            "isolation.level": isolation,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
+        yield consumer
+    finally:
+        consumer.close()
+
+
+@dataclass
+class Watcher:
+    """What is in the target so far, of open and aborted transactions too.
+
+    Attributes:
+        values: Those seen, each once.
+    """
+
+    consumer: Consumer
+    values: set[bytes] = field(default_factory=set)
+
+    def look(self) -> None:
+        """Wait for a record, no longer than a look lasts, and take those that are there with it."""
+        first = self.consumer.poll(LOOK)
+        for message in [] if first is None else [first, *self.consumer.consume(5_000, 0)]:
+            error, value = message.error(), message.value()
+            if error is None and value is not None:
+                self.values.add(value)
+            elif error is not None and error.code() != END_OF_PARTITION and not error.retriable():
+                raise KafkaException(error)
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Look until something is so; fail after too many looks that find nothing new."""
+        idle = 0
+        while not await asyncio.to_thread(is_so):
+            before = len(self.values)
+            await asyncio.to_thread(self.look)
+            idle = 0 if len(self.values) > before else idle + 1
+            assert idle < IDLE_LOOKS, f"the copy has stopped at {before} records"
+
+    async def has_seen(self, count: int) -> None:
+        await self.until(lambda: len(self.values) >= count)
+
+
 @dataclass
 class Copiers:
-    """Two processes of a program; those that end by themselves are started again.
+    """Two processes of a program; one that ends by itself is started again, one that was killed when it is told.
 
     Attributes:
         kills: How many were killed.
@@ -87,7 +164,8 @@ class Copiers:
     arguments: tuple[str, str]
     environment: dict[str, str]
     directory: Path
-    processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    processes: dict[int, asyncio.subprocess.Process] = field(default_factory=dict)
+    allowed: dict[int, asyncio.Event] = field(default_factory=dict)
     started: int = 0
     kills: int = 0
     ended: list[str] = field(default_factory=list)
@@ -95,88 +173,124 @@ class Copiers:
     def _log(self, number: int) -> Path:
         return self.directory / f"{number}.log"
 
-    def start(self, number: int) -> None:
-        self.started += 1
+    async def keep(self, number: int) -> None:
+        """Run one of them again and again; killed with it."""
         own = {"TRANSACTIONAL_ID": f"{self.environment['GROUP']}-{number}"}
-        with self._log(number).open("ab") as log:
-            self.processes[number] = subprocess.Popen(
-                [sys.executable, str(self.program), *self.arguments],
-                env=os.environ | self.environment | own,
-                stdout=log,
-                stderr=log,
-            )
+        self.allowed[number] = asyncio.Event()
+        self.allowed[number].set()
+        while True:
+            self.started += 1
+            with self._log(number).open("ab") as log:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, str(self.program), *self.arguments),
+                    env=os.environ | self.environment | own,
+                    stdout=log,
+                    stderr=log,
+                )
+            self.processes[number] = process
+            try:
+                if not self.allowed[number].is_set():  # killed while it began
+                    process.kill()
+                await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                    await process.wait()
+            if self.allowed[number].is_set():
+                self.ended += [line[:200] for line in self._log(number).read_text().splitlines()[-1:]]
+                assert self.started < RESTARTS, f"they end again and again: {Counter(self.ended)}"
+            await self.allowed[number].wait()
 
-    def kill(self, number: int) -> None:
-        process = self.processes.pop(number)
-        process.kill()
-        process.wait()
+    async def kill(self, number: int) -> None:
+        self.allowed[number].clear()
+        process = self.processes[number]
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
         self.kills += 1
 
-    async def keep(self) -> None:
-        """Start again what has ended."""
-        while True:
-            await asyncio.sleep(0.5)
-            for number, process in list(self.processes.items()):
-                if process.poll() is not None:
-                    self.ended.append(self._log(number).read_text().splitlines()[-1][:200])
-                    self.start(number)
+    def start(self, number: int) -> None:
+        self.allowed[number].set()
 
-    def records(self) -> int:
-        """How many records they say that they have committed."""
-        return sum(
-            int(line.split()[0])
-            for path in self.directory.glob("*.log")
-            for line in path.read_text().splitlines()
-            if line.endswith(" records")
-        )
+    def _lines(self) -> list[str]:
+        return [line for path in self.directory.glob("*.log") for line in path.read_text().splitlines()]
+
+    def transactions(self) -> list[int]:
+        """How many records each transaction had that they say they have committed."""
+        return [int(line.split()[0]) for line in self._lines() if line.endswith(" records")]
+
+    def failures(self) -> Counter[str]:
+        """How often each error of a transaction ended one."""
+        names = [line.partition(":")[0] for line in self._lines()]
+        return Counter(name for name in names if name.isidentifier() and name.endswith("Error"))
 
 
-@contextmanager
-def copiers(cluster: KafkaCluster, program: Path, source: str, target: str) -> Iterator[Copiers]:
+@asynccontextmanager
+async def copiers(cluster: KafkaCluster, program: Path, source: str, target: str) -> AsyncIterator[Copiers]:
+    """Both run meanwhile, and have ended afterwards."""
     environment = {
         "PYTHONPATH": str(ROOT),
         "KAFKA_BOOTSTRAP_SERVERS": cluster.bootstrap_servers,
         "GROUP": source,
-        "SESSION_TIMEOUT_MS": str(int(SESSION_TIMEOUT * 1000)),
+        "SESSION_TIMEOUT_MS": str(SESSION_TIMEOUT_MS),
+        "TRANSACTION_TIMEOUT_MS": str(TRANSACTION_TIMEOUT_MS),
     }
     with tempfile.TemporaryDirectory() as directory:
         both = Copiers(program, (source, target), environment, Path(directory))
-        try:
-            both.start(1)
-            both.start(2)
+        async with asyncio.TaskGroup() as group:
+            keepers = [group.create_task(both.keep(number)) for number in (1, 2)]
             yield both
-        finally:
-            for process in both.processes.values():
-                process.kill()
-                process.wait()
+            for keeper in keepers:
+                keeper.cancel()
 
 
-async def happens(cluster: KafkaCluster, both: Copiers, event: str) -> None:
-    """Carry out one event of the plan."""
-    match event.split():
-        case ["bounce", "broker", number, *rest]:
-            await asyncio.to_thread(cluster.bounce, int(number), hard=bool(rest))
-            for topic in (*both.arguments, "__transaction_state", "__consumer_offsets"):
-                await asyncio.to_thread(cluster.wait_until_in_sync, topic, 3)
-        case ["kill", "copier", number, *rest]:
-            both.kill(int(number))
-            if rest:  # until the other one has its partitions
-                await asyncio.sleep(SESSION_TIMEOUT + 1)
-            both.start(int(number))
-        case _:
-            raise AssertionError(event)
+@dataclass
+class Course:
+    """The plan while it runs: records are sent in steps, and each step is seen before the next one."""
 
+    cluster: KafkaCluster
+    both: Copiers
+    watcher: Watcher
+    producer: Producer
+    source: str
+    sent: int = 0
 
-async def send(producer: Producer, topic: str, first: int, count: int) -> None:
-    """A part of the records, in bursts of a few transactions."""
-    for start in range(first, first + count, 2_000):
-        numbers = range(start, min(start + 2_000, first + count))
+    async def send(self, count: int) -> None:
+        numbers = range(self.sent, self.sent + count)
         values, keys = (
             [b"v%06d" % number for number in numbers],
             [b"%d" % (number % KEYS) for number in numbers],
         )
-        await (await producer.send_many(topic, values, keys)).wait()
-        await asyncio.sleep(0.3)
+        await (await self.producer.send_many(self.source, values, keys)).wait()
+        self.sent += count
+
+    async def happens(self, event: str, count: int) -> None:
+        """Carry out one event of the plan in the midst of the copying of a part of the records."""
+        first = count // 2
+        # Each time elsewhere in the part.
+        reached = self.sent + first * (PLAN.index(event) + 1) // (len(PLAN) + 1)
+        await self.send(first)
+        await self.watcher.has_seen(reached)
+        match event.split():
+            case ["bounce", "broker", number, *rest]:
+                end = self.cluster.kill if rest else self.cluster.terminate
+                await asyncio.to_thread(end, int(number))
+                await self.send(count - first)
+                await self.watcher.has_seen(self.sent - count // 4)  # by two brokers
+                await asyncio.to_thread(self.cluster.start, int(number))
+                await self.watcher.has_seen(self.sent)
+                for topic in (*self.both.arguments, "__transaction_state", "__consumer_offsets"):
+                    await asyncio.to_thread(self.cluster.wait_until_in_sync, topic, 3)
+            case ["kill", "copier", number, *rest]:
+                await self.both.kill(int(number))
+                if rest:  # the other one has all partitions before this one comes again
+                    await self.watcher.has_seen(self.sent)
+                self.both.start(int(number))
+                await self.send(count - first)
+                await self.watcher.has_seen(self.sent)
+            case _:
+                await self.send(count - first)
+                await self.watcher.has_seen(self.sent)
 
 
 def committed(cluster: KafkaCluster, group: str) -> dict[int, int]:
@@ -188,35 +302,32 @@ def committed(cluster: KafkaCluster, group: str) -> dict[int, int]:
 
 
 def read(cluster: KafkaCluster, topic: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
-    """The values of each partition, from the beginning to the end."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap_servers,
-            "group.id": "reader",
-            "isolation.level": isolation,
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-        }
-    )
+    """The values of each partition, from the beginning to the high watermark.
+
+    A consumer of committed records says that a partition ends where the first open transaction begins. So its
+    place there has to be the high watermark, as its leader knows it.
+    """
+    ends = {number: end for number, (_, end) in cluster.offsets(topic).items()}
     found: dict[int, list[bytes]] = {number: [] for number in range(PARTITIONS)}
-    ended: set[int] = set()
-    try:
-        consumer.assign([TopicPartition(topic, number, 0) for number in found])
-        deadline = time.monotonic() + PATIENCE
-        while len(ended) < PARTITIONS:
-            assert time.monotonic() < deadline, (
-                f"only {ended} ended: a last stable offset that does not move on"
-            )
-            for message in consumer.consume(5_000, 0.2):
+    places = dict.fromkeys(found, 0)
+    idle = 0
+    with reader(cluster, topic, isolation) as consumer:
+        while places != ends:
+            messages = consumer.consume(5_000, LOOK)
+            idle = 0 if messages else idle + 1
+            assert idle < IDLE_LOOKS, f"a last stable offset that does not move on: {places} of {ends}"
+            for message in messages:
                 partition, error, value = message.partition(), message.error(), message.value()
+                offset = message.offset()
                 assert partition is not None
+                assert offset is not None
                 if error is None:
                     assert value is not None
                     found[partition].append(value)
                 elif error.code() == END_OF_PARTITION:
-                    ended.add(partition)
-    finally:
-        consumer.close()
+                    places[partition] = offset
+                else:
+                    raise KafkaException(error)
     return found
 
 
@@ -228,6 +339,8 @@ class Copy:
         source: Each partition's values, as they should be in the target.
         target: Those that readers of committed records see.
         written: How many records the target has, aborted ones too.
+        transactions: How many records each committed transaction had.
+        failures: What the others failed with.
     """
 
     source: dict[int, list[bytes]]
@@ -235,6 +348,8 @@ class Copy:
     written: int
     seconds: float
     copiers: Copiers
+    transactions: list[int]
+    failures: Counter[str]
 
     @property
     def duplicates(self) -> int:
@@ -245,53 +360,49 @@ class Copy:
         wanted = {value for values in self.source.values() for value in values}
         return len(wanted - {value for values in self.target.values() for value in values})
 
+    @property
+    def aborted(self) -> int:
+        return self.written - sum(map(len, self.target.values()))
+
     def __str__(self) -> str:
         return (
             f"{sum(map(len, self.source.values()))} records in {self.seconds:.0f} s: {self.duplicates} twice, "
-            f"{self.missing} missing, {self.target == self.source} in order; "
-            f"{self.written - sum(map(len, self.target.values()))} aborted ones in the log; "
+            f"{self.missing} missing, {'' if self.target == self.source else 'not '}in order; "
+            f"{len(self.transactions)} transactions of up to {max(self.transactions)} records, "
+            f"failed ones: {dict(self.failures)}, {self.aborted} aborted records in the log; "
             f"{self.copiers.kills} copiers killed, {len(self.copiers.ended)} ended by themselves, "
             f"{self.copiers.started} started, {sum('bounce' in event for event in PLAN)} brokers bounced"
         )
 
 
 async def copied(cluster: KafkaCluster, program: Path, source: str) -> Copy:
-    """The plan: each part of the records is sent while its event happens; then the copiers come to the end."""
+    """The plan: each event happens while a part of the records is copied; then the copiers come to the end."""
     target = f"{source}-out"
     for topic in (source, target):
         await asyncio.to_thread(cluster.create_topic, topic, partitions=PARTITIONS)
     begun = time.monotonic()
-
-    def tell(what: str) -> None:
-        print(f"{time.monotonic() - begun:6.1f} s  {what}", flush=True)
-
-    with copiers(cluster, program, source, target) as both:
-        keeper = asyncio.create_task(both.keep())
-        try:
-            async with Producer(cluster.bootstrap_servers) as producer:
-                part = COUNT // len(PLAN)
-                for number, event in enumerate(PLAN):
-                    sending = asyncio.create_task(send(producer, source, number * part, part))
-                    await asyncio.sleep(0.5 + 0.1 * number)  # into the bursts, each time elsewhere
-                    await happens(cluster, both, event)
-                    await sending
-                    tell(f"{event}; {both.records()} of {(number + 1) * part} records copied")
-            ends = {number: end for number, (_, end) in cluster.offsets(source).items()}
-            before, deadline = -1, time.monotonic() + PATIENCE
-            while (now := await asyncio.to_thread(committed, cluster, source)) != ends:
-                if sum(now.values()) != before:
-                    before, deadline = sum(now.values()), time.monotonic() + PATIENCE
-                    tell(f"offsets up to {before} of {sum(ends.values())}")
-                assert time.monotonic() < deadline, f"no progress: {now} of {ends}; ended: {both.ended}"
-                await asyncio.sleep(0.5)
-            # What would come twice comes within the next transactions: there are none.
-            await asyncio.sleep(3)
-        finally:
-            keeper.cancel()
-    tell("all offsets are committed")
+    with reader(cluster, target, "read_uncommitted") as consumer:
+        watcher = Watcher(consumer)
+        async with (
+            Producer(cluster.bootstrap_servers, delivery_timeout_ms=300_000) as producer,
+            copiers(cluster, program, source, target) as both,
+        ):
+            course = Course(cluster, both, watcher, producer, source)
+            for event, count in zip(PLAN, SIZES, strict=True):
+                await course.happens(event, count)
+                passed, seen = time.monotonic() - begun, len(watcher.values)
+                print(f"{passed:6.1f} s  {event}; {seen} of {course.sent} records seen", flush=True)
+            offsets = await asyncio.to_thread(cluster.offsets, source)
+            ends = {number: end for number, (_, end) in offsets.items()}
+            await watcher.until(lambda: committed(cluster, source) == ends)
+            for _ in range(LAST_LOOKS):
+                await asyncio.to_thread(watcher.look)
+            assert committed(cluster, source) == ends
+            transactions, failures = both.transactions(), both.failures()
     expected = {number: [value.upper() for value in found] for number, found in read(cluster, source).items()}
     written = sum(map(len, read(cluster, target, "read_uncommitted").values()))
-    return Copy(expected, read(cluster, target), written, time.monotonic() - begun, both)
+    seconds = time.monotonic() - begun
+    return Copy(expected, read(cluster, target), written, seconds, both, transactions, failures)
 
 
 async def test_each_record_once_and_in_order(three: KafkaCluster, topic_name: str) -> None:
@@ -299,12 +410,22 @@ async def test_each_record_once_and_in_order(three: KafkaCluster, topic_name: st
     print(f"aioproduce and confluent-kafka: {copy}; ended: {copy.copiers.ended}")
     assert copy.copiers.kills == KILLS == 6
     assert sum(map(len, copy.source.values())) == COUNT
+    assert max(copy.transactions) <= 750
+    assert copy.aborted > 0, "no kill met an open transaction"
     assert (copy.duplicates, copy.missing) == (0, 0)
     assert copy.target == copy.source
 
 
 async def test_aiokafkas_own_pair_copies_twice(three: KafkaCluster, topic_name: str) -> None:
-    """The control: the plan does meet transactions that are open, or nobody could see anything of it."""
-    copy = await copied(three, CONTROL, topic_name)
-    print(f"aiokafka: {copy}; ended: {Counter(copy.copiers.ended)}")
+    """The control: the plan does meet transactions that are open, or nobody could see anything of it.
+
+    A copy comes twice if a partition moves while its old owner has a transaction open which it commits later. Not
+    every run meets that: of the first five with 100,000 records three had duplicates (750, 0, 1500, 0, 103).
+    `test_where_consumers_begin_kafka.py` shows the same without chance.
+    """
+    for run in range(CONTROL_RUNS):
+        copy = await copied(three, CONTROL, f"{topic_name}-{run}")
+        print(f"aiokafka, run {run + 1}: {copy}; ended: {Counter(copy.copiers.ended)}")
+        if copy.duplicates:
+            break
     assert copy.duplicates > 0
