@@ -6,6 +6,7 @@ never those of the next (in Java offsets whose commit failed go out with the nex
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias, final
 
@@ -21,7 +22,6 @@ from aioproduce.errors import TransactionOutcome
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable, Mapping
 
     from aioproduce.core.transactions.endings import Verdict
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 Offsets: TypeAlias = "Mapping[TopicPartition, OffsetAndMetadata]"
 """The offset of the next record to read, by partition."""
 
+
+Outcomes = Counter[TransactionOutcome]
+"""How many transactions had which."""
 
 OnEnded: TypeAlias = "Callable[[TransactionOutcome | None, BaseException | None], object]"
 """Told what became of a transaction, and what went wrong."""
@@ -108,9 +111,8 @@ class Transaction:
         self,
         version: int,
         timeout: float,
+        outcomes: Outcomes,
         commits_at: float = inf,
-        *,
-        outcomes: Counter[TransactionOutcome],
     ) -> None:
         self.version = version
         self.first_sent_at = inf
@@ -129,9 +131,9 @@ class Transaction:
         self.whole = Operation("commit") if commits_at < inf else None
 
     @classmethod
-    def resumed(cls, version: int, now: float, outcomes: Counter[TransactionOutcome]) -> Transaction:
+    def resumed(cls, version: int, now: float, outcomes: Outcomes) -> Transaction:
         """One that another process prepared."""
-        transaction = cls(version, inf, outcomes=outcomes)
+        transaction = cls(version, inf, outcomes)
         transaction.is_prepared = transaction.is_resumed = True
         transaction.sent(now)
         return transaction
@@ -144,6 +146,10 @@ class Transaction:
     def sent(self, now: float) -> None:
         """The coordinator knows of it now, or may know of it."""
         self.first_sent_at = min(self.first_sent_at, now)
+
+    def open_for(self, now: float) -> float:
+        """Seconds for which the coordinator may have known of it; 0 before that, and once it has its outcome."""
+        return 0.0 if self.outcome is not None else max(now - self.first_sent_at, 0.0)
 
     def fenced(self, now: float) -> None:
         """A broker called its epoch an old one."""

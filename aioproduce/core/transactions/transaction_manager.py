@@ -24,7 +24,6 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, Any, final
 
@@ -46,7 +45,7 @@ from aioproduce.core.transactions.steps import (
     Step,
     Who,
 )
-from aioproduce.core.transactions.transaction import GroupOffsets, Transaction
+from aioproduce.core.transactions.transaction import GroupOffsets, Outcomes, Transaction
 from aioproduce.core.transactions.transaction_states import (
     ENDING,
     MAY_FAIL,
@@ -130,15 +129,13 @@ class TransactionManager(Exchange):
         self._requests = requests
         requests.listener = self
         self.producer = NO_PRODUCER_ID
-        self._operation = CurrentOperation()
-        self._closing_until = inf
+        self._operation, self._closing_until = CurrentOperation(), inf
         self.state = _State.UNINITIALIZED
         self.transaction: Transaction | None = None
         self.error: TransactionError | None = None
-        self.pause = Pause()
+        self.pause, self.outcomes = Pause(), Outcomes()
         self.has_news = False
         self.on_change: Callable[[], None] | None = None
-        self.outcomes: Counter[TransactionOutcome] = Counter()
         self.records = RecordsInTransaction(self, accumulator)
         sequences.transaction = completion.transaction = self.records
 
@@ -172,8 +169,7 @@ class TransactionManager(Exchange):
         self._check({_State.READY}, "begin")
         self._move("begin")
         timeout = self._config.transaction_timeout
-        version = self._features.transactions
-        self.transaction = Transaction(version, timeout, commits_at, outcomes=self.outcomes)
+        self.transaction = Transaction(self._features.transactions, timeout, self.outcomes, commits_at)
         self.pause.begun()
         return self.transaction
 
@@ -253,13 +249,6 @@ class TransactionManager(Exchange):
     def is_open(self) -> bool:
         """Whether records may be appended."""
         return self.state is _State.IN_TRANSACTION
-
-    def open_for(self, now: float) -> float:
-        """Seconds for which the coordinator may have known of the open transaction; 0 where it knows of none."""
-        transaction = self.transaction
-        if transaction is None or transaction.outcome is not None:
-            return 0.0
-        return max(now - transaction.first_sent_at, 0.0)
 
     def refusal(self, call: str = "send") -> BaseException:
         """Why a call does not fit here."""
