@@ -252,7 +252,9 @@ class ProducerLife:
         return {
             "txn-pause": lambda _: pause.seconds * 1000,
             "txn-first-produce-wait": lambda _: pause.first_produce_wait * 1000,
-            "txn-open-time": lambda now: manager.open_for(now) * 1000,
+            "txn-open-time": lambda now: (
+                0.0 if manager.transaction is None else manager.transaction.open_for(now) * 1000
+            ),
             "txn-committed-total": lambda _: outcomes[TransactionOutcome.COMMITTED],
             "txn-aborted-total": lambda _: outcomes[TransactionOutcome.ABORTED],
             "txn-unknown-total": lambda _: outcomes[TransactionOutcome.UNKNOWN],

@@ -41,7 +41,7 @@ def status_of(life: ProducerLife) -> TransactionStatus | None:
     manager = life.sender.transactions if life.was_started else None
     if manager is None:
         return TransactionStatus(transactional_id, TransactionState.UNINITIALIZED, 0.0, None)
-    error = manager.error
-    if error is None and manager.transaction is not None:
-        error = manager.transaction.error
-    return TransactionStatus(transactional_id, manager.state, manager.open_for(life.driver.now()), error)
+    transaction, error, open_for = manager.transaction, manager.error, 0.0
+    if transaction is not None:
+        error, open_for = error or transaction.error, transaction.open_for(life.driver.now())
+    return TransactionStatus(transactional_id, manager.state, open_for, error)

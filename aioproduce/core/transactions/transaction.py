@@ -6,6 +6,7 @@ never those of the next (in Java offsets whose commit failed go out with the nex
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias, final
 
@@ -21,7 +22,6 @@ from aioproduce.errors import TransactionOutcome
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Callable, Mapping
 
     from aioproduce.core.batching.record_audit import RecordAudit
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 Offsets: TypeAlias = "Mapping[TopicPartition, OffsetAndMetadata]"
 """The offset of the next record to read, by partition."""
 
+
+Outcomes = Counter[TransactionOutcome]
+"""How many transactions had which."""
 
 OnEnded: TypeAlias = "Callable[[TransactionOutcome | None, BaseException | None], object]"
 """Told what became of a transaction, and what went wrong."""
@@ -112,8 +115,8 @@ class Transaction:
         self,
         version: int,
         timeout: float,
-        commits_at: float,
-        outcomes: Counter[TransactionOutcome],
+        outcomes: Outcomes,
+        commits_at: float = inf,
         audit: RecordAudit | None = None,
     ) -> None:
         self.version = version
@@ -136,9 +139,9 @@ class Transaction:
         self.whole = Operation("commit") if commits_at < inf else None
 
     @classmethod
-    def resumed(cls, version: int, now: float, outcomes: Counter[TransactionOutcome]) -> Transaction:
+    def resumed(cls, version: int, now: float, outcomes: Outcomes) -> Transaction:
         """One that another process prepared."""
-        transaction = cls(version, inf, inf, outcomes)
+        transaction = cls(version, inf, outcomes)
         transaction.is_prepared = transaction.is_resumed = True
         transaction.sent(now)
         return transaction
@@ -148,14 +151,14 @@ class Transaction:
         """Whether anything was sent that may have registered it: it must be ended there."""
         return self.first_sent_at < inf
 
-    def open_for(self, now: float) -> float:
-        """Seconds for which the coordinator may have known of it as open; 0 where it knows of none."""
-        return 0.0 if self.outcome is not None else max(now - self.first_sent_at, 0.0)
-
     def sent(self, now: float) -> None:
         """The coordinator knows of it now, or may know of it."""
         if now < self.first_sent_at:
             self.first_sent_at, self.deadline = now, now + self._timeout
+
+    def open_for(self, now: float) -> float:
+        """Seconds for which the coordinator may have known of it; 0 before that, and once it has its outcome."""
+        return 0.0 if self.outcome is not None else max(now - self.first_sent_at, 0.0)
 
     def fenced(self, now: float) -> None:
         """A broker called its epoch an old one."""

@@ -24,7 +24,6 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from math import inf
 from typing import TYPE_CHECKING, Any, final
 
@@ -38,7 +37,7 @@ from aioproduce.core.transactions.operation import CurrentOperation, Operation
 from aioproduce.core.transactions.pause import Pause
 from aioproduce.core.transactions.records_in_transaction import RecordsInTransaction
 from aioproduce.core.transactions.step_requests import StepRequests
-from aioproduce.core.transactions.transaction import GroupOffsets, Transaction
+from aioproduce.core.transactions.transaction import GroupOffsets, Outcomes, Transaction
 from aioproduce.core.transactions.transaction_states import (
     ENDING,
     MAY_FAIL,
@@ -122,15 +121,13 @@ class TransactionManager(Exchange):
         self._requests = requests
         requests.listener = self
         self.producer = NO_PRODUCER_ID
-        self._operation = CurrentOperation()
-        self._closing_until = inf
+        self._operation, self._closing_until = CurrentOperation(), inf
         self.state = _State.UNINITIALIZED
         self.transaction: Transaction | None = None
         self.error: TransactionError | None = None
-        self.pause = Pause()
+        self.pause, self.outcomes = Pause(), Outcomes()
         self.has_news = False
         self.on_change: Callable[[], None] | None = None
-        self.outcomes: Counter[TransactionOutcome] = Counter()
         self.records = RecordsInTransaction(self, accumulator)
         sequences.transaction = completion.transaction = self.records
 
@@ -169,7 +166,7 @@ class TransactionManager(Exchange):
         self._check({_State.READY}, "begin")
         self._move("begin")
         version, timeout = self._features.transactions, self._config.transaction_timeout
-        self.transaction = Transaction(version, timeout, commits_at, self.outcomes, self._accumulator.audit)
+        self.transaction = Transaction(version, timeout, self.outcomes, commits_at, self._accumulator.audit)
         self.pause.begun()
         return self.transaction
 
@@ -246,10 +243,6 @@ class TransactionManager(Exchange):
     def is_open(self) -> bool:
         """Whether records may be appended."""
         return self.state is _State.IN_TRANSACTION
-
-    def open_for(self, now: float) -> float:
-        """Seconds for which the coordinator may have known of the open transaction; 0 where it knows of none."""
-        return 0.0 if self.transaction is None else self.transaction.open_for(now)
 
     def refusal(self, call: str = "send") -> BaseException:
         """Why a call does not fit here."""
