@@ -353,7 +353,7 @@ class TransactionManager(Exchange):
             self._end_confirmed(response, now)
         elif isinstance(step, MarkersStep):
             self.pause.answered_question(step.are_written(response), now)
-            self.has_news = True  # the pause may be over
+            self.has_news |= response is None  # it cannot be asked: the pause may be over
         elif self.transaction is not None:
             self.transaction.step_done(step, now)
 
@@ -375,9 +375,8 @@ class TransactionManager(Exchange):
     def _end_confirmed(self, response: Any, now: float) -> None:
         transaction = self.transaction
         assert transaction is not None
-        producer = None
-        if response.producer_id >= 0:
-            producer = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        given = ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
+        producer = given if response.producer_id >= 0 else None
         if transaction.is_probed:
             # An abort at the epoch of a commit that was refused: the coordinator's time-out was there before it.
             error = refusals.timed_out(self._config.transaction_timeout)
