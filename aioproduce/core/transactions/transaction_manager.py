@@ -351,7 +351,7 @@ class TransactionManager(Exchange):
             self._end_confirmed(response, now)
         elif isinstance(step, steps.MarkersStep):
             self.pause.answered_question(step.are_written(response), now)
-            self.has_news = True  # the pause may be over
+            self.has_news |= response is None  # it cannot be asked: the pause may be over
         elif self.transaction is not None:
             self.transaction.step_done(step, now)
 
