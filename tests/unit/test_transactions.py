@@ -353,6 +353,20 @@ def test_really_fenced(is_lost: bool, outcome: TransactionOutcome) -> None:
     assert h.manager.outcomes == {outcome: 1}
 
 
+def test_a_fence_of_version_1_stands_where_brokers_cannot_be_asked() -> None:
+    """Before Kafka 3.0 there is no DescribeTransactions."""
+    h = TransactionHarness(version=1, has_describe=False)
+    h.held.add(END_TXN)
+    h.begin()
+    h.advance(0.01)
+    h.send(0)
+    h.acknowledge_all()
+    operation = h.commit()
+    h.answer_waiting(END_TXN, codes.PRODUCER_FENCED)
+    assert isinstance(operation.error, ProducerFencedError)
+    assert (operation.error.outcome, operation.error.recover) == (ABORTED, "new producer")
+
+
 def test_with_version_1_the_coordinator_is_asked_whose_epoch_it_is() -> None:
     h = TransactionHarness(version=1)
     h.held.add(END_TXN)

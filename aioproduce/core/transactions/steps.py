@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, final
 
 from aioproduce.core.transactions.answers import Action, action_for
 from aioproduce.core.transactions.coordinators import GROUP, TRANSACTION, CoordinatorKey
-from aioproduce.core.transactions.endings import outcome_of
+from aioproduce.core.transactions.endings import is_still_ours, outcome_of
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
 from aioproduce.wire.requests import encode_init_producer_id
@@ -351,11 +351,19 @@ class DescribeTransactionStep(_DescribeStep):
 
     __slots__ = ()
 
+    is_optional = True
+
     def judge(self, response: Any) -> tuple[Action, int, str]:
         """As `Step` has it."""
         found = response.transactions.get(self.who.transactional_id)
         code = codes.NONE if found is None else found.error_code
         return action_for(self.api, code), code, ""
+
+    def is_still_ours(self, response: Any) -> bool:
+        """Whether nobody has taken over; a broker that cannot be asked (`None`) has called the producer fenced."""
+        if response is None:
+            return False
+        return is_still_ours(self.who.producer, response.transactions.get(self.who.transactional_id))
 
 
 @final

@@ -32,7 +32,7 @@ from aioproduce.core.exchanges.exchange import Exchange
 from aioproduce.core.state_table import name_of
 from aioproduce.core.transactions import refusals, steps
 from aioproduce.core.transactions.answers import Action
-from aioproduce.core.transactions.endings import REFUSED_ENDS, Ending, is_still_ours
+from aioproduce.core.transactions.endings import REFUSED_ENDS, Ending
 from aioproduce.core.transactions.operation import CurrentOperation, Operation
 from aioproduce.core.transactions.pause import Pause
 from aioproduce.core.transactions.records_in_transaction import RecordsInTransaction
@@ -344,7 +344,7 @@ class TransactionManager(Exchange):
         if isinstance(step, steps.InitProducerIdStep):
             self._id_given(ProducerIdAndEpoch(response.producer_id, response.producer_epoch), now)
         elif isinstance(step, steps.DescribeTransactionStep):
-            self._described(response, now)
+            self._described(step.is_still_ours(response), now)
         elif isinstance(step, steps.OutcomeStep):
             self._operation.end(None, step.outcome(response))
         elif isinstance(step, steps.EndTxnStep):
@@ -397,9 +397,9 @@ class TransactionManager(Exchange):
             outcome, error = refusals.ended_before(ending, self._config.transaction_timeout)
             self._ended(outcome, None, now, error)
 
-    def _described(self, response: Any, now: float) -> None:
+    def _described(self, is_still_ours: bool, now: float) -> None:
         """With version 1 a time-out looks like a fence: the coordinator knows whose epoch it is now."""
-        if not is_still_ours(self.producer, response.transactions.get(self.transactional_id)):
+        if not is_still_ours:
             self.die(refusals.fenced(codes.PRODUCER_FENCED, self.transaction), now)
             return
         self.producer = NO_PRODUCER_ID
