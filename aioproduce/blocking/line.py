@@ -67,6 +67,8 @@ class Line:
         place = _Place(delivery)
         try:
             with self._lock:
+                if not self._hand_over.is_open:
+                    return False  # nobody would look at the line any more
                 self._places.append(place)
                 self._hand_over.has_line = True
             # The loop thread may have emptied it since; then nothing else would make it look again.

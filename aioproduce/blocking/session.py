@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("aioproduce")
 
-# What close() takes beyond its time-out at most (`producer_life`): sockets that do not end, compression that
-# takes long.
-_GRACE: Final = 10.0
+# What close() takes beyond its time-out at most (`producer.life`): sockets that do not end, compression that takes
+# long, and the same of the Sender of an audited producer's marks.
+_GRACE: Final = 15.0
 
 
 @final

@@ -369,6 +369,12 @@ class BlockingTransaction(BlockingSending):
             return None
         if transaction.is_open:
             await self._empty()
+            if self._is_dropped:
+                # All is out of the way since a close refused it, and not because it is in the transaction.
+                raise TransactionStateError(
+                    f"{kind}() came too late: the producer is being closed, which aborts the transaction",
+                    recover="new producer",
+                )
         if kind == "prepare":
             return await transaction.prepare()
         await transaction.commit()

@@ -316,9 +316,10 @@ class ClusterTransactions:
         """The leader of each partition of the topic, or of all topics.
 
         Raises:
-            TxnError: The topic is not there, or a partition of the coordinators' log has no leader.
+            TxnError: The topic is not there, or not every coordinator is known.
         """
-        metadata = self._metadata(None if topic is None else [topic, _COORDINATORS_LOG])
+        self._check_coordinators()
+        metadata = self._metadata(None if topic is None else [topic])
         found: dict[TopicPartition, int] = {}
         for each in metadata.topics:
             name = each.name
@@ -326,16 +327,26 @@ class ClusterTransactions:
                 continue
             if name == topic and each.error_code != codes.NONE:
                 raise TxnError.of_code(f"topic {name!r}", each.error_code)
-            leaders = {TopicPartition(name, one.partition): one.leader_id for one in each.partitions}
-            if name == _COORDINATORS_LOG and not all(leader in self._brokers for leader in leaders.values()):
-                raise TxnError(
-                    f"a partition of {name} has no leader: who coordinates its transactions is not known now. "
-                    "Ask again when it has one"
-                )
             if topic in (None, name):
-                found |= leaders
+                found |= {TopicPartition(name, one.partition): one.leader_id for one in each.partitions}
         self._known_leaders.update(found)
         return found
+
+    def _check_coordinators(self) -> None:
+        """See that every coordinator can be asked: else a live transaction looks as if nobody knew it.
+
+        Raises:
+            TxnError: The coordinators' log may not be described, or a partition of it has no leader.
+        """
+        for log in self._metadata([_COORDINATORS_LOG]).topics:
+            # Without the log there were no transactions yet.
+            if log.error_code not in (codes.NONE, codes.UNKNOWN_TOPIC_OR_PARTITION):
+                raise TxnError.of_code(f"topic {_COORDINATORS_LOG!r}", log.error_code)
+            if not all(one.leader_id in self._brokers for one in log.partitions):
+                raise TxnError(
+                    f"a partition of {_COORDINATORS_LOG} has no leader: who coordinates its transactions is not "
+                    "known now. Ask again when it has one"
+                )
 
     def _metadata(self, topics: Sequence[str] | None) -> MetadataResponse:
         encode = partial(encode_metadata, topics=topics, allow_auto_topic_creation=False)

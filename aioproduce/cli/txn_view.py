@@ -79,9 +79,11 @@ def pairs_view(row: dict[str, Any]) -> Table:
 
 
 def _text(value: object) -> str:
+    """What terminals obey is not in it: anybody may choose a transactional id."""
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
-    return "-" if value is None else str(value)
+        return ", ".join(map(_text, value)) or "-"
+    text = "-" if value is None else str(value)
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def _instant(milliseconds: int) -> str | None:

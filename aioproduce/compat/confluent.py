@@ -185,31 +185,35 @@ class AIOProducer(TransactionalCalls):
         timestamp = timestamp or int(time() * 1000.0)
         about = (value, key, pairs, timestamp, monotonic())
         room, way = self._room, self._way
-        if (room.left <= 0 or room.is_contended) and not await room.take(self._options.message_timeout):
-            return self._failed(topic, about, way, _no_room(self._options.max_messages), on_delivery)
-        room.left -= 1
-        if partition < _ANY_PARTITION:
-            return self._failed(topic, about, way, _no_such_partition(partition), on_delivery)
-        told = None
-        if on_delivery is not None or self._tells_all:
-            told = _Tell(self._loop, about, on_delivery or self._on_delivery, self._on_failure)
-        self._entering += 1
+        way.entering += 1
         try:
-            if topic not in self._known and not await self._is_known(topic):
-                return self._let_wait(topic, partition, about, way, told)
-            delivery = await way.send(
-                topic,
-                value,
-                key,
-                partition=None if partition == _ANY_PARTITION else partition,
-                timestamp=timestamp,
-                headers=pairs,
-                on_delivery=told,
-            )
-        except ProducerError as error:
-            return self._failed(topic, about, way, error, on_delivery)
+            if (room.left <= 0 or room.is_contended) and not await room.take(self._options.message_timeout):
+                return self._failed(topic, about, way, _no_room(self._options.max_messages), on_delivery)
+            room.left -= 1
+            if partition < _ANY_PARTITION:
+                return self._failed(topic, about, way, _no_such_partition(partition), on_delivery)
+            told = None
+            if on_delivery is not None or self._tells_all:
+                told = _Tell(self._loop, about, on_delivery or self._on_delivery, self._on_failure)
+            self._entering += 1
+            try:
+                if topic not in self._known and not await self._is_known(topic):
+                    return self._let_wait(topic, partition, about, way, told)
+                delivery = await way.send(
+                    topic,
+                    value,
+                    key,
+                    partition=None if partition == _ANY_PARTITION else partition,
+                    timestamp=timestamp,
+                    headers=pairs,
+                    on_delivery=told,
+                )
+            except ProducerError as error:
+                return self._failed(topic, about, way, error, on_delivery)
+            finally:
+                self._entering -= 1
         finally:
-            self._entering -= 1
+            way.left()
         room.taken += 1
         if room.taken % room.stride == 0:
             room.mark(delivery)

@@ -132,13 +132,13 @@ class TransactionalCalls:
         async def commit() -> None:
             if self._untold is None:
                 way.check()
+                await way.all_in()
                 await self._waiting.drained(None)
                 way.check()
             self._untold = "commit_transaction"
             await transaction.commit()
 
         await self._ask(commit, timeout)
-        await self.flush()
 
     async def abort_transaction(self, timeout: float = _FOREVER) -> None:
         """Let no reader of committed messages see any of the transaction.
@@ -170,7 +170,6 @@ class TransactionalCalls:
                 # The coordinator was first: it is aborted, which is what was asked for.
 
         await self._ask(abort, timeout)
-        await self.flush()
 
     def _check_callable(self, call: str) -> None:
         if self._options.config.transactional_id is None:

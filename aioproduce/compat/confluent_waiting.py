@@ -73,8 +73,11 @@ class WaitingMessage:
         self._timer: asyncio.TimerHandle | None = None
 
     def is_passed_on(self, topic: str) -> None:
-        """The producer has it, with a time-out of its own, which may end later than this message's."""
-        if not self._is_told:
+        """The producer has it, with a time-out of its own, which may end later than this message's.
+
+        A message of a transaction has that one alone: told as failed here, it could be committed all the same.
+        """
+        if not self._is_told and self.way.transaction is None:
             left = max(0.0, self.deadline - monotonic())
             self._timer = self.outcome.get_loop().call_later(left, self._time_out, topic)
 

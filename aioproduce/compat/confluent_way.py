@@ -5,6 +5,7 @@ Made by `confluent.AIOProducer`; each message keeps it, so that it never goes wi
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 from aioproduce.compat.confluent_errors import KafkaError, KafkaException
@@ -28,15 +29,18 @@ class Way:
     Attributes:
         send: As given.
         transaction: As given.
+        entering: How many calls of `produce()` are to bring a message into it, and have not ended yet.
         failure: The first error of a message that was to go by it and that the drop-in itself failed.
         is_aborted: Whether a call has told that the transaction is aborted, and that it must be.
     """
 
-    __slots__ = ("failure", "is_aborted", "send", "transaction")
+    __slots__ = ("_all_in", "entering", "failure", "is_aborted", "send", "transaction")
 
     def __init__(self, send: Send, transaction: Transaction | None = None) -> None:
         self.send = send
         self.transaction = transaction
+        self._all_in: asyncio.Event | None = None
+        self.entering = 0
         self.failure: KafkaError | None = None
         self.is_aborted = False
 
@@ -44,6 +48,18 @@ class Way:
         """A message that was to go by it has failed."""
         if self.failure is None:
             self.failure = error
+
+    def left(self) -> None:
+        """A call of `produce()` has ended."""
+        self.entering -= 1
+        if self._all_in is not None and not self.entering:
+            self._all_in.set()
+
+    async def all_in(self) -> None:
+        """Wait for the calls of `produce()` that have begun: a commit has their messages, or fails with them."""
+        while self.entering:
+            self._all_in = asyncio.Event()
+            await self._all_in.wait()
 
     def check(self) -> None:
         """Refuse to commit without a message that failed.

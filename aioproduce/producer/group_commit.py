@@ -210,7 +210,7 @@ class GroupCommit:
         """Commit what is open, and wait for it; what became of it is for those who sent."""
         shared = self._shared
         self._transactions.group = None
-        if shared is None or shared.whole.is_done:
+        if shared is None or shared.whole.is_done or self._life.is_over:
             return
         if shared.transaction.is_open:
             self._transactions.manager.commit(self._life.driver.now())

@@ -272,6 +272,11 @@ class ProducerLife:
         )
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing goes on any more; while it closes, what was begun still ends."""
+        return self.state is ProducerState.CLOSED or self.state is ProducerState.DIED
+
+    @property
     def was_started(self) -> bool:
         """Whether there is a core, dead or alive: one can be closed without ever having been started."""
         return self._pid != 0
@@ -338,10 +343,15 @@ class ProducerLife:
             await self._end(timeout)
         except BaseException as error:
             if isinstance(error, GeneratorExit):
-                marks.give_up()
+                marks.abandon()
             else:
                 await marks.close(0)
             raise
+        if self.state is ProducerState.DIED and not self.driver.has_ended:
+            # Its death has cancelled the body's scope on trio.
+            with self.driver.shielded():
+                await marks.close(_ABORT_BOUND)
+            return
         # Every record has its outcome now, so the last mark can tell it.
         await marks.close(None if ends_at is None else max(0.0, ends_at - self.driver.now()))
 
@@ -350,6 +360,13 @@ class ProducerLife:
         self.abandoned_records += self.outstanding_records
         self.sender.abort(self.driver.now())
         self.driver.wake()
+
+    def abandon(self) -> None:
+        """Close without waiting for anything."""
+        if self.state is ProducerState.RUNNING:
+            self._move("closing")
+            self.give_up()
+            self._move("closed")
 
     async def _end(self, timeout: float | None) -> None:
         if self.state is ProducerState.NEW:

@@ -34,8 +34,12 @@ async def wait_for(operation: Operation, life: ProducerLife, *, tells: bool = Tr
 
     Raises:
         TransactionUnconfirmedError: It goes on.
+        SenderDiedError: Nobody ends it any more.
+        ProducerClosedError: Likewise.
         TransactionError: It failed, and `tells`.
     """
+    if not operation.is_done and life.is_over:
+        life.check_running()
     driver = life.driver
     waiter = driver.make_waiter()
     began = driver.now()

@@ -158,7 +158,8 @@ class PreparedTransaction:
             config = replace(servers, transactional_id=self.transactional_id)
         else:
             config = configured(servers, {**settings, "transactional_id": self.transactional_id})
-        life = ProducerLife(config, _no_way_for_records)
+        # It sends no records: an Auditor among them would begin anew, and forget its producer's numbers.
+        life = ProducerLife(replace(config, interceptors=()), _no_way_for_records)
         life.start()
         try:
             manager, now = life.sender.transactions, life.driver.now()

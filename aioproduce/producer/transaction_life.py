@@ -51,6 +51,11 @@ class TransactionLife:
         """As `ProducerLife` has them."""
         return self._life.appenders
 
+    @property
+    def is_over(self) -> bool:
+        """As `ProducerLife` has it."""
+        return self._life.is_over
+
     def check_callable(self) -> None:
         """Refuse a call at the wrong time, from the wrong place, or outside of the transaction."""
         self._life.check_callable()

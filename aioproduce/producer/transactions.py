@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Self, final
 
+from aioproduce.core.transactions.transaction_states import TransactionState
 from aioproduce.errors import TransactionError, TransactionStateError
 from aioproduce.producer.bulk import Bulk
 from aioproduce.producer.offsets import read_group, read_offsets
@@ -221,7 +222,8 @@ class Transaction(Sending):
     def can_abort(self) -> bool:
         """Whether an abort may be asked for."""
         manager = self._transactions.manager
-        return self._core is not None and manager.transaction is self._core and manager.can_abort
+        is_current = self._core is not None and manager.transaction is self._core
+        return is_current and manager.can_abort and not self._life.is_over
 
     def _check_open(self) -> None:
         if self.is_open:
@@ -315,6 +317,8 @@ class Transaction(Sending):
         producer_id, epoch = manager.producer
         self._preparing = untold(self._preparing, "prepare") or manager.prepare(self._life.driver.now())
         await self._wait(self._preparing)
+        if manager.transaction is not core or manager.state is not TransactionState.PREPARED:
+            raise manager.refusal("prepare")  # another task has ended it, or a close
         is_empty = not core.is_known_to_the_coordinator
         self._is_prepared = core.is_prepared = True
         return PreparedTransaction(
@@ -345,6 +349,8 @@ class Transaction(Sending):
 
     def _check_mine(self, call: str) -> None:
         self._life.check_place()
+        if self._life.is_over:
+            self._life.check_running()
         manager = self._transactions.manager
         if self._core is None or (manager.transaction is not self._core and manager.error is None):
             raise TransactionStateError(

@@ -529,3 +529,35 @@ def test_whatever_ends_the_loop_thread_ends_the_transaction(
 def test_a_child_may_not_fence_its_parent(cluster: ThreadedCluster) -> None:
     with pytest.raises(ConfigError, match="restart_after_fork"):
         producer_of(cluster, restart_after_fork=True)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+def test_a_commit_that_a_close_overtakes_is_told_so(cluster: ThreadedCluster, turns: int) -> None:
+    """It is not told as committed without the records that the close has refused."""
+    producer = producer_of(cluster)
+    producer.start()
+    txn = producer.transaction().begin()
+    txn.send("t", b"first").result()
+    session = producer._session
+    assert session is not None
+    late: list[Any] = []
+
+    async def race() -> None:
+        late.extend(txn.send("t", b"late %d" % number) for number in range(5))
+
+        async def commit() -> None:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            ending = await txn._join("commit")
+            await ending.task
+
+        closing, committing = asyncio.create_task(session._close(None)), asyncio.create_task(commit())
+        await asyncio.wait([closing, committing])
+        error = None if committing.cancelled() else committing.exception()
+        assert committing.cancelled() or isinstance(error, TransactionStateError)
+
+    session._thread.call(race)
+    assert outcome_of(txn) is ABORTED
+    assert all(isinstance(delivery.exception(), TransactionAbortedError) for delivery in late)
+    assert cluster.call(lambda it: it.records("t", isolation="read_committed")) == []
+    producer.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ from typer.testing import CliRunner
 
 from aioproduce import PreparedTransaction, Producer
 from aioproduce.cli.app import app
+from aioproduce.cli.display import rendered
 from aioproduce.cli.txn_cluster import ClusterTransactions
 from aioproduce.cli.txn_error import TxnError
+from aioproduce.cli.txn_view import pairs_view, rows_view
 from aioproduce.config import ProducerConfig
 from aioproduce.records import TopicPartition
 from aioproduce.testing import FakeCluster, FakeSecurity
+from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
+from aioproduce.wire.messages import TopicMetadata
 from tests.cli.command import Outcome, run_cli
 
 QUICK: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
@@ -407,3 +412,29 @@ async def test_usage(cluster: FakeCluster, arguments: tuple[str, ...]) -> None:
     outcome = await txn(cluster, *arguments)
     assert (outcome.code, outcome.out) == (2, "")
     assert "say which" in outcome.err
+
+
+async def test_nothing_hangs_where_the_coordinators_log_may_not_be_described(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A live transaction whose coordinator is not among the brokers that are told."""
+    real = ClusterTransactions._metadata
+
+    def denied(self: ClusterTransactions, topics: Any) -> Any:
+        metadata = real(self, topics)
+        log = TopicMetadata("__transaction_state", None, codes.TOPIC_AUTHORIZATION_FAILED)
+        return replace(metadata, topics=(*(each for each in metadata.topics if each.name != log.name), log))
+
+    monkeypatch.setattr(ClusterTransactions, "_metadata", denied)
+    for topics in ((), ("--topic", "one")):
+        outcome = await txn(cluster, "find-hanging", *topics)
+        assert outcome.code == 5, outcome
+        assert "TOPIC_AUTHORIZATION_FAILED" in outcome.err
+
+
+def test_what_terminals_obey_is_not_shown() -> None:
+    row = {"transactional_id": "a\x1b[2J", "partitions": ["b\x1b]0;x\x07-0"]}
+    shown = rendered(rows_view([row], row)) + rendered(pairs_view(row))
+    assert "\x1b[2J" not in shown
+    assert "\x1b]0" not in shown
+    assert "a\N{REPLACEMENT CHARACTER}[2J" in shown

@@ -73,11 +73,11 @@ def said(error: KafkaError) -> tuple[str, bool, bool, bool]:
     return error.name(), error.retriable(), error.txn_requires_abort(), error.fatal()
 
 
-async def committed(cluster: FakeCluster) -> list[bytes | None]:
+async def committed(cluster: FakeCluster, topic: str = "one") -> list[bytes | None]:
     """What readers of committed messages see, once nothing is open any more."""
     while cluster.open_transactions:  # noqa: ASYNC110  # the cluster has no event for it
         await asyncio.sleep(0.005)
-    return [record.value for record in cluster.records("one", isolation="read_committed")]
+    return [record.value for record in cluster.records(topic, isolation="read_committed")]
 
 
 # -- both sides ---
@@ -327,6 +327,18 @@ async def test_a_commit_waits_for_a_topic_and_an_abort_does_not(fake: FakeCluste
     while fake.open_transactions:  # noqa: ASYNC110  # the cluster has no event for it
         await asyncio.sleep(0.005)
     assert [record.value for record in fake.records("two", isolation="read_committed")] == [b"yes"]
+
+
+async def test_a_commit_waits_for_calls_that_have_begun(fake: FakeCluster, producer: OurProducer) -> None:
+    fake.create_topic("two", 1)
+    await producer.begin_transaction()
+    await produced(producer, "one", b"1")
+    call = asyncio.create_task(producer.produce("two", b"2"))  # its topic is asked for
+    await asyncio.sleep(0)
+    assert not call.done()
+    await producer.commit_transaction()
+    assert (await (await call)).offset() == 0
+    assert await committed(fake, "two") == [b"2"]
 
 
 async def test_what_was_not_sent_fails_with_the_abort(fake: FakeCluster) -> None:

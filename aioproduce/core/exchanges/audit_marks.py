@@ -1,7 +1,7 @@
 """When an audited producer publishes marks: heartbeats while it works, and one when all its records are settled.
 
-The marks go through the same accumulator as all records, unnumbered, in memory
-of their own: they wait for no room and take none of `buffer.memory`.
+The marks go through an accumulator as all records do, unnumbered, in memory of their own (those of a transactional
+producer through another Sender's): they wait for no room and take none of `buffer.memory`.
 
 Invariants:
 

@@ -1,6 +1,6 @@
 """What a transactional producer says when something does not work: cause, outcome, what to do.
 
-Used by `transaction_manager` alone.
+Used within this room alone.
 """
 
 from __future__ import annotations

@@ -49,6 +49,7 @@ from aioproduce.core.transactions.transaction_states import (
 )
 from aioproduce.errors import TransactionError, TransactionOutcome
 from aioproduce.wire import error_codes as codes
+from aioproduce.wire.api import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -455,9 +456,14 @@ class TransactionManager(Exchange):
             self._move("id refused")
             self._sequences.init_failed(is_fatal=False)
             self._operation.end(refusals.refused(step.api, code, what))
-        elif self.state is _State.ABORTING and isinstance(step, steps.EndTxnStep):
-            self.die(refusals.fatal(step.api, code, what), now)
-        elif self.transaction is not None:
+        elif self.transaction is None:
+            return
+        elif self.transaction.is_unconfirmed or (
+            self.state is _State.ABORTING and step.api is ApiKey.END_TXN
+        ):
+            # An earlier attempt may have been carried out: nothing else may be told of it, nor asked for.
+            self.die(refusals.fatal(ApiKey.END_TXN, code, what), now)
+        else:
             self.fail(refusals.refused(step.api, code, what), now)
 
     def fail(self, error: TransactionError, now: float) -> None:
