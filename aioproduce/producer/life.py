@@ -347,7 +347,7 @@ class ProducerLife:
             else:
                 await marks.close(0)
             raise
-        if self.state is ProducerState.DIED and not self.driver.has_ended:
+        if self.state is ProducerState.DIED and self.driver.running_loop() is self.driver.loop:
             # Its death has cancelled the body's scope on trio.
             with self.driver.shielded():
                 await marks.close(_ABORT_BOUND)

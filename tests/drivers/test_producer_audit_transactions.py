@@ -11,9 +11,11 @@ import pytest
 
 from aioproduce import Producer
 from aioproduce.audit import Auditor
-from aioproduce.errors import ProducerFencedError, TransactionOutcome
+from aioproduce.core.sender import Sender
+from aioproduce.errors import ProducerFencedError, SenderDiedError, TransactionOutcome
+from aioproduce.producer.life import open_producers
 from aioproduce.wire.api import ApiKey
-from tests.drivers.concurrency import spawn
+from tests.drivers.concurrency import is_trio, spawn
 from tests.drivers.producing import until
 from tests.drivers.test_producer_audit import marks, stamp, with_audit_topic
 
@@ -185,3 +187,46 @@ async def test_a_cancelled_close_leaves_nothing_behind(cluster: FakeCluster) -> 
     with pytest.raises(asyncio.CancelledError):
         await closing
     assert producer.abandoned_records == 0
+
+
+async def test_a_close_that_is_thrown_away_leaves_no_producer_open(cluster: FakeCluster) -> None:
+    producer = producer_of(cluster, Auditor())
+    await producer.start()
+    await commit(producer, b"0")
+    closing = producer.close()
+    if is_trio():
+        await producer.close(0)  # a task of trio's is not thrown away
+    else:
+        closing.send(None)
+    closing.close()
+    assert open_producers() == []
+    await until(lambda: not cluster.connections)
+
+
+async def test_after_the_senders_death_an_end_does_not_wait(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody answers any more; `max.block.ms` is a minute."""
+
+    class Bug(Exception):
+        pass
+
+    producer = producer_of(cluster, Auditor())
+    await producer.start()
+    txn = await producer.begin_transaction()
+    await (await txn.send("t", b"0"))
+    real, dying = Sender.next_effect, producer._life.sender
+
+    def next_effect(self: Sender, now: float) -> Any:
+        if self is dying:
+            raise Bug("of the core")
+        return real(self, now)
+
+    monkeypatch.setattr(Sender, "next_effect", next_effect)
+    producer._life.driver.wake()
+    await until(lambda: producer._life.is_over)
+    for end in (txn.commit, txn.abort, txn.prepare):
+        with pytest.raises(SenderDiedError):
+            await end()
+    await producer.close()
+    assert all(mark.next == 0 for mark in marks(cluster))

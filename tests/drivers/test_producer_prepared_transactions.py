@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from aioproduce import PreparedTransaction, Producer
+from aioproduce.audit import Auditor
+from aioproduce.core.transactions.transaction_manager import TransactionManager
 from aioproduce.errors import (
     ProducerFencedError,
     TransactionError,
@@ -21,6 +23,7 @@ from tests.drivers.concurrency import sleep, spawn
 from tests.drivers.producing import until
 
 if TYPE_CHECKING:
+    from aioproduce.core.transactions.operation import Operation
     from aioproduce.testing import FakeCluster
 
 QUICK: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 1, "reconnect_backoff_ms": 1}
@@ -284,3 +287,39 @@ async def test_nothing_was_sent(cluster: FakeCluster) -> None:
 def test_bytes_that_are_none(data: bytes) -> None:
     with pytest.raises(ValueError, match="no prepared transaction"):
         PreparedTransaction.from_bytes(data)
+
+
+async def test_what_is_aborted_meanwhile_is_not_given_out(
+    cluster: FakeCluster, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The core has it prepared, and another task aborts it before `prepare()` goes on."""
+    real = TransactionManager.prepare
+
+    def prepare(self: TransactionManager, now: float) -> Operation:
+        def abort() -> None:
+            self.abort(now)
+
+        operation = real(self, now)
+        operation.when_done(abort)
+        return operation
+
+    cluster.set_transaction_version(version)
+    async with producer_of(cluster) as producer:
+        txn = await producer.begin_transaction()
+        await txn.send("t", b"v")
+        monkeypatch.setattr(TransactionManager, "prepare", prepare)
+        with pytest.raises(TransactionStateError, match=r"prepare\(\) does not fit"):
+            await txn.prepare()
+        await until(lambda: txn.outcome is TransactionOutcome.ABORTED)
+
+
+async def test_ending_one_leaves_its_producers_audit_alone(cluster: FakeCluster) -> None:
+    cluster.create_topic("aioproduce.audit", 1)
+    auditor = Auditor()
+    async with producer_of(cluster, interceptors=[auditor]) as producer:
+        async with producer.transaction() as txn:
+            await txn.send("t", b"v")
+            prepared = await txn.prepare()
+        identity = auditor.producer_id
+        await prepared.commit(producer.config)
+        assert (auditor.producer_id, auditor.numbered) == (identity, 1)

@@ -392,3 +392,22 @@ def test_a_call_that_does_not_fit_changes_nothing(h: TransactionHarness) -> None
     operation = h.commit()
     h.acknowledge_all()
     assert operation.outcome is COMMITTED
+
+
+@pytest.mark.parametrize("code", [codes.TRANSACTION_ABORTABLE, codes.UNKNOWN_PRODUCER_ID])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_commit_that_may_be_carried_out_is_never_told_as_aborted(version: int, code: int) -> None:
+    """Its first answer is lost; the next attempt meets a code that elsewhere asks for an abort."""
+    h = TransactionHarness(version=version)
+    h.held.add(END_TXN)
+    h.begun_with(0)
+    h.acknowledge_all()
+    operation = h.commit()
+    h.lose(0)
+    h.advance(0.2)
+    h.answer_waiting(END_TXN, code)
+    assert operation.error is not None
+    assert operation.outcome is TransactionOutcome.UNKNOWN
+    assert h.count(END_TXN) == 2, "no abort follows"
+    with pytest.raises(TransactionsUnavailableError):
+        h.manager.abort(h.now)
