@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from aioproduce.blocking.way import Way
     from aioproduce.config import ProducerConfig
     from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.producer.transaction_status import TransactionStatus
     from aioproduce.records import PartitionInfo
 
 
@@ -219,6 +220,17 @@ class BlockingProducer(BlockingTransactionCalls):
         if session is None:
             return Producer(self.config).metrics()
         return session.read(session.producer.metrics)  # type: ignore[no-any-return]
+
+    def transaction_status(self) -> TransactionStatus | None:
+        """Return the state of the producer's transactions; as `Producer.transaction_status()`, in any thread.
+
+        Returns:
+            `None` if the producer has no `transactional.id`.
+        """
+        session = self._session
+        if session is None:
+            return Producer(self.config).transaction_status()
+        return session.read(session.producer.transaction_status)  # type: ignore[no-any-return]
 
     @property
     def unobserved_failures(self) -> int:

@@ -14,6 +14,7 @@ from aioproduce.errors import TransactionStateError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from aioproduce.blocking.group_commit import BlockingGroupCommit
     from aioproduce.blocking.session import Session
     from aioproduce.blocking.transactions import BlockingTransaction
     from aioproduce.config import ProducerConfig
@@ -40,6 +41,22 @@ class BlockingTransactionCalls(BlockingSending):
         from aioproduce.blocking.transactions import BlockingTransaction
 
         return BlockingTransaction(self._of_transactions())
+
+    def group_commit(self, interval: float = 0.1, records: int = 10_000) -> BlockingGroupCommit:
+        """Share one transaction after another among many threads: `with producer.group_commit() as group:`.
+
+        Args:
+            interval: Seconds for which a transaction is open at most; `group.send()` takes about as long.
+            records: Number of records after which a transaction is committed earlier.
+
+        Raises:
+            TransactionStateError: If the producer has no `transactional.id`.
+            ValueError: If `interval` or `records` is not above 0.
+        """
+        from aioproduce.blocking.group_commit import BlockingGroupCommit
+
+        session = self._of_transactions()
+        return BlockingGroupCommit(session, session.producer.group_commit(interval, records))
 
     def init_transactions(self) -> None:
         """Get a producer id anew, where an error says `recover="init"`; `start()` has done so at first.
