@@ -1,4 +1,4 @@
-"""The recipes of docs/how-to/troubleshooting.md: each symptom is provoked, shown by its metric, cured by its setting.
+"""The recipes of docs/how-to/troubleshooting.md: each symptom provoked, shown by its metric, cured by its setting.
 
 Every recipe plays the same load twice in virtual time, as it is and with the setting changed, and compares what the
 metrics say and what became of the records.
