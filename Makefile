@@ -6,6 +6,7 @@
 #   make test-full  every test; in parts: make test-full PART=offline, brokers, spark or native
 #   make test-python  the gate's tests on another interpreter: make test-python PYTHON=python3.14; in parts: ONLY=tests/unit
 #   make mutation  400 changes of the producer, each of which a test must notice; options: make mutation MUTATION='--seed 7'
+#   make docs    the documents' site into build/docs; a dead link or anchor and every warning is an error
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
 #   make lake    services and files to a lake and its audit, by real brokers and Spark, killed in between (Java, Maven);
 #                the report: build/lake/report.html; options: make lake LAKE='--quick'
@@ -33,20 +34,20 @@ BENCHED := $(VENV)/.stamp-bench
 # Three processes: those with Spark and with real brokers wait most of the time. PARALLEL= for one.
 PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
 PART := offline brokers spark native
-CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
+CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py docs/conf.py docs/_extensions
 
 .DELETE_ON_ERROR:
-.PHONY: quick test test-full test-python mutation demo lake bench budget soak fuzz native wheel release lock lint types prepare gate \
+.PHONY: quick test test-full test-python mutation docs demo lake bench budget soak fuzz native wheel release lock lint types prepare gate \
 	native-if-changed interpreted offline-part brokers-part spark-part native-part other-python clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
 .NOTPARALLEL:
 
 # The tests come last, so that their closing line is the last thing to read.
-test: lint types native-if-changed gate
+test: lint types docs native-if-changed gate
 
 # The order within `test`, with every test: a part that fails ends the run.
-test-full: lint types $(PART:%=%-part)
+test-full: lint types docs $(PART:%=%-part)
 
 # An environment for each interpreter: .venv-3.14, say. Its extensions lie beside the others', by their names' endings.
 test-python:
@@ -60,6 +61,10 @@ other-python: prepare
 
 quick: $(NATIVE)
 	$(PY) -m tests.gate.quick $(QUICK)
+
+# Sphinx keeps what it read in build/docs and reads anew what changed: a page, a module that a page shows, a setting.
+docs: $(NATIVE)
+	$(PY) -m sphinx -W --keep-going -n -q -b html docs build/docs
 
 mutation: $(NATIVE)
 	$(PY) -m tests.mutation $(MUTATION)

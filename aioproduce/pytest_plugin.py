@@ -1,7 +1,8 @@
 """The pytest plugin: a cluster in memory and a producer for every test that asks, and assertions on its records.
 
 Loaded by pytest in every run where aioproduce is installed (entry point `aioproduce`; `-p no:aioproduce` leaves it
-out), so it loads nothing of aioproduce before a test uses one of its fixtures. How to use it: `docs/testing.md`.
+out), so it loads nothing of aioproduce before a test uses one of its fixtures. How to use it:
+`docs/how-to/testing.md`.
 
 All fixtures are ordinary functions: an async one would belong to one of pytest-asyncio, anyio and pytest-trio, and
 work under no other. So the cluster has a thread of its own, and the producer is started by the test.

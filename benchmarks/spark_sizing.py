@@ -1,6 +1,6 @@
 """How many executors, partitions and brokers: what a million records take of a processor in each job.
 
-    python -m benchmarks.spark_sizing [--rows 2000000] [--json FILE] [--write docs/spark-deployment.md]
+    python -m benchmarks.spark_sizing [--rows 2000000] [--json FILE] [--write docs/how-to/spark-deployment.md]
 
 One real broker, one Spark session with two cores, all on this machine. The sink writes cached rows of 100 bytes,
 `land` reads them into a lake, `audit` audits it; each once to warm up and then a number of times, of which the
@@ -53,7 +53,9 @@ WIRE_MBYTES: Final = 1_000.0
 """Megabytes a second that a broker's network takes, in and out together: a share of 10 Gbit/s."""
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_MARK: Final = "<!-- sizing: begin (python -m benchmarks.spark_sizing --write docs/spark-deployment.md) -->\n"
+_MARK: Final = (
+    "<!-- sizing: begin (python -m benchmarks.spark_sizing --write docs/how-to/spark-deployment.md) -->\n"
+)
 _END: Final = "<!-- sizing: end -->"
 
 

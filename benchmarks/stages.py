@@ -1,4 +1,6 @@
-"""Where the time of a record goes, stage by stage: `python -m benchmarks.stages`, for docs/measurements.md.
+"""Where the time of a record goes, stage by stage: `python -m benchmarks.stages`.
+
+For docs/explanation/measurements.md.
 
 One producer, uvloop, null broker; values of 100 bytes, batches of 64 KiB; processor seconds of this process.
 

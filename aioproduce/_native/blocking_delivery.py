@@ -128,7 +128,7 @@ class BlockingDelivery:
         Raises:
             TimeoutError: it is not there yet; the record goes on.
             DeliveryError: the record was not acknowledged.
-            ProducerError: the record was not accepted; `docs/blocking.md` has the reasons.
+            ProducerError: the record was not accepted; `docs/how-to/blocking.md` has the reasons.
             LoopThreadError: called in the loop thread (a callback), which would wait for itself.
             ForkedProcessError: `fork()` copied this delivery; the parent has the answer.
         """

@@ -1,7 +1,8 @@
 """The commands that show a producer at work: `aioproduce dashboard` (in the browser) and `top` (in the terminal).
 
 Called by `app`, which adds them to its commands. A service shows its own producers by mounting the dashboard
-(docs/dashboard.md); here are a demo, a load on a real cluster, and for `top` whatever dashboard runs somewhere.
+(docs/how-to/dashboard.md); here are a demo, a load on a real cluster, and for `top` any dashboard that runs
+somewhere.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _source(
     if is_demo == bool(topics):
         raise ConfigError(
             "say what to show: --demo, or --bootstrap-server and --topic for a load on a real cluster. A service "
-            "that runs shows its own producers where it has the dashboard mounted (docs/dashboard.md)"
+            "that runs shows its own producers where it has the dashboard mounted (docs/how-to/dashboard.md)"
         )
     if is_demo:
         return demo(rate, size, complain)
@@ -105,7 +106,7 @@ def dashboard(
 ) -> None:
     """Show a producer at work in the browser, until Ctrl-C: a demo, or a load on a real cluster.
 
-    A service shows its own producers by mounting the dashboard, see docs/dashboard.md.
+    A service shows its own producers by mounting the dashboard, see docs/how-to/dashboard.md.
     """
     config = {"bootstrap": bootstrap, "file": config_file, "overrides": overrides or []}
     try:

@@ -1,6 +1,7 @@
 """A drop-in replacement for `confluent_kafka.aio.AIOProducer`: its calls, options, results and errors.
 
-For code that was written for confluent-kafka's: only the import changes. `docs/migrating.md` tells the differences.
+For code that was written for confluent-kafka's: only the import changes. `docs/how-to/migrating.md` lists the
+differences.
 
 Invariants:
 

@@ -12,7 +12,7 @@ Called by `Producer`, the CLI and the docs. Nothing above this package knows `*_
 | `producer_config` | `ProducerConfig`, and the rules between keys |
 | `properties` | Java's `.properties` files |
 | `environment` | environment variables |
-| `markdown` | a table as a page: `docs/configuration.md` |
+| `markdown` | a table as a page: `docs/reference/configuration.md` |
 """
 
 from __future__ import annotations

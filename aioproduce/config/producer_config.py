@@ -48,7 +48,7 @@ class ProducerConfig:
 
     Made by `from_mapping` (Kafka's dotted keys), `from_keywords` (`linger_ms=5`) or `from_environment`
     (`KAFKA_LINGER_MS=5`), which check them; the constructor itself and `dataclasses.replace` do not. What each key
-    means is in `docs/configuration.md`, which `python -m aioproduce.config` prints.
+    means is in `docs/reference/configuration.md`, which `python -m aioproduce.config` prints.
 
     Durations are seconds: `linger.ms=5` is `config.linger == 0.005`.
 

@@ -2,7 +2,7 @@
 
 Used by whatever has a state: a connection, a batch, the producer, telemetry. The table is the machine: a caller
 says what happened, and the table says what that makes of the state. `diagram()` draws the same table, for the page
-[docs/states.md](../../docs/states.md).
+`docs/reference/states.md`.
 
 Invariants:
 

@@ -106,7 +106,7 @@ def deadline_of(request: web.Request) -> Deadline:
 
 
 def error_answers(service: ProducerService) -> Middleware:
-    """A middleware that answers the producer's errors as `docs/services.md` says."""
+    """A middleware that answers the producer's errors as `docs/how-to/services.md` says."""
 
     @web.middleware
     async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:

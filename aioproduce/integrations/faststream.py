@@ -1,8 +1,8 @@
 """FastStream publishes through a `Producer`: a middleware of its own interface, in place of its own producer.
 
-Used by applications of FastStream's Kafka brokers (`faststream.kafka`, `faststream.confluent`); docs/faststream.md
-says what was found of its interfaces. FastStream calls each middleware's `publish_scope(call_next, cmd)` for what
-is published: by `broker.publish()`, by publishers, as a handler's result. This one sends it, and calls nobody next.
+Used by applications of FastStream's Kafka brokers (`faststream.kafka`, `faststream.confluent`);
+docs/how-to/faststream.md says what was found of its interfaces. FastStream calls each middleware's
+`publish_scope(call_next, cmd)` for what is published: by `broker.publish()`, by publishers, as a handler's result. This one sends it, and calls nobody next.
 
 Invariants:
 

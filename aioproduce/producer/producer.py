@@ -56,7 +56,7 @@ class Producer(Sending, TransactionCalls):
         bootstrap_servers: `"host:port,..."`, a list of `"host:port"`, a mapping of Kafka's dotted keys, or a
             ProducerConfig.
         **settings: Kafka's producer keys with underscores for dots, e.g. `linger_ms=5`, `compression_type="lz4"`.
-            `docs/configuration.md` lists them all.
+            `docs/reference/configuration.md` lists them all.
 
     Raises:
         ConfigError: a key is unknown or refused, a value out of range, or two are at odds.

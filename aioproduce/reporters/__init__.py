@@ -1,7 +1,8 @@
 """Ways out for a producer's metrics: Prometheus, OpenTelemetry, JSON lines, the log.
 
 Each module is imported by itself, by those who want it, so that none of them needs the libraries of another:
-`aioproduce.reporters.prometheus`, `.opentelemetry`, `.json_lines`, `.logging`. `docs/metrics-export.md` shows them.
+`aioproduce.reporters.prometheus`, `.opentelemetry`, `.json_lines`, `.logging`.
+`docs/how-to/metrics-export.md` shows them.
 
 Invariants of all of them:
 

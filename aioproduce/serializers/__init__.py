@@ -9,7 +9,7 @@
 
 Nothing in `Producer` knows of this package: one that sends bytes pays nothing for it. The names here are loaded
 when they are first asked for, each with the libraries of its own extra (`avro`, `protobuf`, `registry`) and no
-others. `docs/serializers.md` shows them.
+others. `docs/how-to/serializers.md` shows them.
 """
 
 from __future__ import annotations

@@ -421,8 +421,8 @@ def test_anything_makes_a_config_without_contradiction_or_a_config_error(
 
 
 def test_the_page_is_current() -> None:
-    page = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert page == markdown_page(), "run: python -m aioproduce.config > docs/configuration.md"
+    page = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
+    assert page == markdown_page(), "run: python -m aioproduce.config > docs/reference/configuration.md"
 
 
 def test_the_page_has_one_row_per_key() -> None:
