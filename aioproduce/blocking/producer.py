@@ -101,7 +101,7 @@ class BlockingProducer(BlockingTransactionCalls):
         session.start(require_broker=require_broker)
         self._session = session
         if self.config.transactional_id is None:
-            self.open_path(session.hand_over)
+            self._open_path(session.hand_over)
         return session
 
     def close(self, timeout: float | None = None) -> None:
@@ -174,7 +174,7 @@ class BlockingProducer(BlockingTransactionCalls):
 
     def _way_in(self) -> Way:
         session = self._running()
-        return session.way if self.config.transactional_id is None else self._mine().way_in()
+        return session.way if self.config.transactional_id is None else self._mine()._way_in()
 
     def _send_slowly(self, *record: Any, **named: Any) -> BlockingDelivery:
         if self.config.transactional_id is None:

@@ -180,14 +180,14 @@ class BlockingSending(BlockingPath):
                 taken, taken_keys, failure = rows.take(_ROWS)
                 if taken:
                     send = partial(way.send_many, **settings)
-                    deliveries.add(session.call(send, topic, taken, taken_keys))
+                    deliveries._add(session.call(send, topic, taken, taken_keys))
                 if failure is not None:
                     raise failure
                 if len(taken) < _ROWS:
                     return deliveries
         except Exception as error:
             if isinstance(error, PartialSendError):
-                deliveries.add(cast("Deliveries", error.deliveries))
+                deliveries._add(cast("Deliveries", error.deliveries))
                 cause = error.__cause__
                 assert isinstance(cause, Exception)
                 error = cause

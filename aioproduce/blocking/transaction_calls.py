@@ -78,7 +78,7 @@ class BlockingTransactionCalls(BlockingSending):
         current = self._of_transactions().current
         if current is None:
             raise TransactionStateError("no transaction was begun", recover="begin")
-        if current.owner is not threading.current_thread():
+        if current._owner is not threading.current_thread():
             what = "the open transaction is another thread's" if current.is_open else "no transaction is open"
             raise TransactionStateError(
                 f"{what}: send by the transaction that this thread was given, txn.send(), or begin one here",

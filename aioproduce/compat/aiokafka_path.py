@@ -70,7 +70,7 @@ class AiokafkaPath(SendPath):
 
     def _make(self) -> Producer:
         producer = Producer(self.config)
-        producer.lend(self if self._has_short_way else None, outcomes(is_acknowledged=self.config.acks != 0))
+        producer._lend(self if self._has_short_way else None, outcomes(is_acknowledged=self.config.acks != 0))
         return producer
 
     # -- life ---
@@ -139,7 +139,7 @@ class AiokafkaPath(SendPath):
     ) -> DeliveryFuture:
         if value is None and key is None:
             raise AssertionError("Need at least one: key or value")
-        if self._has_short_way and self._is_started and self.turn_is_due():
+        if self._has_short_way and self._is_started and self._turn_is_due():
             await self._give_turn()
         producer = self.producer()
         if self.key_serializer is not None:
@@ -160,7 +160,7 @@ class AiokafkaPath(SendPath):
         if task is self._sending_task:
             await asyncio.sleep(0)
         else:
-            self.put_turn_off()
+            self._put_turn_off()
         self._sending_task = task
 
     def create_batch(self) -> BatchBuilder:

@@ -17,22 +17,20 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aioproduce.config.environment import ENVIRONMENT_PREFIX, load_environment
 from aioproduce.config.kinds import INT_MAX
 from aioproduce.config.secret import hides_arguments
 from aioproduce.config.security_table import unheeded
 from aioproduce.config.table import KEYS
+from aioproduce.config.user_objects import Serializer as Serializer
 from aioproduce.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
 
     from aioproduce.config.secret import Secret
-
-Serializer: TypeAlias = Callable[[Any], "bytes | None"]
-"""Makes bytes of a key or a value; a null stays a null."""
 
 _log = logging.getLogger("aioproduce")
 _warned: Final[set[str]] = set()  # what this process has been told once

@@ -77,9 +77,9 @@ class LogShipper:
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._is_over = False
-        self.loop = asyncio.get_running_loop()
-        self.shipped = 0
-        self.failed = 0
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.shipped: int = 0
+        self.failed: int = 0
 
     async def run(self) -> None:
         """Ship until cancelled, or until the producer is closed or dead."""

@@ -120,7 +120,7 @@ class ProducerService:
         self._retry_after = retry_after
         self._unknown_status = unknown_status
         self._watches_signals = watch_signals
-        self.state = ServiceState.NEW
+        self.state: ServiceState = ServiceState.NEW
         self._producer: Producer | None = None
         self._background: BackgroundSends | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -211,7 +211,7 @@ class BatchBuilder:
             self._state = _State.CLOSED
 
     @contextmanager
-    def being_sent(self) -> Iterator[RecordBatchBuffer]:
+    def _being_sent(self) -> Iterator[RecordBatchBuffer]:
         """The records, for the producer, which queues them or raises."""
         if self._state is _State.SENT or self._state is _State.BEING_SENT:
             raise BatchClosedError(

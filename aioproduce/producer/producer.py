@@ -194,7 +194,7 @@ class Producer(Sending, TransactionCalls):
                 cast("TellingRuntime", driver.runtime).outcomes = self._outcomes
             for path in (self, self._lent_to):
                 if path is not None:
-                    path.open_path(
+                    path._open_path(
                         self._life.appenders,
                         driver.is_running,
                         driver.on_next_turn,
@@ -203,11 +203,11 @@ class Producer(Sending, TransactionCalls):
                     )
         # With transactions each record goes where it is looked whose transaction is open.
         if not is_open or self._transactions is not None:
-            self.shut_path()
+            self._shut_path()
             if self._lent_to is not None:
-                self._lent_to.shut_path()
+                self._lent_to._shut_path()
 
-    def lend(self, path: SendPath | None = None, outcomes: TupleOutcomes | None = None) -> None:
+    def _lend(self, path: SendPath | None = None, outcomes: TupleOutcomes | None = None) -> None:
         """Serve another library's users, too (for `aioproduce.compat`); called before the start.
 
         With a `transactional.id` the start gets no producer id then: `init_transactions()` does, when it is due.

@@ -118,7 +118,7 @@ class Sending(SendPath, BulkCalls):
         record: ProducerRecord | None = None
         on_outcome: OnOutcome | None = None
         try:
-            if self.turn_is_due():
+            if self._turn_is_due():
                 await self._give_turn()
             now_ms = self._way_in.wall_ms()
             if self._interceptors is None and not isinstance(topic, ProducerRecord):
@@ -144,7 +144,7 @@ class Sending(SendPath, BulkCalls):
             tell_refused(record, on_outcome, error)
 
     async def _heed_turn(self) -> None:
-        if self.turn_is_due():
+        if self._turn_is_due():
             await self._give_turn()
 
     async def _give_turn(self) -> None:
@@ -158,7 +158,7 @@ class Sending(SendPath, BulkCalls):
             self._way_in.check_running()
         else:
             # Or all that come after it in this turn of the loop would go the long way to be asked.
-            self.put_turn_off()
+            self._put_turn_off()
         self._sending_task = task
 
 
@@ -166,6 +166,6 @@ def _add_callbacks(
     delivery: DeliveryFuture, on_outcome: OnOutcome | None, on_delivery: OnDelivery | None
 ) -> None:
     if on_outcome is not None:
-        delivery.add_delivery_callback(on_outcome)
+        delivery._add_delivery_callback(on_outcome)
     if on_delivery is not None:
-        delivery.add_delivery_callback(on_delivery)
+        delivery._add_delivery_callback(on_delivery)

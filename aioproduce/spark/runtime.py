@@ -53,7 +53,7 @@ class Runtime:
     _left: ClassVar[list[Runtime]] = []
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self.pid: int = os.getpid()
         self._producers: dict[ProducerKey, Producer] = {}  # the one that was used last comes last
         self._thread = LoopThread("aioproduce-spark", new_loop())
 

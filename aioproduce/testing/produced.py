@@ -61,7 +61,7 @@ class Produced(Sequence["FakeRecord"]):
     def __init__(
         self, topic: str, records: Iterable[FakeRecord], *, among: Mapping[str, int] | None = None
     ) -> None:
-        self.topic = topic
+        self.topic: str = topic
         self._records = tuple(records)
         self._among = among or {}
 

@@ -234,7 +234,7 @@ class Brokers:
             return
         number = self.accepted
         self.accepted += 1
-        delivery.add_delivery_callback(lambda metadata, error: self.outcomes.append(number))
+        delivery._add_delivery_callback(lambda metadata, error: self.outcomes.append(number))
 
     def advance(self, seconds: float) -> None:
         until = self.now + seconds
