@@ -91,8 +91,8 @@ class Session:
     def __init__(self, config: ProducerConfig, exit_timeout: float) -> None:
         self.config: ProducerConfig = config
         self._exit_timeout = exit_timeout
-        self.producer: Producer = Producer(config)
-        self.current: BlockingTransaction | None = None
+        self.producer: Producer[Any, Any] = Producer(config)
+        self.current: BlockingTransaction[Any, Any] | None = None
         self.ways: weakref.WeakSet[Way] = weakref.WeakSet()
         self._death: BaseException | None = None
         self._closing: asyncio.Task[Any] | None = None

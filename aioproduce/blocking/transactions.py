@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, final
 
 from aioproduce.blocking.pump import not_in_transaction
 from aioproduce.blocking.sending import BlockingSending
@@ -30,6 +30,7 @@ from aioproduce.errors import (
     TransactionUnconfirmedError,
 )
 from aioproduce.producer.offsets import read_group, read_offsets
+from aioproduce.producer.value_types import K, V
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,7 +67,7 @@ class _Ending:
 
 
 @final
-class BlockingTransaction(BlockingSending):
+class BlockingTransaction(BlockingSending[K, V]):
     """Records, and offsets of consumer groups, that become visible together or not at all.
 
     Made by `BlockingProducer.transaction()`. As a context it begins, commits at the end of its body, and aborts
@@ -92,7 +93,7 @@ class BlockingTransaction(BlockingSending):
     )
 
     _pumping: asyncio.Task[None]
-    _transaction: Transaction
+    _transaction: Transaction[Any, Any]
 
     def __init__(self, session: Session) -> None:
         super().__init__()

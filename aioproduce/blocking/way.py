@@ -58,14 +58,14 @@ class Way:
     def __init__(
         self,
         session: Session,
-        sending: Producer | Transaction,
+        sending: Producer | Transaction[Any, Any],
         why_shut: Callable[[], BaseException],
         on_refusal: Callable[[BaseException], None] | None = None,
     ) -> None:
         self.session: Session = session
         self._why_shut = why_shut
         self._config = config = session.config
-        self.sending: Producer | Transaction = sending
+        self.sending: Producer | Transaction[Any, Any] = sending
         loop = asyncio.get_running_loop()
         self.hand_over: HandOver = HandOver(
             sending._life.appenders,

@@ -36,9 +36,9 @@ class Way:
 
     __slots__ = ("_all_in", "entering", "failure", "is_aborted", "send", "transaction")
 
-    def __init__(self, send: Send, transaction: Transaction | None = None) -> None:
+    def __init__(self, send: Send, transaction: Transaction[Any, Any] | None = None) -> None:
         self.send: Send = send
-        self.transaction: Transaction | None = transaction
+        self.transaction: Transaction[Any, Any] | None = transaction
         self._all_in: asyncio.Event | None = None
         self.entering: int = 0
         self.failure: KafkaError | None = None

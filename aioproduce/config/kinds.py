@@ -109,7 +109,8 @@ class Milliseconds(Int):
         super().__init__(minimum, maximum, unit=f"whole milliseconds{unlimited}")
         self.label = "int, ms"
         if is_optional:
-            self.parse, self.annotation = self._parse_optional, "int | None"
+            self.parse: Callable[[object], Any] = self._parse_optional
+            self.annotation: str = "int | None"
 
     def _parse_optional(self, value: object) -> int | None:
         return None if value is None else self._parse(value)

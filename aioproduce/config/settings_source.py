@@ -35,19 +35,23 @@ from aioproduce.errors import DeliveryError
 # fmt: off
 
 
-class ProducerSettings(TypedDict, total=False):
-    """Kafka's producer keys, with underscores for dots: `Producer("localhost:9092", linger_ms=5)`.
+class PlainSettings(TypedDict, total=False):
+    """Kafka's producer keys, with underscores for dots, without serializers."""
+'''
+_SETTINGS: Final = '''
+class ProducerSettings(PlainSettings, total=False):
+    """Kafka's producer keys, with underscores for dots: the keyword arguments of `Producer`.
 
     A function of your own passes them on with their types by `Unpack`.
 
     Example:
-        >>> def eager(**settings: Unpack[ProducerSettings]) -> Producer:
-        ...     return Producer("localhost:9092", **{**settings, "linger_ms": 0})
+        >>> def made(**settings: Unpack[ProducerSettings]) -> Producer[Any, Any]:  # doctest: +SKIP
+        ...     return Producer("localhost:9092", **settings)
     """
 '''
 _KEYWORDS: Final = '''
 class ProducerKeywords(ProducerSettings, total=False):
-    """All keys as keyword arguments: also those that are parameters of `Producer` itself."""
+    """All keys: also the one that producers take first."""
 '''
 _WIDTH: Final = 106
 _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
@@ -56,9 +60,11 @@ _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 def settings_source() -> str:
     """The whole module, as it is checked in."""
     keys = [key for section in SECTIONS.values() for key in section if not key.is_refused]
-    parameters = [key for key in keys if key.name == "bootstrap.servers" or key.kind is SERIALIZER]
-    others = [key for key in keys if key not in parameters]
-    return "\n".join([_HEAD, *_fields(others), _KEYWORDS, *_fields(parameters)])
+    servers = [key for key in keys if key.name == "bootstrap.servers"]
+    serializers = [key for key in keys if key.kind is SERIALIZER]
+    plain = [key for key in keys if key not in servers and key not in serializers]
+    parts = (_HEAD, *_fields(plain), _SETTINGS, *_fields(serializers), _KEYWORDS, *_fields(servers))
+    return "\n".join(parts)
 
 
 def _fields(keys: Iterable[Key]) -> Iterator[str]:
@@ -78,6 +84,6 @@ def _annotated(key: Key) -> str:
 def key_help(key: Key) -> str:
     """What an editor shows of a key: what it does, the values and the default."""
     text = key.text[0].upper() + key.text[1:]
-    values = f"It takes {key.kind.allowed}. Default: {default_cell(key)}."
+    values = f"Accepts {key.kind.allowed}. Default: {default_cell(key)}."
     paragraphs = (textwrap.fill(_LINK.sub(r"\1", part), _WIDTH) for part in (text, values))
     return "\n\n".join(paragraphs)

@@ -59,7 +59,7 @@ class BackgroundSends:
         "possibly_written",
     )
 
-    def __init__(self, producer: Producer, limit: int) -> None:
+    def __init__(self, producer: Producer[Any, Any], limit: int) -> None:
         self._producer = producer
         self._limit = limit
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -67,7 +67,7 @@ class PublishThrough:
         >>> app = FastStream(broker, lifespan=lifespan_of(producer))  # doctest: +SKIP
     """
 
-    def __init__(self, producer: Producer, *, encode: Encode | None = None) -> None:
+    def __init__(self, producer: Producer[Any, Any], *, encode: Encode | None = None) -> None:
         self.producer = producer
         self.encode: Encode = _encode if encode is None else encode
         self.is_suspended: bool = False

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from aioproduce._native.send_path import SendPath
 from aioproduce.producer.bulk_calls import BulkCalls
 from aioproduce.producer.interceptors import tell_refused
+from aioproduce.producer.value_types import K, V
 from aioproduce.records import ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from datetime import datetime
 
     from aioproduce._native.delivery import DeliveryFuture
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
 
 
-class Sending(SendPath, BulkCalls):
+class Sending(SendPath, BulkCalls[K, V]):
     """What sends records; whoever inherits it has made what it names."""
 
     # CPython 3.12 and later look `send` up anew for each record where an instance has a `__dict__`: it is made for
@@ -53,11 +55,42 @@ class Sending(SendPath, BulkCalls):
     _way_in: ProducerLife | TransactionLife | OwnersLife
     _sending_task: object
 
+    if TYPE_CHECKING:
+        # As SendPath has them, which is compiled and knows no types of keys and values.
+
+        def send(  # noqa: D102  # SendPath has it, and an editor shows it
+            self,
+            topic: str | ProducerRecord,
+            value: V | None = None,
+            key: K | None = None,
+            *,
+            partition: int | None = None,
+            timestamp: int | datetime | None = None,
+            headers: Headers | None = None,
+            timeout: float | None = None,
+            on_delivery: OnDelivery | None = None,
+        ) -> Coroutine[Any, Any, DeliveryFuture]:
+            raise NotImplementedError
+
+        def send_and_wait(  # noqa: D102
+            self,
+            topic: str | ProducerRecord,
+            value: V | None = None,
+            key: K | None = None,
+            *,
+            partition: int | None = None,
+            timestamp: int | datetime | None = None,
+            headers: Headers | None = None,
+            timeout: float | None = None,
+            on_delivery: OnDelivery | None = None,
+        ) -> Coroutine[Any, Any, RecordMetadata]:
+            raise NotImplementedError
+
     def try_send(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         *,
         partition: int | None = None,
         timestamp: int | datetime | None = None,

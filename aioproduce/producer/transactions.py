@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from aioproduce.core.transactions.transaction_states import TransactionState
 from aioproduce.errors import TransactionError, TransactionStateError
@@ -27,11 +27,13 @@ from aioproduce.producer.operations import untold, wait_for
 from aioproduce.producer.prepared_transaction import PreparedTransaction
 from aioproduce.producer.sending import Sending
 from aioproduce.producer.transaction_life import TransactionLife
+from aioproduce.producer.value_types import K, V
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce._native.send_path import SendPath
+    from aioproduce.config import ProducerConfig
     from aioproduce.core.transactions.operation import Operation
     from aioproduce.core.transactions.transaction import Transaction as CoreTransaction
     from aioproduce.core.transactions.transaction_manager import TransactionManager
@@ -67,7 +69,7 @@ class Transactions:
         self._life = life
         self._input = record_input
         self._interceptors = interceptors
-        self.current: Transaction | None = None
+        self.current: Transaction[Any, Any] | None = None
         self.group: object = None
         self.lent_to: SendPath | None = None
         self._init: Operation | None = None
@@ -84,11 +86,11 @@ class Transactions:
         assert manager is not None
         return manager
 
-    def new(self) -> Transaction:
+    def new(self) -> Transaction[Any, Any]:
         """One that is not begun yet."""
         return Transaction(self, self._life, self._input, self._interceptors)
 
-    def owned(self) -> Transaction:
+    def owned(self) -> Transaction[Any, Any]:
         """The one that the calling task began.
 
         Raises:
@@ -122,14 +124,14 @@ class Transactions:
             for path in self.paths:
                 path._shut_path()
 
-    def opened(self, transaction: Transaction, commits_at: float = inf) -> CoreTransaction:
+    def opened(self, transaction: Transaction[Any, Any], commits_at: float = inf) -> CoreTransaction:
         """Open one in the core at once: nothing goes on of the one before."""
         core = self.manager.begin(commits_at)
         self.current = transaction
         transaction._open(core)
         return core
 
-    async def begin(self, transaction: Transaction) -> None:
+    async def begin(self, transaction: Transaction[Any, Any]) -> None:
         """Open one in the core, after what goes on of the one before."""
         self._life.check_callable()
         if self.group is not None:
@@ -148,7 +150,7 @@ class Transactions:
 
 
 @final
-class Transaction(Sending):
+class Transaction(Sending[K, V]):
     """Records, and offsets of consumer groups, that become visible together or not at all.
 
     Made by `Producer.transaction()`. As a context it begins, commits at the end of its body, and aborts where an
@@ -185,7 +187,7 @@ class Transaction(Sending):
         self._is_prepared = False
         self._watched: WatchedTransaction | None = None
         self._task: object = None
-        self.config = life.config
+        self.config: ProducerConfig = life.config
         self._input = record_input
         self._interceptors = interceptors
         self._sending_task = None

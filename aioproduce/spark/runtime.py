@@ -119,7 +119,7 @@ class Runtime:
         """Run a coroutine function in the loop thread; as `submit()` and `result()`."""
         return self.result(self.submit(function, *args, **kwargs), timeout)
 
-    def producer(self, key: ProducerKey) -> Producer:
+    def producer(self, key: ProducerKey) -> Producer[Any, Any]:
         """The started producer of these settings.
 
         Raises:
@@ -158,7 +158,7 @@ class Runtime:
         self._thread.join(_CLOSE_BOUND)
 
 
-async def _started(key: ProducerKey) -> Producer:
+async def _started(key: ProducerKey) -> Producer[Any, Any]:
     producer = Producer(dict(key))
     await producer.start()
     return producer

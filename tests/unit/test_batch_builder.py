@@ -24,12 +24,12 @@ RECORD = 12
 """A null key and a value of 5 bytes: length, attributes, timestamp, offset, null key, 1 + 5, headers."""
 
 
-def builder(max_size: int | None = None, **settings: Any) -> BatchBuilder:
+def builder(max_size: int | None = None, **settings: Any) -> BatchBuilder[Any, Any]:
     config = ProducerConfig.from_keywords(bootstrap_servers="localhost:9092", **settings)
     return BatchBuilder(RecordInput(config), config, lambda: NOW_MS, max_size)
 
 
-def contents(batch: BatchBuilder) -> list[Any]:
+def contents(batch: BatchBuilder[Any, Any]) -> list[Any]:
     with batch._being_sent() as records:
         return list(records.iter_records())
 

@@ -57,8 +57,9 @@ NO_PRODUCER_ID: Final = ProducerIdAndEpoch(-1, -1)
 class BatchState(Enum):
     """Where a batch is."""
 
-    # Enum's own is a call of Python code, and every move looks its state up.
-    __hash__ = object.__hash__
+    if not TYPE_CHECKING:
+        # Enum's own, which type checkers know, is a call of Python code, and every move looks its state up.
+        __hash__ = object.__hash__
 
     QUEUED = auto()
     """In its partition's queue: open for appends, waiting to be sent, or backing off before a retry."""
