@@ -100,7 +100,7 @@ def make_producer(
 
     marked = _marked(request.node)
 
-    def make(**settings: Any) -> Producer:
+    def make(**settings: Any) -> Producer[Any, Any]:
         return Producer(
             **{
                 "bootstrap_servers": kafka_cluster.bootstrap_servers,
@@ -115,7 +115,7 @@ def make_producer(
 
 
 @pytest.fixture
-def producer(make_producer: Callable[..., Producer]) -> Producer:
+def producer(make_producer: Callable[..., Producer]) -> Producer[Any, Any]:
     """A producer for the test's cluster, not started: `async with producer:` in the test."""
     return make_producer()
 

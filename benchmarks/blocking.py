@@ -178,7 +178,7 @@ def _stages_once() -> dict[str, float]:
         is_plain=True,
     )
     path = BlockingPath()
-    path.open_path(hand_over)
+    path._open_path(hand_over)
     told = _Count()
     costs = dict.fromkeys(
         ("send(), callback", "send()", "into the batch, callback", "into the batch", "callback", "result()"),

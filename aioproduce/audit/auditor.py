@@ -123,9 +123,9 @@ class _Start:
     def __init__(self, auditor: Auditor, client_id: str) -> None:
         self._auditor = auditor
         self._client_id = client_id
-        self.topic = auditor.topic
-        self.heartbeat = auditor.heartbeat_ms / 1000 or float("inf")
-        self.producer_id = os.urandom(PRODUCER_ID_SIZE)
+        self.topic: str = auditor.topic
+        self.heartbeat: float = auditor.heartbeat_ms / 1000 or float("inf")
+        self.producer_id: bytes = os.urandom(PRODUCER_ID_SIZE)
         self.audit: RecordAudit | None = None
 
     def begin(self, audit: RecordAudit) -> None:

@@ -6,10 +6,11 @@ A part of `BlockingProducer`, which inherits it and has what it names.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioproduce.blocking.sending import BlockingSending
 from aioproduce.errors import TransactionStateError
+from aioproduce.producer.value_types import K, V
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
     from aioproduce.records import GroupMetadata
 
 
-class BlockingTransactionCalls(BlockingSending):
+class BlockingTransactionCalls(BlockingSending[K, V]):
     """What `BlockingProducer` has for transactions."""
 
     __slots__ = ()
 
     config: ProducerConfig
 
-    def transaction(self) -> BlockingTransaction:
+    def transaction(self) -> BlockingTransaction[K, V]:
         """A transaction, to be used as a context: `with producer.transaction() as txn:`.
 
         It is committed at the end of the body, and aborted where an exception leaves it, KeyboardInterrupt, too.
@@ -68,7 +69,7 @@ class BlockingTransactionCalls(BlockingSending):
         session = self._of_transactions()
         session.call(session.producer.init_transactions)
 
-    def begin_transaction(self) -> BlockingTransaction:
+    def begin_transaction(self) -> BlockingTransaction[K, V]:
         """Begin a transaction of the calling thread, in which `send()` and its kin send."""
         return self.transaction().begin()
 
@@ -86,7 +87,7 @@ class BlockingTransactionCalls(BlockingSending):
         """Commit a group's offsets with the open transaction; see `BlockingTransaction.send_offsets()`."""
         self._mine().send_offsets(offsets, group)
 
-    def _mine(self) -> BlockingTransaction:
+    def _mine(self) -> BlockingTransaction[Any, Any]:
         """The transaction that the calling thread began last.
 
         Raises:
@@ -95,7 +96,7 @@ class BlockingTransactionCalls(BlockingSending):
         current = self._of_transactions().current
         if current is None:
             raise TransactionStateError("no transaction was begun", recover="begin")
-        if current.owner is not threading.current_thread():
+        if current._owner is not threading.current_thread():
             what = "the open transaction is another thread's" if current.is_open else "no transaction is open"
             raise TransactionStateError(
                 f"{what}: send by the transaction that this thread was given, txn.send(), or begin one here",

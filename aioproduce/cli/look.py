@@ -64,7 +64,7 @@ def _source(
     config: dict[str, Any],
     rate: float,
     size: int,
-) -> contextlib.AbstractAsyncContextManager[Producer]:
+) -> contextlib.AbstractAsyncContextManager[Producer[Any, Any]]:
     """The producer to show, at work.
 
     Raises:
@@ -144,15 +144,17 @@ def _token(path: Path | None) -> Secret | None:
     raise ConfigError(f"--token-file {path} cannot be read: {why}")
 
 
-def _serve(producer: Producer, **settings: Any) -> contextlib.AbstractAsyncContextManager[DashboardServer]:
+def _serve(
+    producer: Producer[Any, Any], **settings: Any
+) -> contextlib.AbstractAsyncContextManager[DashboardServer]:
     from aioproduce.dashboard import serve
 
     return serve(producer, **settings)
 
 
 async def _dashboard(
-    source: contextlib.AbstractAsyncContextManager[Producer],
-    served: Callable[[Producer], contextlib.AbstractAsyncContextManager[DashboardServer]],
+    source: contextlib.AbstractAsyncContextManager[Producer[Any, Any]],
+    served: Callable[[Producer[Any, Any]], contextlib.AbstractAsyncContextManager[DashboardServer]],
 ) -> None:
     ended = ended_by_signal()
     async with source as producer, served(producer) as server:
@@ -208,7 +210,7 @@ def top(
 
 
 async def _top(
-    source: contextlib.AbstractAsyncContextManager[Producer],
+    source: contextlib.AbstractAsyncContextManager[Producer[Any, Any]],
     client_id: str | None,
     *,
     is_once: bool,

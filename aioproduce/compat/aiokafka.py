@@ -154,7 +154,7 @@ class AIOKafkaProducer(PositionalCalls):
         path = AiokafkaPath(config_of(given), key_serializer, value_serializer)
         super().__init__(path)
         self._sends = path
-        self.client = ClientView(path)
+        self.client: ClientView = ClientView(path)
         self._closed = False
 
     def __del__(self, _warnings: Any = warnings) -> None:

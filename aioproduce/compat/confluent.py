@@ -109,7 +109,7 @@ class AIOProducer(TransactionalCalls):
 
     def _open(self) -> None:
         self._producer = Producer(self._options.config)
-        self._producer.lend()
+        self._producer._lend()
         _run_to_end(self._producer.start())
         self._way = Way(self._producer.send)
         self._waiting = WaitingMessages(self._known.add, self._options.unknown_topic_timeout)

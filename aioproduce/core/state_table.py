@@ -46,7 +46,7 @@ class StateTable(Generic[StateT, EventT]):
     __slots__ = ("moves", "subject")
 
     def __init__(self, subject: str, moves: Mapping[StateT, Mapping[EventT, StateT]]) -> None:
-        self.subject = subject
+        self.subject: str = subject
         self.moves: Mapping[StateT, Mapping[EventT, StateT]] = MappingProxyType(
             {state: dict(events) for state, events in moves.items()}
         )

@@ -99,7 +99,7 @@ def service_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer
     return cast("ProducerService", service)
 
 
-def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer:
+def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer[Any, Any]:
     """The running producer of the application that a request or a websocket came to.
 
     Raises:

@@ -31,7 +31,7 @@ class ForeignPartitioner:
 
     def __init__(self, partitioner: Any) -> None:
         self._partitioner = partitioner
-        self.hears_of_new_batches = callable(getattr(partitioner, "on_new_batch", None)) and (
+        self.hears_of_new_batches: bool = callable(getattr(partitioner, "on_new_batch", None)) and (
             getattr(type(partitioner), "on_new_batch", None) is not Partitioner.on_new_batch
         )
 

@@ -40,7 +40,7 @@ class LoadTable:
         highest = max(queue_lengths) + 1
         self._partitions = partitions
         self._cumulative = list(accumulate(highest - length for length in queue_lengths))
-        self.total = self._cumulative[-1]
+        self.total: int = self._cumulative[-1]
 
     def partition_at(self, number: int) -> int:
         """The partition that a number from 0 to `total` - 1 draws."""

@@ -56,7 +56,7 @@ class Source:
     __slots__ = ("_loop", "producer")
 
     def __init__(self, producer: Measured) -> None:
-        self.producer = producer
+        self.producer: Measured = producer
         self._loop = asyncio._get_running_loop()
 
     @property

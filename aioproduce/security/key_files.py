@@ -427,7 +427,7 @@ class KeyPassword:
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
-        self.was_asked_for = False
+        self.was_asked_for: bool = False
 
     def __call__(self) -> str:
         """Give it.

@@ -45,7 +45,7 @@ class OAuthBearer:
 
     def __init__(self, token: Token) -> None:
         self._token = token
-        self.refusal = ""
+        self.refusal: str = ""
 
     def start(self) -> bytes:
         """The token and its extensions.

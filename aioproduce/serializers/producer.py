@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self
 
+from aioproduce.config import configured
 from aioproduce.errors import (
     ConfigError,
     ProducerError,
@@ -33,11 +34,13 @@ from aioproduce.serializers.protocol import (
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from typing import Unpack
 
     from typing_extensions import TypeVar
 
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.config import ProducerConfig
+    from aioproduce.config.settings import PlainSettings
     from aioproduce.metrics import MetricsSnapshot
     from aioproduce.producer.producer import OnDelivery
     from aioproduce.records import Header, Headers, RecordMetadata
@@ -82,7 +85,7 @@ class SerializingProducer(Generic[K, V]):
         *,
         key_serializer: SerializerLike[K] | None = None,
         value_serializer: SerializerLike[V] | None = None,
-        **settings: object,
+        **settings: Unpack[PlainSettings],
     ) -> None:
         self._serialize_key = serialize_of(key_serializer, "key")
         self._serialize_value = serialize_of(value_serializer, "value")
@@ -93,7 +96,7 @@ class SerializingProducer(Generic[K, V]):
                 raise TypeError("a Producer is complete: give the settings to its constructor instead")
             self._producer = producer
         else:
-            self._producer = Producer(producer, **settings)
+            self._producer = Producer(configured(producer, settings))
         config = self._producer.config
         if config.key_serializer is not None or config.value_serializer is not None:
             raise ConfigError(

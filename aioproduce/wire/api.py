@@ -110,7 +110,7 @@ class ApiVersions:
     __slots__ = ("_agreed", "broker_versions")
 
     def __init__(self, broker_versions: Mapping[int, tuple[int, int]]) -> None:
-        self.broker_versions = MappingProxyType(dict(broker_versions))
+        self.broker_versions: MappingProxyType[int, tuple[int, int]] = MappingProxyType(dict(broker_versions))
         # The sender asks once per request: answers are computed once.
         self._agreed = {
             api: min(highest, self.broker_versions[api][1])

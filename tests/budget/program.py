@@ -137,8 +137,8 @@ async def count_modes(producer: Producer, counter: Counter, align: Callable[[], 
 async def count_in_transaction(counter: Counter, align: Callable[[], None]) -> Counts:
     """The same records without a transaction and in one."""
     counts: Counts = {}
-    for mode, settings in ((dropped, {}), (in_transaction, {"transactional_id": "budget"})):
-        async with Producer(SERVERS, **SETTINGS, **settings) as producer:
+    for mode, transactional_id in ((dropped, None), (in_transaction, "budget")):
+        async with Producer(SERVERS, **SETTINGS, transactional_id=transactional_id) as producer:
             counts[mode.__name__] = await count(partial(mode, producer), mode.__name__, counter, align)
     return counts
 

@@ -462,7 +462,7 @@ def test_two_places_for_serializers() -> None:
             key_serializer=str.encode,
         )
     with pytest.raises(ConfigError, match="serializers of its own"):
-        SerializingProducer(Producer("localhost:9092", key_serializer=str.encode))
+        SerializingProducer(Producer[Any, Any]("localhost:9092", key_serializer=str.encode))
 
 
 def test_settings_beside_a_producer() -> None:
@@ -473,8 +473,9 @@ def test_settings_beside_a_producer() -> None:
 async def test_serializers_of_the_registry_are_not_for_the_plain_producer(
     registry: SchemaRegistryClient,
 ) -> None:
+    serializer: Any = AvroSerializer[Any](registry, ORDER)
     with pytest.raises(ConfigError, match=r"value.serializer"):
-        Producer("localhost:9092", value_serializer=AvroSerializer[Any](registry, ORDER))
+        Producer("localhost:9092", value_serializer=serializer)
 
 
 async def test_a_serializer_that_awaits_only_at_times(cluster: FakeCluster) -> None:

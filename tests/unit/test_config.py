@@ -265,7 +265,7 @@ def test_a_client_id_is_measured_in_bytes() -> None:
         ("PLAINTEXT://broker_1.example:65535", [("broker_1.example", 65535)]),
     ],
 )
-def test_bootstrap_servers(value: object, expected: list[tuple[str, int]]) -> None:
+def test_bootstrap_servers(value: Any, expected: list[tuple[str, int]]) -> None:
     assert ProducerConfig.from_keywords(bootstrap_servers=value).bootstrap_servers == tuple(expected)
 
 

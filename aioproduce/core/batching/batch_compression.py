@@ -71,7 +71,7 @@ class BatchCompression:
     )
 
     def __init__(self, codec: Codec) -> None:
-        self.codec = codec
+        self.codec: Codec = codec
         self.effects: deque[Compress[ProducerBatch]] = deque()
         self.failures: deque[tuple[ProducerBatch, Exception]] = deque()
         self._waiting: OrderedDict[PartitionQueue, None] = OrderedDict()

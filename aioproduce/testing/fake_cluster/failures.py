@@ -19,7 +19,7 @@ class RefusedError(Exception):
 
     def __init__(self, code: int, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
         super().__init__(message)
-        self.code = int(code)
+        self.code: int = int(code)
         self.record_errors = record_errors
 
 
