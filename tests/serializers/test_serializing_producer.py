@@ -228,8 +228,8 @@ def gives_number(value: object) -> Any:
     [
         (fails, Broken, "failed: Broken: no 1"),
         (fails_later, Broken, "failed: Broken: no 1"),
-        (gives_text, None, "gave str; not bytes"),
-        (gives_number, None, "gave int; not bytes"),
+        (gives_text, None, "returned str, not bytes"),
+        (gives_number, None, "returned int, not bytes"),
         (str.encode, TypeError, "failed: TypeError"),
     ],
     ids=["raises", "raises later", "text", "number", "wrong type"],
@@ -466,7 +466,7 @@ def test_two_places_for_serializers() -> None:
 
 
 def test_settings_beside_a_producer() -> None:
-    with pytest.raises(TypeError, match="a Producer is complete"):
+    with pytest.raises(TypeError, match="a Producer is already configured"):
         SerializingProducer(Producer("localhost:9092"), linger_ms=5)
 
 
