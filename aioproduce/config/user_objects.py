@@ -31,7 +31,7 @@ Serializer: TypeAlias = Callable[[Any], bytes | None]
 """Makes bytes of a key or a value; a null stays a null."""
 
 TokenProvider: TypeAlias = Callable[[], Any] | HasToken
-"""Gives a token, or an awaitable of one; `docs/security.md` lists what a token may be."""
+"""Gives a token, or an awaitable of one; `docs/how-to/security.md` lists what a token may be."""
 
 UserPassword: TypeAlias = tuple[str, str | Secret]
 """A name and a password."""
