@@ -67,16 +67,63 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, cast
+
+from aioproduce.portable_error import PortableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator, Mapping, Sequence
 
     from aioproduce.records import RecordMetadata, TopicPartition
 
+DOCUMENTATION: Final = "https://aioproduce.readthedocs.io/en/stable/reference/errors/"
+"""The page on errors. Each class has a section there, whose anchor is the name of the class in lower case."""
 
-class ProducerError(Exception):
-    """The root of the tree."""
+_IF_LEFT_OUT: Final[Mapping[str, Any]] = {"possibly_written": True, "deliveries": (), "causes": {}}
+"""The values of attributes that were left out, if not `None`. Unless it is known, a record may be in the log."""
+
+
+class ProducerError(PortableError):
+    """The root of the tree.
+
+    Every error can be copied and pickled. Its traceback ends with the address of its section of the reference of
+    errors (as a note, so `str()` is the message alone).
+
+    Attributes:
+        documentation: That address.
+    """
+
+    documentation: ClassVar[str] = f"{DOCUMENTATION}#producererror"
+    # Of the class, since thousands of errors may be made per second: Python looks notes up as any attribute.
+    __notes__ = cast("list[str]", (f"See {documentation}",))
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if (
+            cls.__module__.partition(".")[0] == "aioproduce"
+        ):  # a class of a user's own keeps its parent's section
+            cls.documentation = f"{DOCUMENTATION}#{cls.__name__.lower()}"
+            cls.__notes__ = cast("list[str]", (f"See {cls.documentation}",))
+            _let_attributes_be_left_out(cls)
+
+    def add_note(self, note: str, /) -> None:
+        """Add a note, as of any exception, after the address that all errors of the class show."""
+        if "__notes__" not in vars(self):
+            self.__notes__ = list(type(self).__notes__)
+        super().add_note(note)
+
+
+def _let_attributes_be_left_out(kind: type[ProducerError]) -> None:
+    """Give each keyword of `__init__` without a default one at run time; mypy and readers know it as required.
+
+    Celery's JSON results, and others, keep the type and `args` of an exception and make it again as `kind(*args)`.
+    """
+    init = vars(kind).get("__init__")
+    if isinstance(init, FunctionType):
+        names = init.__code__.co_varnames[init.__code__.co_argcount :][: init.__code__.co_kwonlyargcount]
+        left_out = {name: _IF_LEFT_OUT.get(name) for name in names}
+        init.__kwdefaults__ = left_out | (init.__kwdefaults__ or {})
 
 
 class ConfigError(ProducerError, ValueError):
@@ -461,7 +508,8 @@ class MissingExtraError(ProducerError, ImportError):
     """
 
     def __init__(self, what: str, *, extra: str, name: str | None) -> None:
-        super().__init__(f"{what} needs {name}, which is not installed: pip install 'aioproduce[{extra}]'")
+        missing = f"{what} needs {name}, which is not installed: pip install 'aioproduce[{extra}]'"
+        super().__init__(missing if extra else what)
         self.extra = extra
         self.name = name
 
@@ -515,7 +563,7 @@ class SchemaRegistryError(ProducerError):
         remedy: str,
         retriable: bool,
     ) -> None:
-        super().__init__(f"{message}: {remedy}")
+        super().__init__(f"{message}: {remedy}" if remedy else message)
         self.status = status
         self.error_code = error_code
         self.subject = subject

@@ -22,8 +22,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from aioproduce._native._error_copies import copy_of
 from aioproduce._native.delivery import BatchResult, DeliveryFuture
+from aioproduce.portable_error import copy_of
 from aioproduce.records import RecordMetadata
 
 if TYPE_CHECKING:

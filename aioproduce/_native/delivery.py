@@ -23,8 +23,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from aioproduce._native._error_copies import copy_of
 from aioproduce._native.watcher import Wakeups
+from aioproduce.portable_error import copy_of
 from aioproduce.records import RecordMetadata
 
 if TYPE_CHECKING:

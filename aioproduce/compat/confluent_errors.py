@@ -57,6 +57,11 @@ _CODES: Final[tuple[tuple[type[ours.ProducerError], int], ...]] = (
 )
 
 
+def _own_error(code: int, message: str | KafkaError) -> KafkaError:
+    """The one argument of a `KafkaException`; of those that are made again from their `args` it is the message."""
+    return KafkaError(code, message) if isinstance(message, str) else message
+
+
 @final
 class ConfluentConfigError(KafkaException, ours.ConfigError):
     """An option that is unknown, out of range, or that this producer cannot honour.
@@ -69,7 +74,7 @@ class ConfluentConfigError(KafkaException, ours.ConfigError):
     """
 
     def __init__(self, message: str, *, key: str | None = None, suggestion: str | None = None) -> None:
-        KafkaException.__init__(self, KafkaError(KafkaError._INVALID_ARG, message))
+        KafkaException.__init__(self, _own_error(KafkaError._INVALID_ARG, message))
         self.key = key
         self.suggestion = suggestion
 
@@ -88,7 +93,7 @@ class ConfluentNotSupportedError(KafkaException, ours.ProducerError, NotImplemen
     """
 
     def __init__(self, message: str, *, feature: str) -> None:
-        KafkaException.__init__(self, KafkaError(KafkaError._NOT_IMPLEMENTED, message))
+        KafkaException.__init__(self, _own_error(KafkaError._NOT_IMPLEMENTED, message))
         self.feature = feature
 
     def __str__(self) -> str:

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
-from aioproduce._native._error_copies import copy_of
 from aioproduce.errors import TransactionError, TransactionStateError, TransactionUnconfirmedError
+from aioproduce.portable_error import copy_of
 from aioproduce.producer.operations import wait_for
 from aioproduce.producer.value_types import Generic, K, V
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproduce._native._error_copies import copy_of
 from aioproduce.errors import TransactionUnconfirmedError
+from aioproduce.portable_error import copy_of
 
 if TYPE_CHECKING:
     from aioproduce.core.transactions.operation import Kind, Operation

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar, final
 
 import anyio
 
-from aioproduce._native._error_copies import copy_of
+from aioproduce.portable_error import copy_of
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -131,7 +131,7 @@ class BareLoop:
         elif self._clock.next_at() is not None:
             until = inf
         else:
-            raise SimulationDeadlockError([task.name for task in self.tasks])
+            raise SimulationDeadlockError.of_tasks([task.name for task in self.tasks])
         self._clock.step(until)
         while self._timers and self._timers[0][0] <= self._clock.now:
             self.ready.append(heapq.heappop(self._timers)[2])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aioproduce._native._error_copies import copy_of
 from aioproduce.core.batching.producer_batch import BatchState
 from aioproduce.core.transactions.endings import Ending
 from aioproduce.core.transactions.transaction_states import TransactionState
@@ -21,6 +20,7 @@ from aioproduce.errors import (
     TransactionsUnavailableError,
     TransactionTimedOutError,
 )
+from aioproduce.portable_error import copy_of
 from aioproduce.wire import error_codes as codes
 from aioproduce.wire.api import ApiKey
 

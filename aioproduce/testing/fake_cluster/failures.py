@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import final
 
+from aioproduce.portable_error import PortableError
 
-class RefusedError(Exception):
+
+class RefusedError(PortableError):
     """The broker refuses, with an error code.
 
     Attributes:

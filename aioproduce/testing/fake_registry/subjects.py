@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, final
 from urllib.parse import unquote
 
+from aioproduce.portable_error import PortableError
 from aioproduce.testing.fake_registry.avro_rules import avro_complaints, unreadable
 
 Query: TypeAlias = Mapping[str, str]
@@ -39,7 +40,7 @@ LEVELS: Final = (
 _TYPES: Final = ("AVRO", "PROTOBUF", "JSON")
 
 
-class Refusal(Exception):
+class Refusal(PortableError):
     """An answer with an error code.
 
     Attributes:

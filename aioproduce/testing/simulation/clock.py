@@ -32,8 +32,8 @@ class SimulationLivelockError(ProducerError):
         now: How far the time had come.
     """
 
-    def __init__(self, steps: int, now: float) -> None:
-        super().__init__(f"livelock: {steps} steps, and only {now:.6f} s of virtual time have passed")
+    def __init__(self, message: str, *, steps: int, now: float) -> None:
+        super().__init__(message)
         self.steps = steps
         self.now = now
 
@@ -101,7 +101,12 @@ class VirtualClock:
         """
         self.steps += 1
         if self.limit is not None and self.steps > self.limit:
-            raise SimulationLivelockError(self.steps, self.now)
+            raise SimulationLivelockError(
+                f"livelock: {self.steps} steps, and only {self.now:.6f} s of virtual time have passed: look for "
+                "something that wakes itself, or raise `limit`",
+                steps=self.steps,
+                now=self.now,
+            )
         at = self.next_at()
         target = until if at is None or at > until else at
         self.now = max(self.now + TURN, target)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, final
 from aioproduce.errors import ProducerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from aioproduce.testing.simulation.clock import VirtualClock
     from aioproduce.testing.simulation.endpoint import Buffer, Endpoint
@@ -47,12 +47,18 @@ class SimulationDeadlockError(ProducerError):
         waiting: A line for each task that waits, with the place where it does.
     """
 
-    def __init__(self, waiting: list[str]) -> None:
-        super().__init__(
-            "deadlock: nothing is ready, no timer is set, nothing is on its way, and these tasks wait: "
-            + "; ".join(waiting)
-        )
+    def __init__(self, message: str, *, waiting: Sequence[str]) -> None:
+        super().__init__(message)
         self.waiting = waiting
+
+    @classmethod
+    def of_tasks(cls, waiting: Sequence[str]) -> SimulationDeadlockError:
+        """Name the tasks that wait."""
+        return cls(
+            "deadlock: nothing is ready, no timer is set, nothing is on its way, and these tasks wait: "
+            + "; ".join(waiting),
+            waiting=waiting,
+        )
 
 
 @final
@@ -175,7 +181,7 @@ class _Waiting:
     def select(self, timeout: float | None) -> Iterable[object]:
         """Go to what happens next, at most `timeout` seconds from now."""
         if timeout is None and self._clock.next_at() is None:
-            raise SimulationDeadlockError(self._loop.waiting_tasks())
+            raise SimulationDeadlockError.of_tasks(self._loop.waiting_tasks())
         self._clock.step(inf if timeout is None else self._clock.now + timeout)
         return ()
 
