@@ -1,7 +1,7 @@
 """Makes loss and duplicates provable: an id and a number in each record, and marks with the last number.
 
-Pass an `Auditor` to a producer. `stamp` and `mark` define the formats for writers and readers; `docs/how-to/audit.md`
-describes them byte by byte.
+Pass an `Auditor` to a producer. `stamp` and `mark` define the formats for writers and readers;
+`docs/how-to/audit.md` describes them byte by byte.
 """
 
 from __future__ import annotations
