@@ -145,7 +145,7 @@ class SilentMetrics(ProducerMetrics):  # type: ignore[misc]  # final for everyon
 
     def node(self, node_id: int) -> NodeMetrics:
         """One for all."""
-        return self._node  # type: ignore[no-any-return]  # silent
+        return self._node  # type: ignore[no-any-return]
 
     def throttled(self, seconds: float, now: float) -> None:
         """Nothing."""
