@@ -278,7 +278,7 @@ class DeliveryFuture(Watched):
 
     # To type checkers the base's is an attribute: a task sets it on the future that it is parked on, never on this.
     @property
-    def _asyncio_future_blocking(self) -> bool:  # type: ignore[override]
+    def _asyncio_future_blocking(self) -> bool:  # type: ignore[override]  # as said
         """Tells `asyncio.isfuture()` that this is one; never True, as no task is parked on it."""
         return False
 

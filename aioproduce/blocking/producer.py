@@ -265,14 +265,14 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
         """The partitions of a topic, as `Producer.partitions_for()`."""
         session = self._running()
-        return session.call(session.producer.partitions_for, topic, timeout)  # type: ignore[no-any-return]
+        return session.call(session.producer.partitions_for, topic, timeout)
 
     def metrics(self) -> MetricsSnapshot:
         """What is counted and measured, as `Producer.metrics()`."""
         session = self._session
         if session is None:
             return Producer(self.config).metrics()
-        return session.read(session.producer.metrics)  # type: ignore[no-any-return]
+        return session.read(session.producer.metrics)
 
     def transaction_status(self) -> TransactionStatus | None:
         """Return the state of the producer's transactions; as `Producer.transaction_status()`, in any thread.

@@ -209,7 +209,7 @@ class BlockingSending(BlockingPath, Generic[K, V]):
                 cause = error.__cause__
                 assert isinstance(cause, Exception)
                 error = cause
-            raise partial_send("send_many", deliveries, error) from error  # type: ignore[arg-type]
+            raise partial_send("send_many", deliveries, error) from error  # type: ignore[arg-type]  # of threads
 
 
 def _both(on_outcome: OnOutcome | None, on_delivery: DeliveryCallback | None) -> DeliveryCallback | None:

@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, final
 
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.pump import forced_close
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from aioproduce.blocking.transactions import BlockingTransaction
     from aioproduce.config import ProducerConfig
     from aioproduce.producer.deliveries import Deliveries
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _log = logging.getLogger("aioproduce")
 
@@ -226,7 +229,9 @@ class Session:
 
     # -- calls ---
 
-    def call(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+    def call(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /, *arguments: P.args, **named: P.kwargs
+    ) -> R:
         """Run a coroutine function in the loop thread, and wait for what it gives.
 
         Raises:
@@ -235,7 +240,7 @@ class Session:
         """
         self.check_may_wait(f"{name_of(function)}()")
         with contextlib.suppress(ThreadEndedError):
-            return self._thread.call(function, *arguments)
+            return self._thread.call(function, *arguments, **named)
         raise self.ended_error()
 
     def submit(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
@@ -283,7 +288,7 @@ class Session:
             left = None if timeout is None else max(timeout - (time.monotonic() - began_at), 0.0)
         await self.producer.flush(left)
 
-    def read(self, function: Callable[[], Any]) -> Any:
+    def read(self, function: Callable[[], R]) -> R:
         """What a function reads of the Producer: in the loop thread, or here once there is none."""
         if not self._is_over.is_set() and not self.hand_over.is_forked():
             with contextlib.suppress(ThreadEndedError):
