@@ -183,7 +183,10 @@ def index_readme(text: str, project: dict[str, Any]) -> str:
         return f"{before}{files % form}{page}"
 
     return re.sub(
-        r"""(\]\(|\b(?:src|srcset|href)="|^\[[^]]+\]: +)([^)\s"]+)""", absolute, text, flags=re.MULTILINE
+        r"""(\]\((?=[^)\s]+\))|\b(?:src|srcset|href)="|^\[[^]]+\]: +)([^)\s"]+)""",
+        absolute,
+        text,
+        flags=re.MULTILINE,
     )
 
 
