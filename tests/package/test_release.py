@@ -111,10 +111,14 @@ WHEEL = "aioproduce-0.1.0-cp311-cp311-linux_x86_64.whl"
 EXTENSION = "aioproduce/_native/delivery.cpython-311-x86_64-linux-gnu.so"
 
 
-def packages(folder: Path, metadata: str = METADATA, **files: bytes) -> Path:
+def packages(folder: Path, files: dict[str, bytes] | None = None, *, metadata: str = METADATA) -> Path:
     """A wheel and a source distribution that are as they should be, but for the files and the metadata given."""
     with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
-        for name, content in {EXTENSION: b"\0.text\0.data\0", "aioproduce/__init__.py": b"", **files}.items():
+        for name, content in {
+            EXTENSION: b"\0.text\0.data\0",
+            "aioproduce/__init__.py": b"",
+            **(files or {}),
+        }.items():
             wheel.writestr(name, content)
         wheel.writestr("aioproduce-0.1.0.dist-info/METADATA", metadata)
     with tarfile.open(folder / "aioproduce-0.1.0.tar.gz", "w:gz") as sdist:
@@ -138,12 +142,12 @@ def test_nothing_is_wrong_with_what_is_right(tmp_path: Path) -> None:
     ],
 )
 def test_what_must_not_be_packed_is_found(tmp_path: Path, files: dict[str, bytes], problem: str) -> None:
-    assert problems(packages(tmp_path, **files), {"Typing :: Typed"}) == [f"{WHEEL}: {problem}"]
+    assert problems(packages(tmp_path, files), {"Typing :: Typed"}) == [f"{WHEEL}: {problem}"]
 
 
 def test_a_wheel_that_is_too_large_is_found(tmp_path: Path) -> None:
     # Stored, not compressed: the whole of it counts.
-    packages(tmp_path, **{"aioproduce/a.bin": os.urandom(WHEEL_LIMIT)})
+    packages(tmp_path, {"aioproduce/a.bin": os.urandom(WHEEL_LIMIT)})
     (problem,) = problems(tmp_path, {"Typing :: Typed"})
     assert problem.endswith("bytes are more than 4,000,000")
 
@@ -164,12 +168,12 @@ def test_metadata_that_an_index_would_show_wrongly_is_found(
     tmp_path: Path, line: str, changed: str, problem: str
 ) -> None:
     assert line in METADATA
-    packages(tmp_path, METADATA.replace(line, changed))
+    packages(tmp_path, metadata=METADATA.replace(line, changed))
     assert problems(tmp_path, {"Typing :: Typed"}) == [f"{WHEEL}: {problem}"]
 
 
 def test_packages_of_two_versions_are_found(tmp_path: Path) -> None:
-    packages(tmp_path, METADATA.replace("Version: 0.1.0", "Version: 0.2.0"))
+    packages(tmp_path, metadata=METADATA.replace("Version: 0.1.0", "Version: 0.2.0"))
     assert problems(tmp_path, {"Typing :: Typed"}) == ["there are several versions: 0.1.0, 0.2.0"]
 
 
