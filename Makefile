@@ -110,9 +110,9 @@ wheel: $(NATIVE)
 	mkdir -p dist && cp build/wheel/repaired/*.whl dist/
 
 # The release check. The wheel and the source distribution are each installed into an empty environment and tried.
-# twine checks the page of an index, `tests.release check` the rest. The audit queries a public database, so it needs the
-# network. It fails if a locked package has a known vulnerability. The list of components is that of the wheel with the
-# extras for security. The tools have an environment of their own. Nothing is published.
+# twine checks the page of an index, `tests.release check` the rest. The list of components is that of the wheel with the
+# extras for security. The audit comes last: it fails if a locked package has a known vulnerability, or if it cannot reach
+# the public database. The tools have an environment of their own. Nothing is published.
 release:
 	rm -rf build/release dist
 	$(MAKE) wheel
@@ -124,11 +124,11 @@ release:
 	build/release/tools/bin/python -m pip install --quiet 'twine>=6.1,<8' 'trove-classifiers' 'cyclonedx-bom>=7,<8' 'pip-audit>=2.10,<3'
 	build/release/tools/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
 	build/release/tools/bin/python -m tests.release check dist
-	build/release/tools/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements-dev.txt
 	build/wheel/venv/bin/python -m pip install --quiet "$$(echo build/wheel/repaired/*.whl)[tls,oauth,msk-iam]"
 	build/release/tools/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
 	  --output-file dist/aioproduce.cdx.json build/wheel/venv/bin/python
 	$(PY) -m tests.release sums dist
+	build/release/tools/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements-dev.txt
 
 # Of this platform and Python: CI's are Linux x86_64 and 3.11.
 lock: $(INSTALLED)

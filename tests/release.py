@@ -147,7 +147,8 @@ def main(arguments: list[str]) -> int:
             LOCK.write_text(locked(json.load(sys.stdin)))
         case ["check", folder]:
             found = problems(Path(folder), importlib.import_module("trove_classifiers").classifiers)
-            print("\n".join(found), file=sys.stderr)
+            for problem in found:
+                print(problem, file=sys.stderr)
             return 1 if found else 0
         case ["sums", folder]:
             print(write_sums(Path(folder)).read_text(), end="")
