@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aioproduce.blocking.way import Way
     from aioproduce.config import ProducerConfig
     from aioproduce.metrics import MetricsSnapshot
-    from aioproduce.records import PartitionInfo
+    from aioproduce.records import PartitionInfo, SilentBroker
 
 
 @final
@@ -219,6 +219,11 @@ class BlockingProducer(BlockingTransactionCalls):
         if session is None:
             return Producer(self.config).metrics()
         return session.read(session.producer.metrics)  # type: ignore[no-any-return]
+
+    def silent_brokers(self) -> list[SilentBroker]:
+        """The brokers that stopped answering, as `Producer.silent_brokers()`."""
+        session = self._session
+        return [] if session is None else session.read(session.producer.silent_brokers)  # type: ignore[no-any-return]
 
     @property
     def unobserved_failures(self) -> int:

@@ -20,6 +20,7 @@ from aioproduce.producer.bulk import partial_send
 from aioproduce.producer.input import check_partition, check_topic, header_list
 from aioproduce.producer.interceptors import tell_refused
 from aioproduce.producer.rows import Rows
+from aioproduce.records import NOT_GIVEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,7 +55,7 @@ class BlockingSending(BlockingPath):
     def send_and_wait(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         *,
         partition: int | None = None,

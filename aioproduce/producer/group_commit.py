@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 from aioproduce._native._error_copies import copy_of
 from aioproduce.errors import TransactionError, TransactionStateError, TransactionUnconfirmedError
 from aioproduce.producer.operations import wait_for
+from aioproduce.records import NOT_GIVEN
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -95,7 +96,7 @@ class GroupCommit:
     async def send(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         *,
         partition: int | None = None,

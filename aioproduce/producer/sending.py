@@ -16,9 +16,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aioproduce._native.send_path import SendPath
+from aioproduce.errors import InvalidRecordError
 from aioproduce.producer.bulk_calls import BulkCalls
 from aioproduce.producer.interceptors import tell_refused
-from aioproduce.records import ProducerRecord, RecordMetadata
+from aioproduce.records import NOT_GIVEN, ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -56,7 +57,7 @@ class Sending(SendPath, BulkCalls):
     def try_send(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         *,
         partition: int | None = None,
@@ -73,8 +74,10 @@ class Sending(SendPath, BulkCalls):
             ProducerStateError: as in `send()`.
         """
         self._way_in.check_callable()
-        record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
+        record: ProducerRecord | None = None
+        on_outcome: OnOutcome | None = None
         try:
+            record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
             serialized = self._input.read_record(record, self._way_in.wall_ms())
             delivery = self._way_in.admission.append_now(serialized)
         except BaseException as error:
@@ -93,6 +96,7 @@ class Sending(SendPath, BulkCalls):
         headers: Headers | None,
     ) -> tuple[ProducerRecord, OnOutcome | None]:
         """The record as the interceptors made it, and whom to tell what becomes of it."""
+        value = _tombstone(topic, key) if value is NOT_GIVEN else value
         if isinstance(topic, ProducerRecord):
             if any(given is not None for given in (value, key, partition, timestamp, headers)):
                 raise TypeError("send() takes a ProducerRecord whole: put value, key, ... into the record")
@@ -122,6 +126,7 @@ class Sending(SendPath, BulkCalls):
                 await self._give_turn()
             now_ms = self._way_in.wall_ms()
             if self._interceptors is None and not isinstance(topic, ProducerRecord):
+                value = _tombstone(topic, key) if value is NOT_GIVEN else value
                 serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)
             else:
                 record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
@@ -160,6 +165,19 @@ class Sending(SendPath, BulkCalls):
             # Or all that come after it in this turn of the loop would go the long way to be asked.
             self.put_turn_off()
         self._sending_task = task
+
+
+def _tombstone(topic: object, key: object) -> None:
+    """What a call means that names no value: a tombstone of its key, or the value of its ProducerRecord.
+
+    Raises:
+        InvalidRecordError: there is no key either, so the value was forgotten.
+    """
+    if key is None and not isinstance(topic, ProducerRecord):
+        raise InvalidRecordError(
+            f"the record for topic {topic!r:.300} has neither a value nor a key: give it a value, or write "
+            "value=None if an empty record is meant"
+        )
 
 
 def _add_callbacks(
