@@ -223,7 +223,7 @@ class BlockingProducer(BlockingTransactionCalls):
     def silent_brokers(self) -> list[SilentBroker]:
         """The brokers that stopped answering, as `Producer.silent_brokers()`."""
         session = self._session
-        return [] if session is None else session.read(session.producer.silent_brokers)  # type: ignore[no-any-return]
+        return [] if session is None else session.read(session.producer.silent_brokers)
 
     @property
     def unobserved_failures(self) -> int:

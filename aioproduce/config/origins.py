@@ -12,7 +12,7 @@ Invariants:
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from aioproduce.errors import ConfigError
 
@@ -41,7 +41,7 @@ class Originated(str):
         return str, (str(self),)
 
 
-def origins_of(settings: Mapping[object, object]) -> dict[str, str]:
+def origins_of(settings: Mapping[Any, object]) -> dict[str, str]:
     """Key -> file and line, of the settings that came from a file."""
     return {
         key: value.origin

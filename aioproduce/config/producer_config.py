@@ -163,7 +163,7 @@ class ProducerConfig:
     sasl_oauthbearer_assertion_claim_jti_include: bool
     sasl_kerberos_service_name: str | None
     sasl_kerberos_domain_name: str | None
-    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     """Key -> file and line, of the settings that came from a file: for errors about them."""
 
     @classmethod

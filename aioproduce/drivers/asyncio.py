@@ -96,8 +96,8 @@ class AsyncioWaiter:
 
     __slots__ = ("_condition", "_is_notified", "_loop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._condition = asyncio.Condition()
         self._is_notified = False
 
@@ -278,7 +278,7 @@ class AsyncioDriver:
 
     def make_waiter(self) -> AsyncioWaiter:
         """A waiter for the calling task."""
-        return AsyncioWaiter(self._loop)
+        return AsyncioWaiter()
 
     async def yield_once(self) -> None:
         """One turn of the loop."""

@@ -96,7 +96,9 @@ class Sending(SendPath, BulkCalls):
         headers: Headers | None,
     ) -> tuple[ProducerRecord, OnOutcome | None]:
         """The record as the interceptors made it, and whom to tell what becomes of it."""
-        value = _tombstone(topic, key) if value is NOT_GIVEN else value
+        if value is NOT_GIVEN:
+            _check_tombstone(topic, key)
+            value = None
         if isinstance(topic, ProducerRecord):
             if any(given is not None for given in (value, key, partition, timestamp, headers)):
                 raise TypeError("send() takes a ProducerRecord whole: put value, key, ... into the record")
@@ -126,7 +128,9 @@ class Sending(SendPath, BulkCalls):
                 await self._give_turn()
             now_ms = self._way_in.wall_ms()
             if self._interceptors is None and not isinstance(topic, ProducerRecord):
-                value = _tombstone(topic, key) if value is NOT_GIVEN else value
+                if value is NOT_GIVEN:
+                    _check_tombstone(topic, key)
+                    value = None
                 serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)
             else:
                 record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
@@ -167,8 +171,8 @@ class Sending(SendPath, BulkCalls):
         self._sending_task = task
 
 
-def _tombstone(topic: object, key: object) -> None:
-    """What a call means that names no value: a tombstone of its key, or the value of its ProducerRecord.
+def _check_tombstone(topic: object, key: object) -> None:
+    """Refuse a call that names no value, unless it is the tombstone of a key, or of a ProducerRecord.
 
     Raises:
         InvalidRecordError: there is no key either, so the value was forgotten.

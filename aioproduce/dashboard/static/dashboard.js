@@ -139,9 +139,10 @@ function drawTransactions(transactions) {
 }
 
 const BROKER_COLUMNS = [
-  ["broker", (row) => row.name], ["in flight", (row) => count(row.in_flight)], ["requests", (row) => perSecond(row.requests_per_s)],
-  ["sent", (row) => bytesPerSecond(row.bytes_per_s)], ["latency, average", (row) => milliseconds(row.latency_avg)], ["longest", (row) => milliseconds(row.latency_max)],
-  ["no answer for", (row) => (row.silent_ms >= 1000 ? milliseconds(row.silent_ms) : "–"), (row) => row.silent_ms >= 1000],
+  ["broker", (row) => row.name],
+  ["silent for", (row) => (row.silent_ms >= 1000 ? milliseconds(row.silent_ms) : "–"), (row) => row.silent_ms >= 1000],
+  ["in flight", (row) => count(row.in_flight)], ["requests", (row) => perSecond(row.requests_per_s)],
+  ["sent", (row) => bytesPerSecond(row.bytes_per_s)], ["latency", (row) => milliseconds(row.latency_avg)], ["longest", (row) => milliseconds(row.latency_max)],
 ];
 const TOPIC_COLUMNS = [
   ["topic", (row) => row.name], ["records", (row) => perSecond(row.records_per_s)], ["bytes", (row) => bytesPerSecond(row.bytes_per_s)],
