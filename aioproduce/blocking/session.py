@@ -133,6 +133,9 @@ class Session:
         """Close while the interpreter exits: in bounded time, whatever the loop thread is at."""
         if self.hand_over.is_forked() or self._is_over.is_set() or self.is_loop_thread():
             return
+        life = self.producer._life
+        failed_before = self.producer.unobserved_failures
+        life.reports.is_told = True  # by the one line below
         try:
             closing = self._thread.submit(self._close, self._exit_timeout)
         except ThreadEndedError:
@@ -144,9 +147,16 @@ class Session:
             )
             return
         self._over_now()
-        left = self.producer.unobserved_failures
-        if left:
-            _log.warning("a BlockingProducer was not closed before the exit: %d record(s) failed", left)
+        failed = max(self.producer.unobserved_failures - failed_before, life.given_up.count)
+        if failed:
+            _log.error(
+                "BlockingProducer %r was still open when the process ended, and %d record(s) failed within the "
+                "%g s that it then had. %s Close it before: use `with producer:`, or producer.close()",
+                self.config.client_id,
+                failed,
+                self._exit_timeout,
+                life.given_up,
+            )
 
     def close_soon(self) -> None:
         """Close, without waiting for it: nobody has this producer any more."""
