@@ -33,8 +33,8 @@ from aioproduce.errors import (
     ProducerClosedError,
     SenderDiedError,
 )
-from aioproduce.producer.life import ProducerState
 from aioproduce.producer.producer import Producer
+from aioproduce.producer.producer_states import ProducerState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

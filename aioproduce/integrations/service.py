@@ -40,8 +40,8 @@ from aioproduce.integrations.answers import Answer, answer_for
 from aioproduce.integrations.background import BackgroundSends
 from aioproduce.integrations.cluster_probe import ClusterProbe
 from aioproduce.integrations.service_values import Deadline, Health, ServiceCounts, ServiceState
-from aioproduce.producer.life import ProducerState
 from aioproduce.producer.producer import Producer
+from aioproduce.producer.producer_states import ProducerState
 from aioproduce.records import NOT_GIVEN
 
 if TYPE_CHECKING:

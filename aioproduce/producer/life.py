@@ -20,9 +20,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from enum import Enum, auto
 from math import inf
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Final, final
 from weakref import ref
 
 from aioproduce._native.record_batch import load_crc32c
@@ -30,7 +29,6 @@ from aioproduce._native.stats import Windows
 from aioproduce.compression import codec_for
 from aioproduce.config.origins import naming_origins
 from aioproduce.core.sender import Sender
-from aioproduce.core.state_table import StateTable
 from aioproduce.errors import (
     ForkedProcessError,
     NotStartedError,
@@ -46,6 +44,7 @@ from aioproduce.producer.delivery_reports import DeliveryReports
 from aioproduce.producer.gauges import gauges_before_the_start, gauges_of
 from aioproduce.producer.interceptors import auditor_of
 from aioproduce.producer.lost_records import LossReports, LostRecords
+from aioproduce.producer.producer_states import PRODUCER_STATES, ProducerEvent, ProducerState
 from aioproduce.producer.telemetry_payload import TelemetryPayload
 from aioproduce.version import VERSION
 from aioproduce.wire.preload import preload
@@ -81,34 +80,6 @@ def _tell_at_exit() -> None:
 
 
 atexit.register(_tell_at_exit)
-
-
-class ProducerState(Enum):
-    """Where a producer is in its life."""
-
-    NEW = auto()
-    RUNNING = auto()
-    CLOSING = auto()
-    CLOSED = auto()
-    DIED = auto()
-
-
-_Event: TypeAlias = Literal["started", "closing", "closed", "sender died"]
-
-PRODUCER_STATES: Final[StateTable[ProducerState, _Event]] = StateTable(
-    "the producer",
-    {
-        ProducerState.NEW: {"started": ProducerState.RUNNING, "closed": ProducerState.CLOSED},
-        ProducerState.RUNNING: {"closing": ProducerState.CLOSING, "sender died": ProducerState.DIED},
-        ProducerState.CLOSING: {
-            "closing": ProducerState.CLOSING,  # by another task, which waits for the same end
-            "closed": ProducerState.CLOSED,
-            "sender died": ProducerState.DIED,
-        },
-        ProducerState.CLOSED: {},
-        ProducerState.DIED: {},
-    },
-)
 
 
 @final
@@ -488,7 +459,7 @@ class ProducerLife:
         while self.sender.settled:
             self.reports.run_callbacks(self.sender.settled.popleft())
 
-    def _move(self, event: _Event) -> None:
+    def _move(self, event: ProducerEvent) -> None:
         state = self.state = PRODUCER_STATES.after(self.state, event)
         self._on_open(state is ProducerState.RUNNING)
         if state is ProducerState.RUNNING or state is ProducerState.CLOSED:

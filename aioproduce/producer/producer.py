@@ -25,7 +25,8 @@ from aioproduce.producer.bulk import Bulk
 from aioproduce.producer.gauges import oldest_record_age, silent_brokers
 from aioproduce.producer.input import RecordInput, check_topic
 from aioproduce.producer.interceptors import make_interceptors
-from aioproduce.producer.life import ProducerLife, ProducerState
+from aioproduce.producer.life import ProducerLife
+from aioproduce.producer.producer_states import ProducerState
 from aioproduce.producer.sending import OnDelivery as OnDelivery
 from aioproduce.producer.sending import Sending
 from aioproduce.producer.transaction_calls import TransactionCalls

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 from aioproduce.config import ProducerConfig, configured
 from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import MaxBlockTimeoutError, ProducerStateError
-from aioproduce.producer.life import ProducerState
 from aioproduce.producer.producer import Producer
+from aioproduce.producer.producer_states import ProducerState
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence

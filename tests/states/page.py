@@ -14,7 +14,7 @@ from aioproduce.core.exchanges.audit_marks import MARKS_STATES
 from aioproduce.core.exchanges.telemetry import TELEMETRY_STATES
 from aioproduce.core.sender import SENDER_STATES
 from aioproduce.core.transactions.transaction_states import TRANSACTION_STATES
-from aioproduce.producer.life import PRODUCER_STATES
+from aioproduce.producer.producer_states import PRODUCER_STATES
 
 if TYPE_CHECKING:
     from aioproduce.core.state_table import StateTable

@@ -154,8 +154,7 @@ class BrokerConnection:
         self.throttled_until: float = float("-inf")
         self.api_versions: ApiVersions | None = None
         self.connected_at: float | None = None
-        self.last_heard_at: float = float("-inf")
-        self.last_used_at: float = float("-inf")
+        self.last_heard_at = self.last_used_at = float("-inf")
         self.cause: LossCause | None = None
         self.reason: str = ""
         self.error: BaseException | None = None
@@ -202,11 +201,6 @@ class BrokerConnection:
     def pending_count(self) -> int:
         """Requests that have not ended, ours included."""
         return len(self.in_flight) + (self.unacknowledged is not None)
-
-    @property
-    def unanswered_since(self) -> float | None:
-        """Since when a request has waited and no byte has come; `None` while no answer is awaited."""
-        return max(self.in_flight[0].sent_at, self.last_heard_at) if self.in_flight else None
 
     def can_send(self, now: float) -> bool:
         """Whether `send` may be called: ready, nothing unwritten, room for one more, not throttled."""
