@@ -37,7 +37,6 @@
     ├── ProtocolError                        bytes that are not Kafka's protocol
     │   └── UnsupportedVersionError          the broker and this client share no version
     ├── MissingExtraError (ImportError)      a part of aioproduce needs a library that is not installed
-    ├── MissingFeatureError (NotImplementedError)  a drop-in has this in its signature only
     ├── SchemaRegistryError                  a schema registry refused, or gave no answer; nothing was queued
     │   └── IncompatibleSchemaError          the schema breaks the rules of its subject
     ├── WorkerSlotError (RuntimeError)       a worker's metrics have no place in the shared directory
@@ -526,20 +525,6 @@ class MissingExtraError(ProducerError, ImportError):
             if missing.name is None or missing.name.partition(".")[0] != name.partition(".")[0]:
                 raise
             raise cls(what, extra=extra, name=name) from missing
-
-
-class MissingFeatureError(ProducerError, NotImplementedError):
-    """A drop-in for another library was asked for what it does not have yet.
-
-    Attributes:
-        feature: What is missing, e.g. `"transactions"`.
-        argument: The argument that asks for it; `None` where a method does.
-    """
-
-    def __init__(self, message: str, *, feature: str, argument: str | None = None) -> None:
-        super().__init__(message)
-        self.feature = feature
-        self.argument = argument
 
 
 class SchemaRegistryError(ProducerError):
