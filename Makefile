@@ -6,6 +6,7 @@
 #   make test-full  every test; in parts: make test-full PART=offline, brokers, spark or native
 #   make test-python  the gate's tests on another interpreter: make test-python PYTHON=python3.14; in parts: ONLY=tests/unit
 #   make mutation  400 changes of the producer, each of which a test must notice; options: make mutation MUTATION='--seed 7'
+#   make docs    the documents' site into build/docs; a dead link or anchor and every warning is an error
 #   make demo    a text file through the CLI to the embedded cluster, read back with another client
 #   make lake    services and files to a lake and its audit, by real brokers and Spark, killed in between (Java, Maven);
 #                the report: build/lake/report.html; options: make lake LAKE='--quick'
@@ -20,67 +21,77 @@
 #   make clean   back to a fresh checkout
 #
 # Every target is safe to repeat: stamps inside .venv remember what was installed and built, so the second run starts
-# at once.
+# at once. The environment is made in two stages: `make demo` needs the first only.
 
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 INSTALLED := $(VENV)/.stamp-installed
 NATIVE := $(VENV)/.stamp-native
-# What `test-python` installs with, instead: it goes on without what another interpreter has not got.
-INSTALL = $(PY) -m pip install --quiet --quiet --no-build-isolation --editable '.[dev]'
+DEVELOPED := $(VENV)/.stamp-dev
+# Without build isolation the Cython that rebuilds the extensions later also compiles them here, so it does so once.
+PIP_INSTALL := $(PY) -m pip install --quiet --quiet --no-build-isolation
+# The first stage: the package with what examples/demo.py imports.
+FIRST = $(PIP_INSTALL) --editable '.[cli,aiokafka]'
+# The second stage: everything that tests, lint and types need.
+SECOND = $(PIP_INSTALL) --editable '.[dev]'
 BENCHED := $(VENV)/.stamp-bench
 # Three processes: those with Spark and with real brokers wait most of the time. PARALLEL= for one.
 PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
 PART := offline brokers spark native
-CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
+CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py docs/conf.py docs/_extensions
 
 .DELETE_ON_ERROR:
-.PHONY: quick test test-full test-python mutation demo lake bench budget soak fuzz native wheel release lock lint types prepare gate \
+.PHONY: quick test test-full test-python mutation docs demo lake bench budget soak fuzz native wheel release lock lint types prepare gate \
 	native-if-changed interpreted offline-part brokers-part spark-part native-part other-python clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
 .NOTPARALLEL:
 
 # The tests come last, so that their closing line is the last thing to read.
-test: lint types native-if-changed gate
+test: lint types docs native-if-changed gate
 
 # The order within `test`, with every test: a part that fails ends the run.
-test-full: lint types $(PART:%=%-part)
+test-full: lint types docs $(PART:%=%-part)
 
-# An environment for each interpreter: .venv-3.14, say. Its extensions lie beside the others', by their names' endings.
+# An environment for each interpreter: .venv-3.14, say. Its extensions lie next to the others, by their names' endings.
+# A library may have no build for that interpreter: the second stage installs the others.
 test-python:
-	$(MAKE) other-python PYTHON='$(PYTHON)' INSTALL='$$(PY) -m tests.gate.installing' \
-	  VENV=.venv-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+	$(MAKE) other-python PYTHON='$(PYTHON)' FIRST='$$(PIP_INSTALL) --editable .' \
+	  SECOND='$$(PY) -m tests.gate.installing' VENV=.venv-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
 # Without the gate's budgets, which are of one interpreter. Where a library is missing, the rest is tested all the same.
 other-python: prepare
 	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers gate)" --continue-on-collection-errors $(ONLY); \
 	  ended=$$?; $(PY) -m tests.gate.installing --missing; exit $$ended
 
-quick: $(NATIVE)
+quick: $(DEVELOPED)
 	$(PY) -m tests.gate.quick $(QUICK)
 
-mutation: $(NATIVE)
+# Sphinx keeps what it read in build/docs and reads anew what changed: a page, a module that a page shows, a setting.
+docs: $(DEVELOPED)
+	$(PY) -m sphinx -W --keep-going -n -q -b html docs build/docs
+
+mutation: $(DEVELOPED)
 	$(PY) -m tests.mutation $(MUTATION)
 
 demo: $(NATIVE)
 	$(PY) examples/demo.py
 
-lake: $(NATIVE)
+lake: $(DEVELOPED)
 	$(PY) -m examples.lake $(LAKE)
 
-bench: $(NATIVE) $(BENCHED)
+bench: $(DEVELOPED) $(BENCHED)
 	mkdir -p build
 	$(PY) -m benchmarks --json build/benchmarks.json --plot build/benchmarks.svg $(BENCH)
 
-budget: $(NATIVE)
+budget: $(DEVELOPED)
 	$(PY) -m tests.budget
 
-soak: $(NATIVE)
+soak: $(DEVELOPED)
 	$(PY) -m tests.simulation --seeds 10000 $(SOAK)
 
-fuzz: $(NATIVE)
+fuzz: $(DEVELOPED)
 	$(PY) -m tests.fuzz $(FUZZ)
 
 native: $(NATIVE)
@@ -119,27 +130,27 @@ lock: $(INSTALLED)
 	$(PY) -m pip install --quiet --dry-run --ignore-installed --report build/lock.json '.[dev]'
 	$(PY) -m tests.release lock < build/lock.json
 
-lint: $(NATIVE)
+lint: $(DEVELOPED)
 	$(PY) -m ruff check $(CHECKED)
 	$(PY) -m ruff format --check $(CHECKED)
 	$(VENV)/bin/lint-imports
 
-types: $(NATIVE)
+types: $(DEVELOPED)
 	$(PY) -m mypy
 
 # Real brokers, Spark's jars, a Chromium: what the tests need that pip does not bring.
-prepare: $(NATIVE)
+prepare: $(DEVELOPED)
 	$(PY) -m tests.prepare
 
 # GATE='--gate-record' records what the directories cost as their budget.
 gate: prepare
 	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers gate)" --gate-budget $(GATE)
 
-native-if-changed: $(NATIVE)
+native-if-changed: $(DEVELOPED)
 	if $(PY) -m tests.gate.tiers native-changed; then $(MAKE) interpreted; fi
 
 # tests/conftest.py keeps the .so files out of sight when AIOPRODUCE_PURE is set: the same modules, interpreted.
-interpreted: $(NATIVE)
+interpreted: $(DEVELOPED)
 	AIOPRODUCE_PURE=1 $(PY) -m pytest $(PARALLEL) tests/unit tests/property tests/package/test_native_build.py
 
 offline-part brokers-part spark-part: prepare
@@ -150,29 +161,31 @@ native-part: interpreted
 	$(PY) -m tests.gate.tiers record-native
 
 # The second try at a venv is for distributions that ship pip but split ensurepip off into a package of its own.
-# Without build isolation the extensions are compiled once, by the Cython that rebuilds them later: an isolated one
-# leaves newer timestamps behind, and everything is compiled again.
+# This compiles the extensions, too.
 $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "aioproduce needs Python 3.11 or later, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
 	       "Name another one: make PYTHON=python3.11 ..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
 	  && $(PYTHON) -m pip --python $(PY) install --quiet pip; }
-	$(PY) -m pip install --quiet --upgrade pip
 	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  > $(VENV)/build-requirements.txt
 	$(PY) -m pip install --quiet --requirement $(VENV)/build-requirements.txt
-	$(INSTALL)
+	$(FIRST)
 	@touch $@
 
-# The peers that the tests do without, and what draws.
-$(BENCHED): $(INSTALLED)
-	$(PY) -m pip install --quiet --quiet --no-build-isolation --editable '.[bench]'
-	@touch $@
-
-# An import prefers an extension to the .py beside it, however old: an edited module must be rebuilt before any run.
+# An import prefers an extension to the .py next to it, however old: an edited module must be rebuilt before any run.
 $(NATIVE): $(INSTALLED) setup.py $(wildcard aioproduce/_native/*.py aioproduce/_native/*.pxd)
 	$(PY) setup.py --quiet build_ext --inplace
+	@touch $@
+
+$(DEVELOPED): $(INSTALLED) | $(NATIVE)
+	$(SECOND)
+	@touch $@
+
+# Other clients that the tests do without, and matplotlib.
+$(BENCHED): $(INSTALLED)
+	$(PIP_INSTALL) --editable '.[bench]'
 	@touch $@
 
 clean:

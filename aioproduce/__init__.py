@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from aioproduce.blocking import BlockingProducer as BlockingProducer
     from aioproduce.config import ProducerConfig as ProducerConfig
     from aioproduce.config import load_properties as load_properties
+    from aioproduce.config.settings import ProducerSettings as ProducerSettings
     from aioproduce.installation import BuildInfo as BuildInfo
     from aioproduce.installation import build_info as build_info
     from aioproduce.producer.batches import BatchBuilder as BatchBuilder
@@ -60,6 +61,7 @@ _HOMES: Final = {
     "Producer": "aioproduce.producer.producer",
     "ProducerConfig": "aioproduce.config",
     "ProducerRecord": "aioproduce.records",
+    "ProducerSettings": "aioproduce.config.settings",
     "RecordMetadata": "aioproduce.records",
     "TopicPartition": "aioproduce.records",
     "Transaction": "aioproduce.producer.transactions",

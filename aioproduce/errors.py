@@ -382,7 +382,7 @@ class NoBrokerAvailableError(BrokerConnectionError):
 
     def __init__(self, message: str, *, causes: Mapping[str, str]) -> None:
         super().__init__(message)
-        self.causes = dict(causes)
+        self.causes: dict[str, str] = dict(causes)
 
 
 class TlsError(BrokerConnectionError):

@@ -32,7 +32,8 @@ _log = logging.getLogger("aioproduce")
 
 _LIBRARIES: Final = ("kio", "crc32c", "cramjam", "lz4", "anyio", "uvloop", "trio")
 _RECORD: Final = re.compile(
-    rb"aioproduce build record: module=(\w+); sources=([0-9a-f]{64}); cython=([^;\0]+); compiler=([^\0]+)\0"
+    rb"aioproduce build record: module=(\w+); sources=([0-9a-f]{64}); "
+    rb"cython=([^;\0]+); options=([^;\0]*); compiler=([^\0]+)\0"
 )
 _SILENCER: Final = "AIOPRODUCE_PURE"
 
@@ -48,13 +49,15 @@ class NativeModule:
         name: Its name within `aioproduce._native`.
         is_compiled: Whether the extension is loaded, and not the source beside it.
         cython: The version of Cython that translated it; `None` where it is interpreted, or does not tell.
-        compiler: Likewise the C compiler, as in `"GCC 12.2.0"`.
+        options: The C compiler's options that `setup.py` and `CFLAGS` set, as in `"-O3 -g0"`; the last one counts.
+        compiler: The C compiler, as in `"GCC 12.2.0"`.
         source_digest: Identifies the sources that it was compiled from (SHA-256, see `setup.py`).
     """
 
     name: str
     is_compiled: bool
     cython: str | None = None
+    options: str | None = None
     compiler: str | None = None
     source_digest: str | None = None
 
@@ -108,7 +111,9 @@ class BuildInfo:
             return f"interpreted ({', '.join(self.interpreted_modules)})"
         # Of one build all say the same; of a mixture each is named.
         makers = {
-            f"Cython {module.cython}, {module.compiler}" if module.cython else "by other means than setup.py"
+            f"Cython {module.cython}, {module.compiler} {module.options}".rstrip()
+            if module.cython
+            else "by other means than setup.py"
             for module in self.modules
         }
         return f"compiled ({' / '.join(sorted(makers))})"
@@ -121,7 +126,7 @@ def build_info() -> BuildInfo:
 
     Example:
         >>> print(aioproduce.build_info())
-        aioproduce 0.1.0, compiled (Cython 3.3.1, GCC 12.2.0); CPython 3.11.7 on Linux x86_64; kio 0.6.5, ...
+        aioproduce 0.1.0, compiled (Cython 3.3.1, GCC 12.2.0 -O3 -g0); CPython 3.11.7 on Linux x86_64; ...
         >>> aioproduce.build_info().compiled
         True
     """
@@ -181,8 +186,8 @@ def _module(name: str) -> NativeModule:
     record = _RECORD.search(_file(name).read_bytes())
     if record is None:
         return NativeModule(name, is_compiled=True)
-    _, digest, cython, compiler = (part.decode() for part in record.groups())
-    return NativeModule(name, is_compiled=True, cython=cython, compiler=compiler, source_digest=digest)
+    _, digest, cython, options, compiler = (part.decode() for part in record.groups())
+    return NativeModule(name, True, cython, options, compiler, source_digest=digest)
 
 
 def _version(library: str) -> str | None:

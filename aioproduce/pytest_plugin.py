@@ -1,7 +1,8 @@
 """The pytest plugin: a cluster in memory and a producer for every test that asks, and assertions on its records.
 
 Loaded by pytest in every run where aioproduce is installed (entry point `aioproduce`; `-p no:aioproduce` leaves it
-out), so it loads nothing of aioproduce before a test uses one of its fixtures. How to use it: `docs/testing.md`.
+out), so it loads nothing of aioproduce before a test uses one of its fixtures. How to use it:
+`docs/how-to/testing.md`.
 
 All fixtures are ordinary functions: an async one would belong to one of pytest-asyncio, anyio and pytest-trio, and
 work under no other. So the cluster has a thread of its own, and the producer is started by the test.
@@ -99,7 +100,7 @@ def make_producer(
 
     marked = _marked(request.node)
 
-    def make(**settings: Any) -> Producer:
+    def make(**settings: Any) -> Producer[Any, Any]:
         return Producer(
             **{
                 "bootstrap_servers": kafka_cluster.bootstrap_servers,
@@ -114,7 +115,7 @@ def make_producer(
 
 
 @pytest.fixture
-def producer(make_producer: Callable[..., Producer]) -> Producer:
+def producer(make_producer: Callable[..., Producer]) -> Producer[Any, Any]:
     """A producer for the test's cluster, not started: `async with producer:` in the test."""
     return make_producer()
 

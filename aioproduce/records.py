@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
+BytesLike: TypeAlias = bytes | bytearray | memoryview
+"""What a key or a value is where no serializer makes it."""
+
 Header: TypeAlias = tuple[str, bytes | None]
 """One record header: a name and its value; a header may have a null value, never a null name."""
 

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import sys
 import time
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,7 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from benchmarks import bounds, handshakes, judge, plans, report, startup
-from benchmarks.clients import LOOPS, NAMES, client
+from benchmarks.clients import LOOPS, NAMES
+from benchmarks.machine import machine
 from benchmarks.null_broker import NullBrokerError
 from benchmarks.plans import Effort, Section, TargetSpec
 from benchmarks.runner import BenchmarkError, Result, run_interleaved
@@ -42,8 +40,12 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     size.add_argument("--full", action="store_true", help="every loop, mode, size, codec; hours")
     parser.add_argument("--only", nargs="+", choices=sections, default=sections, metavar="SECTION",
                         help=f"of {', '.join(sections)}")  # fmt: skip
-    parser.add_argument("--rounds", type=int, help="runs of each case; medians are shown (5)")
-    parser.add_argument("--seconds", type=float, help="how long each run lasts, about (1)")
+    parser.add_argument(
+        "--rounds", type=int, help="runs of each case; medians are shown (5, of what takes long 3)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, help="how long each run lasts, about (1; each of the bounds 15)"
+    )
     parser.add_argument("--clients", nargs="+", choices=NAMES, default=list(NAMES), metavar="CLIENT",
                         help=f"of {', '.join(NAMES)}")  # fmt: skip
     parser.add_argument(
@@ -77,6 +79,7 @@ def effort_of(options: argparse.Namespace) -> Effort:
     full = options.full
     return Effort(
         rounds=options.rounds or (1 if options.quick else 5),
+        few_rounds=options.rounds or (1 if options.quick else 3),
         seconds=options.seconds or (0.15 if options.quick else 1.0),
         is_full=full,
         is_quick=options.quick,
@@ -88,27 +91,6 @@ def effort_of(options: argparse.Namespace) -> Effort:
         acks=tuple(options.acks or (("all", "1") if full else ("all",))),
         batches=tuple(size * 1024 for size in options.batches or ((16, 64) if full else (64,))),
     )
-
-
-def machine() -> dict[str, str]:
-    """What the figures were measured on."""
-    model = next(
-        (
-            line.split(":")[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if "model name" in line
-        ),
-        platform.machine(),
-    )
-    found = {
-        "python": platform.python_version(),
-        "system": f"{platform.system()} {platform.release()}",
-        "processors": f"{os.cpu_count()} x {model}",
-        "uvloop": version("uvloop"),
-    }
-    for name in NAMES:
-        found[name] = client(name).unavailable() or client(name).version()
-    return found
 
 
 def console_for_tables() -> Console:
@@ -219,7 +201,8 @@ class Runner:
                     figures[title] = opens()
                     progress.advance(task)
             else:
-                seconds = 60.0 if self._effort.is_full else (3.0 if quick else 15.0)
+                usual = 60.0 if self._effort.is_full else (3.0 if quick else 15.0)
+                seconds = self._options.seconds or usual
                 measures = bounds.measures(seconds, 10_000 if quick else 200_000)
                 task = progress.add_task("bounds", total=len(measures), case="")
                 for title, measure in measures.items():

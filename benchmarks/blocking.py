@@ -155,10 +155,10 @@ def _theirs(servers: str, mode: str) -> tuple[Turn, Callable[[], object]]:
 # -- the stages ---
 
 
-def stages() -> list[tuple[str, float]]:
-    """What a record costs in each stage, alone, in one thread: name and nanoseconds, the best of some rounds."""
+def stages() -> dict[str, float]:
+    """What a record costs in each stage, alone, in one thread: nanoseconds, the best of some rounds."""
     rounds = [_stages_once() for _ in range(15)]
-    return [(name, min(costs[name] for costs in rounds)) for name in rounds[0]]
+    return {name: min(costs[name] for costs in rounds) for name in rounds[0]}
 
 
 def _stages_once() -> dict[str, float]:
@@ -178,7 +178,7 @@ def _stages_once() -> dict[str, float]:
         is_plain=True,
     )
     path = BlockingPath()
-    path.open_path(hand_over)
+    path._open_path(hand_over)
     told = _Count()
     costs = dict.fromkeys(
         ("send(), callback", "send()", "into the batch, callback", "into the batch", "callback", "result()"),
@@ -302,6 +302,7 @@ def compare(records: int, turns: int, threads: tuple[int, ...]) -> list[dict[str
                     "records_per_second": round(median(rate for rate, _ in measured)),
                     "cpu_us": median(cpu for _, cpu in measured),
                     "ratio": [median(ratios), min(ratios), max(ratios)],
+                    "turns": [{"records_per_second": rate, "cpu_us": cpu} for rate, cpu in measured],
                 }
             )
     return rows
@@ -342,8 +343,12 @@ def main(arguments: list[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     if given.stages:
-        for name, cost in stages():
-            print(f"{name:<26}{cost:8.0f}")
+        costs = stages()
+        if given.json:
+            print(json.dumps(costs))
+        else:
+            for name, cost in costs.items():
+                print(f"{name:<26}{cost:8.0f}")
         return 0
     if given.worker:
         work(given.mode, given.worker)

@@ -21,7 +21,7 @@ Figures = dict[str, float]
 
 async def stalled_broker(broker: BrokerProcess, seconds: float) -> Figures:
     """Send at full rate to a broker that takes nothing in, and see that memory stays within its bound."""
-    settings = {
+    settings: dict[str, Any] = {
         "linger_ms": 5,
         "max_block_ms": 100,
         "request_timeout_ms": 600_000,
@@ -59,7 +59,7 @@ async def stalled_broker(broker: BrokerProcess, seconds: float) -> Figures:
 
 async def waiting_tasks(broker: BrokerProcess, tasks: int) -> Figures:
     """Tasks that wait in `send()` on a full buffer are served first come, first served; the cost of each."""
-    settings = {
+    settings: dict[str, Any] = {
         "batch_size": 16384,
         "buffer_memory": 16384 * 4,
         "linger_ms": 0,

@@ -123,7 +123,6 @@ class Outcome:
             rates["cpu_seconds_per_million"] = self.cpu_seconds / self.records * 1e6
             rates["cpu_percent"] = self.cpu_seconds / self.seconds * 100
             rates["seconds"] = self.seconds
-            rates["seconds_per_million_records"] = self.seconds / self.records * 1e6
             rates["records"] = self.records
         if self.rss_peak:
             rates["rss_peak_mib"] = self.rss_peak / 2**20

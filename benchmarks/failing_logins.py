@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import json
 import logging
 import os
 import sys
@@ -155,7 +156,7 @@ def is_met(figures: Mapping[str, float]) -> bool:
     return max(left) <= 0 and figures["traced"] <= MOST_BYTES and figures["cpu_percent"] < MOST_CPU_PERCENT
 
 
-_COLUMNS: Final = (
+COLUMNS: Final = (
     ("attempts", "attempts", "{:,.0f}"),
     ("cpu_ms_each", "CPU ms each", "{:.2f}"),
     ("traced", "bytes left each, traced", "{:,.1f}"),
@@ -174,22 +175,24 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--attempts", type=int, default=1000, help="of each kind (1000)")
     parser.add_argument("--seconds", type=float, default=60.0, help="with the pauses as they are (60)")
     parser.add_argument("--only", nargs="+", choices=FAILURES, default=list(FAILURES), metavar="KIND")
+    parser.add_argument("--json", action="store_true", help="for a program")
     options = parser.parse_args(arguments)
     # The lines are written, and go nowhere.
     logging.getLogger("aioproduce").addHandler(logging.NullHandler())
     table = Table(title="Attempts that fail", title_justify="left")
     table.add_column("what is wrong", no_wrap=True)
-    for _, heading, _ in _COLUMNS:
+    for _, heading, _ in COLUMNS:
         table.add_column(heading, justify="right")
     table.add_column("")
-    has_met = True
-    for kind in options.only:
-        figures = measure(FAILURES[kind], options.attempts, options.seconds)
-        has_met &= is_met(figures)
-        cells = [layout.format(figures[name]) for name, _, layout in _COLUMNS]
+    found = {kind: measure(FAILURES[kind], options.attempts, options.seconds) for kind in options.only}
+    for kind, figures in found.items():
+        cells = [layout.format(figures[name]) for name, _, layout in COLUMNS]
         table.add_row(kind, *cells, "met" if is_met(figures) else "MISSED")
-    Console(width=160).print(table)
-    return 0 if has_met else 1
+    if options.json:
+        print(json.dumps(found))
+    else:
+        Console(width=160).print(table)
+    return 0 if all(map(is_met, found.values())) else 1
 
 
 if __name__ == "__main__":

@@ -260,25 +260,32 @@ def judge(
     return {**judged, "start-up": _start_up(import_times)} if import_times else judged
 
 
+HEADINGS = ("section", "what", "measured", "by CPU", "wanted", "goal", "")
+
+
+def row_of(section: str, each: Judgement) -> tuple[str, ...]:
+    """A line of the table of targets."""
+    sign = "<=" if each.is_most else ">="
+    wanted = "" if each.least is None else f"{sign} {each.least:,.2f}"
+    goal = "" if each.goal is None else f"{each.goal:g} {each.unit}"
+    if each.least is None:
+        verdict = "goal met" if each.is_goal_met else "goal missed"
+    else:
+        verdict = "goal met" if each.is_goal_met else ("met" if each.is_met else "MISSED")
+    by_cpu = "" if each.by_cpu is None else f"{each.by_cpu:,.2f} x"
+    return section, each.what, f"{each.value:,.2f} {each.unit}", by_cpu, wanted, goal, verdict
+
+
 def print_judgements(console: Console, judgements: Mapping[str, Sequence[Judgement]]) -> None:
     """One table, and a line that sums up."""
     table = Table(title="Targets (ratios of records/s where no unit is given)", title_justify="left")
-    for heading in ("section", "what", "measured", "by CPU", "wanted", "goal", ""):
+    for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading in ("section", "what", "") else "right")
-    count = met = 0
+    asked = [each for judged in judgements.values() for each in judged if each.least is not None]
     for section, judged in judgements.items():
         for each in judged:
-            sign = "<=" if each.is_most else ">="
-            wanted = "" if each.least is None else f"{sign} {each.least:,.2f}"
-            goal = "" if each.goal is None else f"{each.goal:g} {each.unit}"
-            if each.least is None:
-                verdict = "goal met" if each.is_goal_met else "goal missed"
-            else:
-                count, met = count + 1, met + each.is_met
-                verdict = "goal met" if each.is_goal_met else ("met" if each.is_met else "MISSED")
-            by_cpu = "" if each.by_cpu is None else f"{each.by_cpu:,.2f} x"
-            row = (f"{each.value:,.2f} {each.unit}", by_cpu, wanted, goal, verdict)
-            table.add_row(section, each.what, *row)
-    if count:
+            table.add_row(*row_of(section, each))
+    if count := len(asked):
+        met = sum(each.is_met for each in asked)
         console.print(table)
         console.print(f"{met} of {count} targets met", style="bold")

@@ -43,6 +43,7 @@ class Effort:
 
     Attributes:
         rounds: Runs of each case in the comparisons.
+        few_rounds: The same where less precision is needed, or a run takes long.
         seconds: How long a run lasts, about.
         is_full: Every loop, client and size of the matrix.
         is_quick: A first look.
@@ -50,6 +51,7 @@ class Effort:
 
     rounds: int = 5
     seconds: float = 1.0
+    few_rounds: int = 3
     is_full: bool = False
     is_quick: bool = False
     clients: tuple[str, ...] = NAMES
@@ -59,11 +61,6 @@ class Effort:
     compressions: tuple[str, ...] = ("none",)
     acks: tuple[str, ...] = ("all",)
     batches: tuple[int, ...] = (65536,)
-
-    @property
-    def few_rounds(self) -> int:
-        """For what needs less precision than the comparison, or takes long."""
-        return 1 if self.is_quick else min(3, self.rounds)
 
 
 @final
@@ -274,8 +271,7 @@ def round_trip(effort: Effort) -> Section:
 
 def classic(effort: Effort) -> Section:
     """The table of 2016: one at a time, 40 tasks, callbacks, bulk."""
-    million = 1_000_000 if effort.is_full else (5_000 if effort.is_quick else 100_000)
-    slow = 1_000_000 if effort.is_full else (1_000 if effort.is_quick else 20_000)
+    many, slow = (5_000, 1_000) if effort.is_quick else (1_000_000, 1_000_000)
     settings = Settings(linger_ms=0)
     runs: list[Run] = []
     for name in ("aioproduce", "aiokafka"):
@@ -283,7 +279,7 @@ def classic(effort: Effort) -> Section:
             continue
         for mode, records, tasks in (
             ("(a) one at a time", slow, 1),
-            ("(b) 40 tasks", min(million, 10 * slow), 40),
+            ("(b) 40 tasks", many, 40),
         ):
             case = Case("senders", name, mode, "uvloop", records, 500, settings, {"tasks": tasks})
             runs.append((NULL, case))
@@ -291,7 +287,7 @@ def classic(effort: Effort) -> Section:
         bulk = {"send-many": "(d) bulk", "send-batch": "(d) bulk"}
         for choices in (ways, bulk):
             mode = next(mode for mode in choices if mode in client(name).modes)
-            case = Case("throughput", name, mode, "uvloop", million, 1000, label=f"{choices[mode]}, {mode}")
+            case = Case("throughput", name, mode, "uvloop", many, 1000, label=f"{choices[mode]}, {mode}")
             runs.append((NULL, case))
     note = (
         "Published in 2016 for a million messages, Java clients: sync with 40 threads 152 s, old async 133 s, "

@@ -1,5 +1,8 @@
 """What recording metrics costs: `python -m benchmarks.recording`, a producer with its sensors beside one without.
 
+With `--instructions`: the same in instructions of the processor, by callgrind, in the world of `tests/budget`. They
+repeat to a fraction of a percent, where time is as uncertain as what it is to measure.
+
 With `--of auditor`: what an Auditor costs, a number in each record and marks, beside a producer without one.
 
 Two processes take turns of a tenth of a second or so, on one processor, against one null broker: what else the
@@ -23,20 +26,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, final
-from unittest import mock
 
 from rich.console import Console
 from rich.table import Table
 
 from aioproduce import Producer
-from aioproduce._native.sensors import BatchMetrics, NodeMetrics
 from aioproduce.audit import DEFAULT_AUDIT_TOPIC, Auditor
-from aioproduce.metrics import ProducerMetrics
 from benchmarks.null_broker import null_broker
 from benchmarks.process import pin
+from benchmarks.silent_metrics import silent
+from tests.budget import measure
+from tests.budget.program import REFERENCE, SILENT
 
 TOPIC: Final = "bench"
 METRICS: Final = "metrics"
@@ -99,64 +103,6 @@ LOADS: Final = {
 }
 
 
-@final
-class _SilentBatches:
-    """Takes what `BatchMetrics` takes in of each batch, and keeps nothing."""
-
-    def __init__(self, metrics: BatchMetrics) -> None:
-        self._metrics = metrics
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._metrics, name)
-
-    def sent(self, batches: object, now: float) -> None:
-        """Nothing."""
-
-    def retried(self, batch: object, now: float) -> None:
-        """Nothing."""
-
-    def ended(self, batch: object, now: float, *, is_failed: bool) -> None:
-        """Nothing."""
-
-
-@final
-class _SilentNode:
-    """Takes what `NodeMetrics` takes in of each request, and keeps nothing."""
-
-    in_flight: Any = int
-
-    def sent(self, size: int, now: float) -> None:
-        """Nothing."""
-
-    def received(self, size: int, responses: int, now: float) -> None:
-        """Nothing."""
-
-    def answered(self, latency: float, now: float) -> None:
-        """Nothing."""
-
-
-class SilentMetrics(ProducerMetrics):  # type: ignore[misc]  # final for everyone else
-    """Sensors that keep nothing of batches, requests and turns."""
-
-    def __init__(self, windows: Any) -> None:
-        super().__init__(windows)
-        self.batches: Any = _SilentBatches(self.batches)
-        self._node: Any = _SilentNode()
-
-    def node(self, node_id: int) -> NodeMetrics:
-        """One for all."""
-        return self._node  # type: ignore[no-any-return]
-
-    def throttled(self, seconds: float, now: float) -> None:
-        """Nothing."""
-
-    def stepped(self, waited: float, worked: float, now: float) -> None:
-        """Nothing."""
-
-    def lagged(self, seconds: float, now: float) -> None:
-        """Nothing."""
-
-
 # -- the worker ---
 
 
@@ -166,14 +112,13 @@ def work(load: Load, servers: str, of: str, *, is_silent: bool) -> None:
 
     pin((min(os.sched_getaffinity(0)),))
     settings: dict[str, Any] = {"batch_size": _BATCH}
-    if of == METRICS:
-        if is_silent:
-            mock.patch("aioproduce.producer.life.ProducerMetrics", SilentMetrics).start()
-    elif not is_silent:
+    has_silent_metrics = of == METRICS and is_silent
+    if of != METRICS and not is_silent:
         settings["interceptors"] = [Auditor()]
         if of == ROOMY:
             settings["batch_size"] = _BATCH * _NUMBERED // _PLAIN
-    uvloop.run(_work(load, servers, settings))
+    with silent() if has_silent_metrics else nullcontext():
+        uvloop.run(_work(load, servers, settings))
 
 
 async def _work(load: Load, servers: str, settings: dict[str, Any]) -> None:
@@ -268,7 +213,33 @@ def compare(name: str, sets: int, turns: int, of: str = METRICS) -> dict[str, An
         "records_per_second": round(median(rates)),
         "time": [median(wall), min(wall), max(wall)],
         "cpu": [median(cpu), min(cpu), max(cpu)],
+        "sets": {"time": wall, "cpu": cpu},
     }
+
+
+def in_instructions() -> dict[str, dict[str, float]]:
+    """Instructions of a record in each mode of `tests/budget`, with and without sensors, and what they add.
+
+    Raises:
+        CannotMeasureError: valgrind or its header is not installed.
+    """
+    recorded, not_recorded = measure.instructions(), measure.instructions(None, SILENT)
+    found = {}
+    for mode, figures in recorded.items():
+        if mode != REFERENCE:
+            each, without = figures["instructions"], not_recorded[mode]["instructions"]
+            found[mode] = {"with": each, "without": without, "added": each / without - 1}
+    return found
+
+
+def table_of_instructions(found: dict[str, dict[str, float]]) -> Table:
+    """What is told a person."""
+    table = Table(title="What recording adds to the instructions of a record", title_justify="left")
+    for heading in ("mode", "with sensors", "without", "added"):
+        table.add_column(heading, justify="left" if heading == "mode" else "right")
+    for mode, each in found.items():
+        table.add_row(mode, f"{each['with']:,.0f}", f"{each['without']:,.0f}", f"{each['added']:+.1%}")
+    return table
 
 
 def table_of(rows: list[dict[str, Any]], of: str = METRICS) -> Table:
@@ -292,6 +263,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--of", choices=WHAT, default=METRICS, help=f"what is measured ({METRICS})")
     parser.add_argument("--sets", type=int, default=8, help="pairs of processes for each load (8)")
     parser.add_argument("--turns", type=int, default=20, help="of each process (20)")
+    parser.add_argument("--instructions", action="store_true", help="count them, and measure no time")
     parser.add_argument("--json", action="store_true", help="for a program")
     parser.add_argument("--worker", metavar="SERVERS", help=argparse.SUPPRESS)
     parser.add_argument("--silent", action="store_true", help=argparse.SUPPRESS)
@@ -301,6 +273,14 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if given.sets < 1 or given.turns < 1:
         parser.error("--sets and --turns: at least 1")
+    if given.instructions:
+        with Console(stderr=True).status("Counting instructions, twice"):
+            found = in_instructions()
+        if given.json:
+            print(json.dumps(found))
+        else:
+            Console().print(table_of_instructions(found))
+        return 0
     rows = []
     for name in given.only or LOADS:
         with Console(stderr=True).status(LOADS[name].title):

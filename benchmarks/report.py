@@ -25,7 +25,8 @@ _COLUMNS = (
     ("batches_per_request", "batches / request", "{:,.1f}"),
     ("broker_cpu_seconds_per_million", "broker CPU s per million", "{:,.2f}"),
     ("warmup_records_per_second", "warm-up records/s", "{:,.0f}"),
-    ("seconds_per_million_records", "s per million", "{:,.1f}"),
+    ("records", "records sent", "{:,.0f}"),
+    ("seconds", "s", "{:,.2f}"),
     ("latency_p50_ms", "p50 ms", "{:,.2f}"),
     ("latency_p99_ms", "p99 ms", "{:,.2f}"),
     ("latency_p99.9_ms", "p99.9 ms", "{:,.2f}"),
@@ -54,7 +55,7 @@ _OF_SECTION = {
     ),
     "classic": (
         "records",
-        "seconds_per_million_records",
+        "seconds",
         "cpu_percent",
         "rss_peak_mib",
         "cpu_seconds_per_million",
@@ -90,24 +91,32 @@ def settings_label(result: Result) -> str:
     return ", ".join(parts)
 
 
-def print_section(console: Console, section: Section, results: Sequence[Result]) -> None:
-    """One table, a line per case, with its note."""
+def table_of(section: str, results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    """A section's headings, and a row of texts for each case: its name, its settings, its figures."""
     has = {name for result in results for name in result.figures}
-    wanted = _OF_SECTION.get(section.name, _USUAL)
+    wanted = _OF_SECTION.get(section, _USUAL)
     columns = [column for column in _COLUMNS if column[0] in has and column[0] in wanted]
-    table = Table(title=f"{section.title} (medians of {section.rounds})", title_justify="left")
-    table.add_column("client, mode", no_wrap=True)
-    if any(settings_label(result) for result in results):
-        table.add_column("with", no_wrap=True)
-    with_labels = len(table.columns) == 2
-    for _, heading, _ in columns:
-        table.add_column(heading, justify="right")
-    for result in results:
+    labels = [settings_label(result) for result in results]
+    names = ["client, mode", *(["with"] if any(labels) else [])]
+    rows = []
+    for result, label in zip(results, labels, strict=True):
         cells = [
             layout.format(result.figures[name]) if name in result.figures else ""
             for name, _, layout in columns
         ]
-        table.add_row(result.case.name, *([settings_label(result)] if with_labels else []), *cells)
+        rows.append([result.case.name, *([label] if any(labels) else []), *cells])
+    return [*names, *(heading for _, heading, _ in columns)], rows
+
+
+def print_section(console: Console, section: Section, results: Sequence[Result]) -> None:
+    """One table, a line per case, with its note."""
+    headings, rows = table_of(section.name, results)
+    table = Table(title=f"{section.title} (medians of {section.rounds})", title_justify="left")
+    for heading in headings:
+        is_name = heading in ("client, mode", "with")
+        table.add_column(heading, justify="left" if is_name else "right", no_wrap=is_name)
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
     if section.note:
         console.print(section.note, style="dim")

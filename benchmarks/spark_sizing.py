@@ -1,6 +1,6 @@
 """How many executors, partitions and brokers: what a million records take of a processor in each job.
 
-    python -m benchmarks.spark_sizing [--rows 2000000] [--json FILE] [--write docs/spark-deployment.md]
+    python -m benchmarks.spark_sizing [--rows 2000000] [--json FILE] [--write docs/how-to/spark-deployment.md]
 
 One real broker, one Spark session with two cores, all on this machine. The sink writes cached rows of 100 bytes,
 `land` reads them into a lake, `audit` audits it; each once to warm up and then a number of times, of which the
@@ -53,7 +53,9 @@ WIRE_MBYTES: Final = 1_000.0
 """Megabytes a second that a broker's network takes, in and out together: a share of 10 Gbit/s."""
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_MARK: Final = "<!-- sizing: begin (python -m benchmarks.spark_sizing --write docs/spark-deployment.md) -->\n"
+_MARK: Final = (
+    "<!-- sizing: begin (python -m benchmarks.spark_sizing --write docs/how-to/spark-deployment.md) -->\n"
+)
 _END: Final = "<!-- sizing: end -->"
 
 
@@ -239,16 +241,23 @@ def session(jars: tuple[Path, ...], folder: Path) -> SparkSession:
 
 
 def page(rounds: list[Round], wire_bytes: float, rows: int) -> str:
-    """The table, in Markdown."""
+    """What the page has: what was measured and where, and the tables."""
+    count = sum(each.job == "sink" for each in rounds)
+    return (
+        f"{time.strftime('%d %B %Y')}, {rows:,} rows of 100 bytes, {count} rounds, medians; "
+        f"{os.cpu_count()} processors for Spark `local[2]` and the broker together, PySpark {version('pyspark')}, "
+        f"Python {platform.python_version()}; load at the end {os.getloadavg()[0]:.1f}.\n\n"
+        f"{tables(rounds, wire_bytes)}"
+    )
+
+
+def tables(rounds: list[Round], wire_bytes: float) -> str:
+    """What a job costs, and what a rate asks for, in Markdown."""
     names = tuple(dict.fromkeys(each.job for each in rounds))
     by_job = {job: [each for each in rounds if each.job == job] for job in names}
     spark = {job: statistics.median(each.spark_cost for each in found) for job, found in by_job.items()}
     broker = {job: statistics.median(each.broker_cost for each in found) for job, found in by_job.items()}
     lines = [
-        f"{time.strftime('%d %B %Y')}, {rows:,} rows of 100 bytes, {len(by_job['sink'])} rounds, medians; "
-        f"{os.cpu_count()} processors for Spark `local[2]` and the broker together, PySpark {version('pyspark')}, "
-        f"Python {platform.python_version()}; load at the end {os.getloadavg()[0]:.1f}.",
-        "",
         "| job | rows/s, two cores shared with the broker | CPU s per million, Spark | CPU s per million, broker "
         f"| rows/s of an executor of {CORES} cores, {UTILISATION:.0%} used |",
         "|---|---|---|---|---|",
@@ -313,7 +322,9 @@ def main(arguments: list[str]) -> None:
     text = page(bench.rounds, bench.wire_bytes, options.rows)
     Console(width=160).print(text, markup=False, highlight=False)
     if options.json:
-        options.json.write_text(json.dumps([asdict(each) for each in bench.rounds], indent=1))
+        rounds = [asdict(each) for each in bench.rounds]
+        told = {"rows": options.rows, "wire_bytes": bench.wire_bytes, "rounds": rounds}
+        options.json.write_text(json.dumps(told, indent=1))
     if options.write:
         put(text, options.write)
 

@@ -1,4 +1,6 @@
-"""Where the time of a record goes, stage by stage: `python -m benchmarks.stages`, for docs/measurements.md.
+"""Where the time of a record goes, stage by stage: `python -m benchmarks.stages`.
+
+For docs/explanation/measurements.md.
 
 One producer, uvloop, null broker; values of 100 bytes, batches of 64 KiB; processor seconds of this process.
 
@@ -10,6 +12,8 @@ One producer, uvloop, null broker; values of 100 bytes, batches of 64 KiB; proce
 
 from __future__ import annotations
 
+import argparse
+import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -42,6 +46,7 @@ STAGES: Final[dict[str, tuple[type, str]]] = {
     "write: the system call": (driver._Connection, "write"),
     "answer: decode, settle, give memory back": (Sender, "receive_data"),
 }
+CHECKSUM: Final = "(the checksum alone, which is part of the seal)"
 
 
 class Stopwatch:
@@ -54,11 +59,11 @@ class Stopwatch:
     def timed(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         """The method, timed."""
 
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             self._inner.append(0.0)
             began = time.perf_counter()
             try:
-                return method(*arguments)
+                return method(*arguments, **named)
             finally:
                 took = time.perf_counter() - began
                 self.seconds[name] += took - self._inner.pop()
@@ -148,8 +153,8 @@ async def of_batches(producer: Producer, batches: Callable[[], int]) -> dict[str
     return found
 
 
-async def main(servers: str, batches: Callable[[], int]) -> None:
-    """Measure and print."""
+async def measured(servers: str, batches: Callable[[], int]) -> dict[str, dict[str, float]]:
+    """Nanoseconds of a record and, where a batch pays, microseconds of a batch, by stage."""
     async with Producer(servers, linger_ms=5, batch_size=BATCH_SIZE, buffer_memory=2**26) as producer:
         await producer.send_and_wait(TOPIC, VALUE)
         records = await of_records(producer)
@@ -159,17 +164,35 @@ async def main(servers: str, batches: Callable[[], int]) -> None:
     append = append_cost()
     of_batch = sum(stages.values())
     each = BATCH_SIZE // 108  # what a record of this size takes in a batch
-    print(f"{'what':48} {'ns a record':>12} {'us a batch':>11}   limit")
-    print(f"{'append: write the record, make its future':48} {append * 1e9:12.0f}")
     rest = records["dropped"] - append - of_batch / each
-    print(f"{'send() around it: call, checks, clock, await':48} {rest * 1e9:12.0f}")
-    for name, seconds in stages.items():
-        limit = f"{checksum * 1e6:.1f} us the checksum alone" if name.startswith("seal") else ""
-        print(f"{name:48} {seconds / each * 1e9:12.1f} {seconds * 1e6:11.1f}   {limit}")
-    print(f"{'sent, delivery dropped':48} {records['dropped'] * 1e9:12.0f}")
-    print(f"{'await of the delivery: RecordMetadata':48} {records['awaited'] * 1e9:12.0f}")
+    return {
+        "append: write the record, make its future": {"record_ns": append * 1e9},
+        "send() around it: call, checks, clock, await": {"record_ns": rest * 1e9},
+        **{
+            name: {"record_ns": seconds / each * 1e9, "batch_us": seconds * 1e6}
+            for name, seconds in stages.items()
+        },
+        CHECKSUM: {"record_ns": checksum / each * 1e9, "batch_us": checksum * 1e6},
+        "sent, delivery dropped": {"record_ns": records["dropped"] * 1e9},
+        "await of the delivery: RecordMetadata": {"record_ns": records["awaited"] * 1e9},
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.stages", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="for a program")
+    options = parser.parse_args()
+    with null_broker(topics={TOPIC: 6}) as broker:
+        found = uvloop.run(measured(broker.bootstrap_servers, lambda: broker.stats()["batches"]))
+    if options.json:
+        print(json.dumps(found))
+        return
+    print(f"{'what':48} {'ns a record':>12} {'us a batch':>11}")
+    for name, each in found.items():
+        batch = f"{each['batch_us']:11.1f}" if "batch_us" in each else ""
+        print(f"{name:48} {each['record_ns']:12.1f} {batch}")
 
 
 if __name__ == "__main__":
-    with null_broker(topics={TOPIC: 6}) as broker:
-        uvloop.run(main(broker.bootstrap_servers, lambda: broker.stats()["batches"]))
+    main()

@@ -43,7 +43,7 @@ VALUE: Final = bytes(100)
 TASKS: Final = 1_000
 _numbers: Final = count()
 
-Figures = dict[str, float]
+Figures = dict[str, Any]
 
 
 class Site:
@@ -217,7 +217,12 @@ async def _measure(site: Site, rounds: int, seconds: float, console: Console) ->
             found[name].append(await case())
             console.print(f"round {number + 1}: {name}: {found[name][-1]:,.1f}")
     return {
-        name: {"median": statistics.median(values), "least": min(values), "most": max(values)}
+        name: {
+            "median": statistics.median(values),
+            "least": min(values),
+            "most": max(values),
+            "rounds": values,
+        }
         for name, values in found.items()
     }
 

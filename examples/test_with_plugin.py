@@ -2,7 +2,7 @@
 
 python -m pytest examples/test_with_plugin.py
 
-The tests are run by anyio's plugin, which is there with aioproduce; docs/testing.md has them for others.
+The tests are run by anyio's plugin, which is there with aioproduce; docs/how-to/testing.md has them for others.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
 
 The consumer is confluent-kafka's: with `isolation.level=read_committed` it waits for offsets of a transaction that
 is still open, so that a copier that takes over a partition never reads again what another one is about to commit.
-aiokafka's consumer cannot do that (docs/transactions.md says what to do with it). It may be killed at any instant.
+aiokafka's consumer cannot do that (docs/how-to/transactions.md says what to do with it). It may be killed at any
+instant.
 Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092), GROUP (copiers), TRANSACTIONAL_ID
 (copier- and the process id), SESSION_TIMEOUT_MS (45000): after that the partitions of one that died are another's,
 TRANSACTION_TIMEOUT_MS (60000): after that what it left open is aborted, and the other one reads it again.

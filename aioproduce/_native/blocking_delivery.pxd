@@ -9,7 +9,7 @@ from aioproduce._native.delivery cimport BatchResult, DeliveryFuture, _FAILED, _
 @cython.no_gc
 cdef class BlockingDelivery:
     cdef readonly str topic
-    cdef readonly double handed_at  # by `time.monotonic()`
+    cdef readonly double _handed_at  # by `time.monotonic()`
     cdef object _owner
     # The record, until it is accepted; the batch that it is in from then on; or why it never was accepted.
     cdef bytes _key, _value
@@ -21,7 +21,7 @@ cdef class BlockingDelivery:
     cdef int _partition, _index, _key_size, _value_size
     cdef unsigned char _is_observed
 
-    cpdef accept(self, DeliveryFuture delivery)
+    cpdef _accept(self, DeliveryFuture delivery)
     cdef _attach(self, DeliveryFuture delivery)
     cdef bint _is_settled(self) except -1
     cdef BatchResult _batch(self)

@@ -9,7 +9,7 @@ Invariants:
 1. What a caller's thread reads of a batch's outcome does not change any more when it is there to be read: status,
    offset, error, the parts of a split batch. So a thread that finds it settled needs no lock.
 2. Who waits makes a `_Watch` first and looks then whether the record was accepted; the loop thread sets the batch
-   first and looks then for a `_Watch`. One of them sees the other, and then the batch calls back: `tell()`.
+   first and looks then for a `_Watch`. One of them sees the other, and then the batch calls back: `_tell()`.
 3. Nothing per record is done when a batch is settled, but for records with a `_Watch` or a delivery callback.
 4. A copy that `fork()` made is never settled: it says so at once.
 """
@@ -26,10 +26,13 @@ from aioproduce._native.delivery import BatchResult, DeliveryFuture
 from aioproduce.portable_error import copy_of
 from aioproduce.records import RecordMetadata
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native.delivery import _FAILED, _SPLIT, _SUCCEEDED, make_delivery, part_of
@@ -89,12 +92,12 @@ class BlockingDelivery:
     """
 
     __slots__ = (  # noqa: SIM905  # a line for each says no more
-        "topic handed_at _owner _key _value _headers _on_delivery _result _error "
+        "topic _handed_at _owner _key _value _headers _on_delivery _result _error "
         "_watch _timestamp _partition _index _key_size _value_size _is_observed"
     ).split()
 
     topic: str
-    handed_at: cython.double
+    _handed_at: cython.double
     _owner: HandOver
     _key: bytes | None
     _value: bytes | None
@@ -128,7 +131,7 @@ class BlockingDelivery:
         Raises:
             TimeoutError: it is not there yet; the record goes on.
             DeliveryError: the record was not acknowledged.
-            ProducerError: the record was not accepted; `docs/blocking.md` has the reasons.
+            ProducerError: the record was not accepted; `docs/how-to/blocking.md` has the reasons.
             LoopThreadError: called in the loop thread (a callback), which would wait for itself.
             ForkedProcessError: `fork()` copied this delivery; the parent has the answer.
         """
@@ -183,11 +186,11 @@ class BlockingDelivery:
     @property
     def _condition(self) -> threading.Condition:
         self._check_not_forked()
-        return self._watched().condition  # type: ignore[no-any-return]
+        return self._watched().condition
 
     @property
     def _waiters(self) -> list[Any]:
-        return self._watched().waiters  # type: ignore[no-any-return]
+        return self._watched().waiters
 
     @property
     def _state(self) -> str:
@@ -211,12 +214,12 @@ class BlockingDelivery:
     # -- for the producer, in the loop thread ---
 
     @property
-    def record(self) -> tuple[str, bytes | None, bytes | None, list[Header] | None, int | None, int]:
+    def _record(self) -> tuple[str, bytes | None, bytes | None, list[Header] | None, int | None, int]:
         """Topic, key, value, headers, partition and timestamp, until it is accepted."""
         partition = None if self._partition < 0 else self._partition
         return self.topic, self._key, self._value, self._headers, partition, self._timestamp
 
-    def accept(self, delivery: DeliveryFuture) -> None:
+    def _accept(self, delivery: DeliveryFuture) -> None:
         """The record is in a batch."""
         result: BatchResult = delivery._result
         self._index = delivery._index
@@ -232,7 +235,7 @@ class BlockingDelivery:
         if self._watch is not None:
             self._attach(delivery)
 
-    def refuse(self, error: BaseException) -> None:
+    def _refuse(self, error: BaseException) -> None:
         """The record will be in no batch; whoever asks or waits is told why."""
         on_delivery = self._on_delivery
         self._key = None
@@ -249,15 +252,15 @@ class BlockingDelivery:
             except Exception:
                 _log.exception("a delivery callback for %s failed", self.topic)
         if self._watch is not None:
-            self.tell()
+            self._tell()
 
-    def heed_watch(self) -> None:
+    def _heed_watch(self) -> None:
         """Somebody waits since the record was accepted: have the batch call back, or tell at once."""
         result = self._result
         if self._watch is None or self._watch.is_told:
             return
         if self._is_settled():
-            self.tell()
+            self._tell()
         elif result is not None:
             self._attach(
                 make_delivery(result, self._index, self._timestamp, self._key_size, self._value_size)
@@ -265,13 +268,13 @@ class BlockingDelivery:
 
     def _attach(self, delivery: DeliveryFuture) -> None:
         self._is_observed = True  # as above
-        delivery.add_delivery_callback(self._settled)
+        delivery._add_delivery_callback(self._settled)
 
     def _settled(self, _metadata: RecordMetadata, _error: BaseException | None) -> None:
         """The batch's callback."""
-        self.tell()
+        self._tell()
 
-    def tell(self) -> None:
+    def _tell(self) -> None:
         """Wake who waits, and call back."""
         watch = self._watch
         with watch.condition:
@@ -329,7 +332,7 @@ class BlockingDelivery:
         if not watch.is_told and not self._is_settled():
             raise TimeoutError(f"not acknowledged within {timeout} s; the record goes on: ask again")
 
-    def _watched(self) -> Any:
+    def _watched(self) -> _Watch:
         """The place of those who wait; the loop thread knows of it (invariant 2)."""
         watch = self._watch
         if watch is None:
@@ -340,7 +343,7 @@ class BlockingDelivery:
         if not watch.is_asked and (self._result is not None or self._error is not None):
             self._owner.ask(self)
             watch.is_asked = True
-        return watch
+        return watch  # type: ignore[no-any-return]  # C's attribute is any object
 
     def _check_not_forked(self) -> None:
         if self._owner.is_forked():
@@ -348,7 +351,7 @@ class BlockingDelivery:
 
     def _metadata(self) -> RecordMetadata:
         batch: BatchResult = self._batch()
-        return batch._metadata_of(  # type: ignore[no-any-return]
+        return batch._metadata_of(  # type: ignore[no-any-return]  # of ours: no drop-in is for threads
             self._index_in_batch(), self._timestamp, self._key_size, self._value_size
         )
 
@@ -384,7 +387,7 @@ def new_delivery(
     delivery._value_size = _NULL if value is None else len(value)
     if not cython.compiled:  # a fresh C structure is all zeros
         delivery._result = delivery._error = delivery._watch = None
-        delivery.handed_at = 0.0
+        delivery._handed_at = 0.0
         delivery._index = 0
         delivery._is_observed = False
     return delivery

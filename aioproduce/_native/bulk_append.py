@@ -16,16 +16,21 @@ Invariants:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aioproduce._native.columns import ByteColumn, HeaderColumn, LongColumn
 from aioproduce._native.record_batch import RecordBatchBuffer
 from aioproduce._native.record_numbers import RecordNumbers
 from aioproduce._native.record_span import RecordSpan
 from aioproduce._native.topic_appender import NO_PARTITION, TopicAppender
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native._memory import bytes_at, ints_in, longs_in
@@ -167,7 +172,7 @@ class BulkAppender:
             if index < 0:
                 break
             if self._is_numbered:
-                self._numbers.next += 1  # type: ignore[union-attr]
+                self._numbers.next += 1  # type: ignore[union-attr]  # there is one: numbered
             if batch_places[target] == 0:
                 batch_places[target] = self._begun(target, index)
             if self._is_keyless:  # as `count_keyless()` does it, whose call would cost more
@@ -228,7 +233,7 @@ class BulkAppender:
     def _take_number(self, has_headers: cython.bint) -> None:
         if has_headers:
             self._take_headers()
-        self._numbers.put_next()  # type: ignore[union-attr]
+        self._numbers.put_next()  # type: ignore[union-attr]  # there is one: numbered
 
     def _begun(self, partition: cython.Py_ssize_t, index: cython.Py_ssize_t) -> cython.int:
         """Note a batch whose first record of this call has this index; gives its place in the span, from 1."""

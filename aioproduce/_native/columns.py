@@ -13,14 +13,17 @@ Invariants:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aioproduce._native._record_reading import decode_headers
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native._memory import (
@@ -65,7 +68,7 @@ class _Rows:
 
     def _hold(self, buffer: object, entry: int, count: int) -> memoryview:
         """The bytes of a buffer that holds `count` entries of `entry` bytes at least, fit to be read by address."""
-        view = memoryview(buffer)  # type: ignore[arg-type]
+        view = memoryview(buffer)  # type: ignore[arg-type]  # it raises, then
         if not view.c_contiguous:
             raise ValueError("an Arrow buffer is contiguous memory; this one is not")
         view = view.cast("B")

@@ -23,17 +23,21 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from aioproduce._native.watcher import Wakeups, Watched
+from aioproduce._native.watcher import Wakeups
 from aioproduce.portable_error import copy_of
 from aioproduce.records import RecordMetadata
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native._metadata import record_metadata
+    from aioproduce._native._watched_future import Watched
     from aioproduce._native.watcher import begin_wait, linked, make_callback, unlinked
 
 if TYPE_CHECKING:
@@ -67,10 +71,12 @@ class BatchResult:
 
     @cython.annotation_typing(False)
     def __init__(self, topic: str, partition: int, runtime: DeliveryRuntime) -> None:
-        self.topic = str.__str__(topic)  # a plain one of a subclass's, which C's attribute would refuse
+        self.topic: str = str.__str__(topic)  # a plain one of a subclass's, which C's attribute would refuse
         self.partition = partition
-        self.status = _PENDING
-        self.base_offset = self.log_append_time = self._log_start_offset = -1
+        self.status: int = _PENDING
+        self.base_offset: int = -1
+        self.log_append_time: int = -1
+        self._log_start_offset = -1
         self.error: BaseException | None = None
         self.runtime = runtime
         self._outcomes = getattr(runtime, "outcomes", None)
@@ -270,8 +276,9 @@ class DeliveryFuture(Watched):
 
     # -- what asyncio asks of a future ---
 
+    # To type checkers the base's is an attribute: a task sets it on the future that it is parked on, never on this.
     @property
-    def _asyncio_future_blocking(self) -> bool:
+    def _asyncio_future_blocking(self) -> bool:  # type: ignore[override]
         """Tells `asyncio.isfuture()` that this is one; never True, as no task is parked on it."""
         return False
 
@@ -319,7 +326,7 @@ class DeliveryFuture(Watched):
             asyncio.CancelledError: this handle was cancelled.
             asyncio.InvalidStateError: the outcome is not there yet. (Under trio both are `concurrent.futures`'s.)
         """
-        return self._value()  # type: ignore[no-any-return]
+        return self._value()  # type: ignore[no-any-return]  # a drop-in's class, where there is one
 
     def exception(self) -> BaseException | None:
         """Why the record was not acknowledged, or `None` if it was.
@@ -356,16 +363,16 @@ class DeliveryFuture(Watched):
         return removed
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        return begin_wait(self, self._result._wait, False)  # type: ignore[no-any-return]
+        return begin_wait(self, self._result._wait, False)
 
     def __iter__(self) -> Generator[Any, None, RecordMetadata]:
-        return begin_wait(self, self._result._wait, False)  # type: ignore[no-any-return]
+        return begin_wait(self, self._result._wait, False)
 
-    def wait_done(self) -> Generator[Any, None, None]:
+    def _wait_done(self) -> Generator[Any, None, None]:
         """Suspend until `done()`. That does not ask for the outcome: a failure still is unobserved."""
-        return begin_wait(self, self._result._wait, True)  # type: ignore[no-any-return]
+        return begin_wait(self, self._result._wait, True)
 
-    def again(self) -> DeliveryFuture:
+    def _again(self) -> DeliveryFuture:
         """Another handle of the same record, not cancelled, to be asked in this one's place."""
         other = make_delivery(self._result, self._index, self._timestamp, self._key_size, self._value_size)
         other._is_observed = self._is_observed
@@ -394,7 +401,7 @@ class DeliveryFuture(Watched):
         """The partition that was chosen for the record."""
         return self._result.partition
 
-    def add_delivery_callback(self, callback: DeliveryCallback) -> None:
+    def _add_delivery_callback(self, callback: DeliveryCallback) -> None:
         """Have `callback(metadata, error)` called once when the record's batch is settled (for the producer)."""
         if self._result.status == _SPLIT:
             self._follow_split()

@@ -30,10 +30,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from aioproduce._native.blocking_delivery import BlockingDelivery
 from aioproduce._native.topic_appender import NO_PARTITION
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native.blocking_delivery import new_delivery
@@ -108,13 +111,13 @@ class HandOver:
         self._questions: list[BlockingDelivery] = []
         if not cython.compiled:
             self._lock = threading.RLock()
-        self.waiting_bytes = 0
+        self.waiting_bytes: int = 0
         self._limit = limit
         self._largest = largest
-        self.sent = 0
+        self.sent: int = 0
         self._forks = _forks
         self._clock_offset = wall_time() - monotonic()
-        self.is_open = True
+        self.is_open: bool = True
         self._is_plain = is_plain
         self._is_told = False
         self._is_asked = False
@@ -130,7 +133,7 @@ class HandOver:
     def ask(self, delivery: BlockingDelivery) -> None:
         """Have the loop thread look at a delivery that somebody waits for; do so here once it is at its end."""
         if not self._ask(delivery):
-            delivery.heed_watch()
+            delivery._heed_watch()
         elif not self._is_asked:
             self._is_asked = True
             self._call(self._wake_to_answer)
@@ -179,11 +182,11 @@ class HandOver:
         cost: cython.longlong = cost_of(delivery)
         if self.waiting_bytes + cost > self._limit and self.waiting_bytes > 0:
             return False
-        delivery.handed_at = monotonic()
+        delivery._handed_at = monotonic()
         if not self._is_told:
-            self._clock_offset = wall_time() - delivery.handed_at
+            self._clock_offset = wall_time() - delivery._handed_at
         if delivery._timestamp < 0:
-            delivery._timestamp = int((delivery.handed_at + self._clock_offset) * 1000.0)
+            delivery._timestamp = int((delivery._handed_at + self._clock_offset) * 1000.0)
         self._entries.append(delivery)
         self.waiting_bytes += cost
         self.sent += 1
@@ -235,7 +238,7 @@ class HandOver:
                 end = at
                 break
             freed += cost_of(entry)
-            entry.accept(delivery)
+            entry._accept(delivery)
         self._free(freed)
         return end
 
@@ -296,11 +299,11 @@ class BlockingPath:
     def __init__(self) -> None:
         self._hand_over: HandOver | None = None
 
-    def open_path(self, hand_over: HandOver) -> None:
+    def _open_path(self, hand_over: HandOver) -> None:
         """Records are taken from now on."""
         self._hand_over = hand_over
 
-    def shut_path(self) -> None:
+    def _shut_path(self) -> None:
         """No record is taken here from now on."""
         self._hand_over = None
 

@@ -14,12 +14,15 @@ an empty key counts as none. Which named partitioner has which rule is in `aiopr
 from __future__ import annotations
 
 import zlib
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native._memory import bytes_at

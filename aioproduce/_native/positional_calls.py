@@ -14,10 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from aioproduce._native.send_path import SendPath, mark_as_async
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native.send_path import make_call
@@ -60,7 +63,7 @@ class PositionalCalls:
         Returns:
             To be awaited; that gives a future of the record's metadata, which need not be awaited at once.
         """
-        return _call(self._path, topic, value, key, partition, timestamp_ms, headers, False)  # type: ignore[no-any-return]
+        return _call(self._path, topic, value, key, partition, timestamp_ms, headers, False)
 
     @cython.annotation_typing(False)
     def send_and_wait(
@@ -77,7 +80,7 @@ class PositionalCalls:
         Returns:
             To be awaited; that gives the record's metadata.
         """
-        return _call(self._path, topic, value, key, partition, timestamp_ms, headers, True)  # type: ignore[no-any-return]
+        return _call(self._path, topic, value, key, partition, timestamp_ms, headers, True)
 
 
 def _call(
@@ -89,7 +92,7 @@ def _call(
     timestamp: Any,
     headers: Any,
     is_awaiting: cython.bint,
-) -> Any:
+) -> Coroutine[Any, Any, Any]:
     if value is None and key is None:
         # aiokafka refuses such a record, once it is awaited; the short way would take it.
         return path._send_slowly(topic, None, None, partition, timestamp, headers, None, None)

@@ -22,15 +22,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aioproduce._native._record_reading import Record, read_record
 from aioproduce.errors import InvalidHeadersError, InvalidTimestampError, SerializationError
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native._memory import array_at, bytes_at, copy
@@ -137,7 +140,7 @@ def put_part(
 def _bytes_of(value: object, field: str) -> bytes:
     # An exact bytes object, also of a subclass: the typed C variables take no other.
     try:
-        return bytes(memoryview(value))  # type: ignore[arg-type]
+        return bytes(memoryview(value))  # type: ignore[arg-type]  # it raises, then
     except TypeError:
         raise SerializationError(
             f"a record's {field} must be bytes, bytearray, memoryview or None here, not "
@@ -181,7 +184,7 @@ def _encoded_headers(headers: object) -> list[bytes | None]:
             encoded.append(value)
             continue
         try:
-            encoded.append(bytes(memoryview(value)))  # type: ignore[arg-type]
+            encoded.append(bytes(memoryview(value)))  # type: ignore[arg-type]  # it raises, then
         except TypeError:
             raise InvalidHeadersError(
                 f"the value of header {pair[0]!r} must be bytes or None, not {type(value).__name__}"

@@ -23,10 +23,13 @@ from typing import TYPE_CHECKING, Final
 from aioproduce._native.record_batch import NO_TIMESTAMP, RECORD_BATCH_OVERHEAD, RecordBatchBuffer
 from aioproduce.errors import InvalidTimestampError
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native._memory import array_at, bytes_at, copy, part_at
@@ -65,7 +68,7 @@ class RecordNumbers:
         if len(producer_id) != _ID_SIZE:
             raise ValueError(f"a producer's id has {_ID_SIZE} bytes, not {len(producer_id)}")
         self._header = _NAME + producer_id
-        self.next = 0
+        self.next: int = 0
         self._room = bytearray()
         self._taken = -1
         self._take_none()

@@ -12,14 +12,19 @@ Invariants:
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from aioproduce._native.delivery import SUCCEEDED, BatchResult, DeliveryFuture
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD, RecordBatchBuffer
 from aioproduce.records import RecordMetadata
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native._memory import ints_in, longs_in

@@ -25,8 +25,8 @@ cdef class SendPath:
     cdef double _began_at
     cdef object _wall_ms
 
-    cpdef bint turn_is_due(self) except -1
-    cpdef put_turn_off(self)
+    cpdef bint _turn_is_due(self) except -1
+    cpdef _put_turn_off(self)
     cdef DeliveryFuture _accept(self, SendCall call)
 
 

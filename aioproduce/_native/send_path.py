@@ -6,8 +6,8 @@ over to the Producer's own coroutine, which does all of it in the ordinary way.
 
 Invariants:
 
-1. The short way is open between `open_path()` and `shut_path()`, in the thread, the process and the running event
-   loop of `open_path()` only: a record that nobody would send is never accepted.
+1. The short way is open between `_open_path()` and `_shut_path()`, in the thread, the process and the running event
+   loop of `_open_path()` only: a record that nobody would send is never accepted.
 2. Nothing happens before a call is awaited, as with any coroutine; one that never is warns.
 3. The short way changes nothing where it does not accept the record.
 4. After `_TURN` seconds of uninterrupted sending the loop is given a turn: the clock is read once in so many calls,
@@ -27,10 +27,13 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce._native.watcher import Watcher
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native.watcher import begin_wait, thrown
@@ -84,7 +87,7 @@ class SendPath:
         self._began_at = 0.0
         self._wall_ms: Callable[[], int] | None = None
 
-    def open_path(
+    def _open_path(
         self,
         appenders: dict[str, TopicAppender],
         is_running: Callable[[], bool],
@@ -112,7 +115,7 @@ class SendPath:
         self._thread = PyThread_get_thread_ident()
         mark_as_async(SendPath.send, SendPath.send_and_wait)
 
-    def shut_path(self) -> None:
+    def _shut_path(self) -> None:
         """No record is accepted here from now on."""
         self._thread = 0
 
@@ -194,7 +197,7 @@ class SendPath:
         """The long way of `send()`, by all its arguments: whatever the short one does not do."""
         raise NotImplementedError
 
-    def turn_is_due(self) -> cython.bint:
+    def _turn_is_due(self) -> cython.bint:
         """Whether somebody has been sending so long that the loop should have its turn (invariant 4)."""
         if self._sends == 0:
             self._sends = 1
@@ -203,7 +206,7 @@ class SendPath:
             return False
         return self._wall_ms is None and bool(monotonic() - self._began_at >= _TURN)
 
-    def put_turn_off(self) -> None:
+    def _put_turn_off(self) -> None:
         """Nobody goes on and on, as the tasks differ: not before some more sends is it asked again."""
         self._sends += 1
 
@@ -224,7 +227,7 @@ class SendPath:
         # The order of these lines, and what they do not call, is the cost of a record: measure before a change.
         if self._thread != PyThread_get_thread_ident() or self._forks != _forks or not self._is_running():
             return None
-        if self._sends % _SENDS_PER_CLOCK == 0 and self.turn_is_due():
+        if self._sends % _SENDS_PER_CLOCK == 0 and self._turn_is_due():
             return None
         if not self._is_plain or type(call._topic) is not str:
             return None
@@ -255,7 +258,7 @@ class SendPath:
             return None
         self._sends += 1
         if call._on_delivery is not None:
-            delivery.add_delivery_callback(call._on_delivery)
+            delivery._add_delivery_callback(call._on_delivery)
         return delivery
 
 
@@ -427,13 +430,13 @@ def mark_as_async(*functions: Any) -> None:
             )  # what `asyncio.iscoroutinefunction()` looks for
 
 
-# Not every program that imports this has asyncio: it is loaded by `start()`, so `open_path()` marks again.
+# Not every program that imports this has asyncio: it is loaded by `start()`, so `_open_path()` marks again.
 mark_as_async(SendPath.send, SendPath.send_and_wait)
 
 if cython.compiled:
     set_am_send(SendCall, send_call_am_send)  # type: ignore[name-defined]  # noqa: F821  # of send_path.pxd
 else:
-    SendCall.__del__ = SendCall.__dealloc__  # type: ignore[attr-defined]
+    SendCall.__del__ = SendCall.__dealloc__  # type: ignore[attr-defined]  # the same, by Python's name
 
 
 def make_call(

@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING
 from aioproduce._native.record_batch import RECORD_BATCH_OVERHEAD
 from aioproduce._native.stats import Distribution, Meter, Spread, Windows
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,11 +46,11 @@ class TopicMetrics:
     """What is counted of one topic, as `BatchMetrics` has it of all; and `bytes`: sent, as compressed."""
 
     def __init__(self, windows: Windows) -> None:
-        self.records = Meter(windows)
-        self.bytes = Meter(windows)
-        self.compression = Spread(windows)
-        self.retries = Meter(windows)
-        self.errors = Meter(windows)
+        self.records: Meter = Meter(windows)
+        self.bytes: Meter = Meter(windows)
+        self.compression: Spread = Spread(windows)
+        self.retries: Meter = Meter(windows)
+        self.errors: Meter = Meter(windows)
 
 
 class NodeMetrics:
@@ -71,12 +74,12 @@ class NodeMetrics:
     ) -> None:
         self._all = together
         self._latencies = latencies
-        self.requests = Spread(windows)
-        self.outgoing = Meter(windows)
-        self.responses = Meter(windows)
-        self.incoming = Meter(windows)
-        self.latency = Spread(windows)
-        self.operations = Meter(windows)
+        self.requests: Spread = Spread(windows)
+        self.outgoing: Meter = Meter(windows)
+        self.responses: Meter = Meter(windows)
+        self.incoming: Meter = Meter(windows)
+        self.latency: Spread = Spread(windows)
+        self.operations: Meter = Meter(windows)
         self.in_flight: Callable[[], int] = int
 
     def sent(self, size: cython.Py_ssize_t, now: cython.double) -> None:
@@ -117,12 +120,12 @@ class RequestMetrics:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self.nodes: dict[int, NodeMetrics] = {}
-        self.all_nodes = NodeMetrics(windows)
-        self.request_latency = Distribution(windows)
-        self.throttle = Distribution(windows)
-        self.steps_worked = Spread(windows)
-        self.steps_waited = Spread(windows)
-        self.loop_lag = Distribution(windows)
+        self.all_nodes: NodeMetrics = NodeMetrics(windows)
+        self.request_latency: Distribution = Distribution(windows)
+        self.throttle: Distribution = Distribution(windows)
+        self.steps_worked: Spread = Spread(windows)
+        self.steps_waited: Spread = Spread(windows)
+        self.loop_lag: Distribution = Distribution(windows)
 
     def node(self, node_id: cython.Py_ssize_t) -> NodeMetrics:
         """That broker's, by its number."""
@@ -167,19 +170,19 @@ class BatchMetrics:
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
         self.topics: dict[str, TopicMetrics] = {}
-        self.size = Distribution(windows)
-        self.compression = Spread(windows)
-        self.queue_time = Distribution(windows)
-        self.records = Meter(windows)
-        self.records_per_request = Spread(windows)
-        self.record_size = Spread(windows)
-        self.retries = Meter(windows)
-        self.errors = Meter(windows)
-        self.batching_time = Distribution(windows)
-        self.await_send_time = Distribution(windows)
-        self.in_flight_time = Distribution(windows)
-        self.retry_time = Distribution(windows)
-        self.delivery_time = Distribution(windows)
+        self.size: Distribution = Distribution(windows)
+        self.compression: Spread = Spread(windows)
+        self.queue_time: Distribution = Distribution(windows)
+        self.records: Meter = Meter(windows)
+        self.records_per_request: Spread = Spread(windows)
+        self.record_size: Spread = Spread(windows)
+        self.retries: Meter = Meter(windows)
+        self.errors: Meter = Meter(windows)
+        self.batching_time: Distribution = Distribution(windows)
+        self.await_send_time: Distribution = Distribution(windows)
+        self.in_flight_time: Distribution = Distribution(windows)
+        self.retry_time: Distribution = Distribution(windows)
+        self.delivery_time: Distribution = Distribution(windows)
 
     def topic(self, name: str) -> TopicMetrics:
         """That topic's."""

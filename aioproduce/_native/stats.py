@@ -19,12 +19,15 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from math import ceil, log2, pow
@@ -46,7 +49,7 @@ class Windows:
 
     def __init__(self, samples: cython.Py_ssize_t = 2, seconds: cython.double = 30.0) -> None:
         self.samples = samples
-        self.seconds = max(seconds, 0.001)
+        self.seconds: float = max(seconds, 0.001)
 
 
 class _Sample:
@@ -151,7 +154,7 @@ class Meter(_Windowed):
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(windows)
-        self.total = 0.0
+        self.total: float = 0.0
 
     def record(self, value: float, now: float) -> None:
         """So many more."""
@@ -183,9 +186,9 @@ class Spread(_Windowed):
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(windows)
-        self.count = 0
-        self.total = 0.0
-        self.highest = -math.inf
+        self.count: int = 0
+        self.total: float = 0.0
+        self.highest: float = -math.inf
 
     def record(self, value: float, now: float) -> None:
         """One more; never negative."""

@@ -17,14 +17,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aioproduce._native.delivery import BatchResult, DeliveryFuture
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from math import floor, ldexp, log2
@@ -58,10 +61,10 @@ class Latencies:
     """
 
     def __init__(self) -> None:
-        self.count = 0
-        self.size = 0
+        self.count: int = 0
+        self.size: int = 0
         self._total = 0.0
-        self.highest = 0.0
+        self.highest: float = 0.0
         self._counts: dict[int, int] = {}
 
     def add_run(
@@ -167,7 +170,7 @@ class _Batch:
         result: BatchResult = self._result
         if result.status == _PENDING:
             self._stopwatch._batches[result] = self
-            make_delivery(result, 0, 0, -1, -1).add_delivery_callback(self.settled)
+            make_delivery(result, 0, 0, -1, -1)._add_delivery_callback(self.settled)
         else:
             self.settled(None, result.error)
 
@@ -206,9 +209,9 @@ class Stopwatch:
         self._clock: Any = clock
         self._on_settled: Any = on_settled
         self._batches: dict[BatchResult, _Batch] = {}
-        self.sent = 0
-        self.acknowledged = 0
-        self.failed = 0
+        self.sent: int = 0
+        self.acknowledged: int = 0
+        self.failed: int = 0
         self.errors: dict[str, list[Any]] = {}
         self.sinks: list[Latencies] = []
         self.steady_sinks: list[Latencies] = []

@@ -23,10 +23,13 @@ from aioproduce._native.key_hash import HASHES, NO_HASH
 from aioproduce._native.record_batch import RecordBatchBuffer
 from aioproduce._native.record_numbers import RecordNumbers
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if not cython.compiled:
     from aioproduce._native.delivery import make_delivery
@@ -164,7 +167,7 @@ class TopicAppender:
             before = buffer.size
         index: cython.Py_ssize_t
         if self._is_numbered:
-            index = self._numbers.append(buffer, timestamp, key, value, headers)  # type: ignore[union-attr]
+            index = self._numbers.append(buffer, timestamp, key, value, headers)  # type: ignore[union-attr]  # numbered
         else:
             index = buffer.try_append(timestamp, key, value, headers)
         if index < 0:

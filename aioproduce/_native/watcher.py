@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproduce.errors import WrongEventLoopError
 
-try:
-    import cython
-except ImportError:
-    from aioproduce._native import _cython_shadow as cython  # type: ignore[no-redef]
+if TYPE_CHECKING:
+    from aioproduce._native import _cython_shadow as cython
+else:
+    try:
+        import cython
+    except ImportError:
+        from aioproduce._native import _cython_shadow as cython
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
     from contextvars import Context
 
     from aioproduce._native._delivery_runtime import DeliveryRuntime
@@ -226,13 +230,13 @@ def make_wait(watched: Watched, is_quiet: cython.bint) -> Watcher:
     return wait
 
 
-def begin_wait(watched: Watched, foreign: Any, is_quiet: cython.bint) -> Any:
+def begin_wait(watched: Watched, foreign: Any, is_quiet: cython.bint) -> Generator[Any, None, Any]:
     """What an `await` drives: a Watcher, or where the loop waits in its own way (`foreign`), and must, that."""
     global _awaits
     if foreign is not None:
         _awaits += 1
         if _awaits % _AWAITS_PER_TURN == 0 or not watched.done():
-            return foreign(watched, is_quiet).__await__()
+            return foreign(watched, is_quiet).__await__()  # type: ignore[no-any-return]  # of any loop's
     return make_wait(watched, is_quiet)
 
 
@@ -317,7 +321,7 @@ class Wakeups:
             return  # no task took it for a future
         watcher._callback = watcher._context = None
         try:
-            context.run(callback, told)  # type: ignore[union-attr]
+            context.run(callback, told)  # type: ignore[union-attr]  # where there is a callback, there is one
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:

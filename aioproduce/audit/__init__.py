@@ -1,7 +1,7 @@
-"""What makes loss and duplicates provable: an id and a number in each record, and marks that tell the last.
+"""Makes loss and duplicates provable: an id and a number in each record, and marks with the last number.
 
-`Auditor` is what one gives a producer. `stamp` and `mark` are the formats, for writers and readers; `docs/audit.md`
-has them byte by byte.
+Pass an `Auditor` to a producer. `stamp` and `mark` define the formats for writers and readers;
+`docs/how-to/audit.md` describes them byte by byte.
 """
 
 from __future__ import annotations

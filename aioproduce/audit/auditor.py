@@ -1,16 +1,18 @@
-"""The Auditor: what one gives a producer so that loss can be proved from the log and the marks alone.
+"""The Auditor, with which loss can be proved from the log and the marks alone.
 
     async with Producer("localhost:9092", interceptors=[Auditor()]) as producer:
         ...
 
-It stands among the interceptors and is none: the producer recognizes it by `begin_audit`, numbers the records
-itself as it writes them (`_native/record_numbers`), counts their outcomes by batches (`core/record_audit`) and
-publishes what `make()` here gives (`core/audit_marks`).
+It is passed as an interceptor but is not one: the producer recognizes it by `begin_audit`, numbers the records
+itself
+as it writes them (`_native/record_numbers`), counts their outcomes by batch (`core/record_audit`) and publishes
+what
+`make()` returns (`core/audit_marks`).
 
 Invariants:
 
-1. Each start of a producer has an id of its own, from the system's random source: no seed and no fork repeats it.
-2. An Auditor may serve one producer after the other, or several; what it tells is of the one that began last.
+1. Each start of a producer has its own id, from the system's random source: no seed and no fork repeats it.
+2. An Auditor may serve several producers, one after the other or at once; it reports the one that began last.
 """
 
 from __future__ import annotations
@@ -35,16 +37,16 @@ _HEARTBEAT_MS: Final = 10_000
 
 @final
 class Auditor:
-    """Numbers each record of a producer, and publishes what was given out and what failed.
+    """Numbers each record of a producer, and publishes which numbers were assigned and which failed.
 
     Args:
-        topic: Where marks go; it must exist, unless the cluster makes topics as they are asked for.
-        heartbeat_ms: Milliseconds from mark to mark, while anything changes; 0 for none but the closing one.
-        run: What each mark tells beside that, as JSON can hold it: the name of a job, say.
+        topic: The topic for marks. It must exist, unless the cluster creates topics automatically.
+        heartbeat_ms: Milliseconds between marks while anything changes; 0 for only the closing mark.
+        run: A JSON object that is added to each mark, e.g. the name of a job.
 
     Raises:
-        InvalidTopicError: Kafka refuses such a name.
-        ConfigError: the interval is negative, or JSON cannot hold `run`.
+        InvalidTopicError: If Kafka does not allow the topic's name.
+        ConfigError: If the interval is negative, or if `run` cannot be encoded as JSON.
 
     Example:
         >>> producer = Producer("localhost:9092", interceptors=[Auditor(heartbeat_ms=1_000)])  # doctest: +SKIP
@@ -62,12 +64,12 @@ class Auditor:
         check_topic(topic)
         if type(heartbeat_ms) is not int or heartbeat_ms < 0:
             raise ConfigError(
-                f"heartbeat_ms is a whole number of milliseconds from 0 on, not {heartbeat_ms!r}"
+                f"heartbeat_ms must be a whole number of milliseconds from 0 on, not {heartbeat_ms!r}"
             )
         try:
             kept = json.loads(json.dumps(dict(run or {})))
         except (TypeError, ValueError) as error:
-            raise ConfigError(f"run is published as JSON, which cannot hold it: {error}") from error
+            raise ConfigError(f"run cannot be encoded as JSON: {error}") from error
         self.topic: Final = topic
         self.heartbeat_ms: Final = heartbeat_ms
         self.run: Final[Mapping[str, Any]] = MappingProxyType(kept)
@@ -77,7 +79,7 @@ class Auditor:
         return f"<Auditor to {self.topic} every {self.heartbeat_ms} ms>"
 
     def begin_audit(self, client_id: str) -> _Start:
-        """A producer starts; for the producer."""
+        """Return the audit of a starting producer; called by the producer."""
         self._last = _Start(self, client_id)
         return self._last
 
@@ -90,7 +92,7 @@ class Auditor:
 
     @property
     def numbered(self) -> int:
-        """How many records have a number."""
+        """How many records were numbered."""
         return 0 if self._last is None or self._last.audit is None else self._last.audit.given
 
     @property
@@ -104,13 +106,13 @@ class Auditor:
         return 0 if self._last is None or self._last.audit is None else self._last.audit.failed
 
     def mark(self, at: int = 0) -> Mark:
-        """What a heartbeat would tell now; `at` in milliseconds since the epoch.
+        """Return the mark that a heartbeat would publish now; `at` is in milliseconds since the epoch.
 
         Raises:
-            MarkError: no producer has started with this Auditor.
+            MarkError: If no producer has started with this Auditor.
         """
         if self._last is None or self._last.audit is None:
-            raise MarkError("there is nothing to tell: no producer has started with this Auditor")
+            raise MarkError("there is no mark: no producer has started with this Auditor")
         return self._last.mark(self._last.audit.account(MAX_FAILED_RANGES), at, is_closing=False)
 
 
@@ -123,9 +125,9 @@ class _Start:
     def __init__(self, auditor: Auditor, client_id: str) -> None:
         self._auditor = auditor
         self._client_id = client_id
-        self.topic = auditor.topic
-        self.heartbeat = auditor.heartbeat_ms / 1000 or float("inf")
-        self.producer_id = os.urandom(PRODUCER_ID_SIZE)
+        self.topic: str = auditor.topic
+        self.heartbeat: float = auditor.heartbeat_ms / 1000 or float("inf")
+        self.producer_id: bytes = os.urandom(PRODUCER_ID_SIZE)
         self.audit: RecordAudit | None = None
 
     def begin(self, audit: RecordAudit) -> None:

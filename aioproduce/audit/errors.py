@@ -1,8 +1,8 @@
-"""What is raised by readers and writers of stamps and marks.
+"""The errors of readers and writers of stamps and marks.
 
 ProducerError
-├── StampError (ValueError)  bytes that are no stamp of a record, or a number that fits none
-└── MarkError (ValueError)   bytes that are no mark of a producer, or fields that make none
+├── StampError (ValueError)  bytes that are not a record's stamp, or a number out of range
+└── MarkError (ValueError)   bytes that are not a producer's mark, or invalid fields
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from aioproduce.errors import ProducerError
 
 
 class StampError(ProducerError, ValueError):
-    """The value of a record's `ap.id` header is no stamp, or what was to be packed fits none."""
+    """The value of a record's `ap.id` header is not a stamp, or the values to pack are out of range."""
 
 
 class MarkError(ProducerError, ValueError):
-    """A record of the audit topic is no mark, or fields contradict each other.
+    """A record of the audit topic is not a mark, or its fields contradict each other.
 
     Attributes:
-        field: The field that is wrong; `None` where the whole is.
+        field: The field that is wrong; `None` if the whole mark is.
     """
 
     def __init__(self, message: str, *, field: str | None = None) -> None:

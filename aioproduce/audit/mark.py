@@ -1,17 +1,20 @@
-"""Marks: what a producer tells of itself beside its records, so that a missing tail can be seen.
+"""Marks: a producer's reports about its records, by which a missing tail can be detected.
 
 Published to the audit topic by the producer (core/record_audit) and by each task of the Spark sink; landed with the
-data and compared with it by the audit. Needs nothing but the standard library.
+data and compared with it by the audit. Needs only the standard library.
 
-A mark's key is the producer's id as 32 hexadecimal digits in ASCII, its value a JSON object in UTF-8; `Mark` has
-its fields. Unknown fields are passed over, so that a later version may add some; another `version` is an error.
+A mark's key is the producer's id as 32 hexadecimal digits in ASCII, and its value is a JSON object in UTF-8 with
+the
+fields of `Mark`. Unknown fields are ignored, so that a later version may add some; another `version` is an error.
 
 Invariants:
 
 1. `Mark.from_json(mark.to_json()) == mark`.
-2. What `from_json()` gives is checked: types, `failed` ascending and below `next`; all else is a MarkError.
-3. Lost is a number below `next` that is not in `failed` and not in the lake. Where `failed_more` is not 0 there are
-   more ranges than a mark holds: that many numbers may be missing without being lost, and which is not known.
+2. The result of `from_json()` is checked: types, and `failed` ascending and below `next`. Otherwise it raises
+   MarkError.
+3. A number is lost if it is below `next`, not in `failed` and not in the lake. If `failed_more` is not 0, there are
+   more failed ranges than a mark holds: that many numbers may be missing without being lost, but it is unknown
+   which.
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ from aioproduce.audit.errors import MarkError
 from aioproduce.audit.stamp import MAX_SEQUENCE, PRODUCER_ID_SIZE
 
 DEFAULT_AUDIT_TOPIC: Final = "aioproduce.audit"
-"""Where marks go unless something else is said."""
+"""The default topic for marks."""
 
 MAX_FAILED_RANGES: Final = 1000
-"""Ranges that a mark holds at most, some 20 KB; what is beyond is counted in `failed_more`."""
+"""The maximum number of ranges in a mark, some 20 KB; further numbers are counted in `failed_more`."""
 
 MARK_VERSION: Final = 1
 """The version of the format."""
@@ -39,23 +42,23 @@ _KINDS: Final = get_args(MarkKind)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a producer says of itself at some instant.
+    """A producer's report at some instant.
 
     Attributes:
-        kind: `heartbeat`, or `closing` where nothing comes after it.
-        producer_id: 16 bytes, those of the stamps.
-        next: All numbers below it were acknowledged or have failed; in a closing mark, the first that was not given
-            out.
-        acknowledged: How many records were acknowledged; in a heartbeat, some of them may lie beyond `next`.
-        failed: Ranges of numbers, first and last, whose records were told as failed: they may be missing.
-        failed_more: How many numbers more have failed than `failed` holds.
+        kind: `heartbeat`, or `closing` for the last one.
+        producer_id: 16 bytes, as in the stamps.
+        next: All numbers below it were acknowledged or have failed. In a closing mark, it is the first number that
+            was not assigned.
+        acknowledged: How many records were acknowledged; in a heartbeat, some of them may be beyond `next`.
+        failed: Ranges of numbers, first and last, whose records were reported as failed and may be missing.
+        failed_more: How many more numbers have failed than `failed` holds.
         topics: How many were acknowledged in each topic.
-        at: When, in milliseconds since the epoch.
+        at: The time in milliseconds since the epoch.
         client_id: `client.id` of the producer.
-        run: What the writer adds about itself: query, batch, partition and attempt of a task, say.
+        run: What the writer adds about itself, e.g. query, batch, partition and attempt of a task.
 
     Raises:
-        MarkError: a field is of another type or contradicts another.
+        MarkError: If a field has another type or contradicts another.
 
     Example:
         >>> mark = Mark(kind="closing", producer_id=bytes(16), next=3, acknowledged=3, topics={"orders": 3}, at=0)
@@ -93,7 +96,7 @@ class Mark:
         )
         _require(is_counts, "topics", self.topics, "an object of numbers by topic")
         _require(
-            len(self.failed) <= MAX_FAILED_RANGES, "failed", len(self.failed), f"{MAX_FAILED_RANGES} at most"
+            len(self.failed) <= MAX_FAILED_RANGES, "failed", len(self.failed), f"at most {MAX_FAILED_RANGES}"
         )
         last = -1
         for each in self.failed:
@@ -113,7 +116,7 @@ class Mark:
 
     @property
     def failed_count(self) -> int:
-        """How many numbers failed, `failed_more` among them."""
+        """How many numbers failed, including `failed_more`."""
         return sum(last - first + 1 for first, last in self.failed) + self.failed_more
 
     def to_json(self) -> bytes:
@@ -131,25 +134,27 @@ class Mark:
         """Read the value of a record of the audit topic.
 
         Raises:
-            MarkError: it is no mark, or one of a later version.
+            MarkError: If it is not a mark, or is one of a later version.
         """
         if value is None:
-            raise MarkError("a mark has a value; this record's is null")
+            raise MarkError("a mark must have a value, but this record's is null")
         try:
             told = json.loads(value)
         except (ValueError, RecursionError) as error:
-            raise MarkError(f"a mark is a JSON object in UTF-8; this is not JSON: {error}") from error
+            raise MarkError(
+                f"a mark must be a JSON object in UTF-8, but this is not JSON: {error}"
+            ) from error
         if type(told) is not dict:
-            raise MarkError(f"a mark is a JSON object, not {type(told).__name__}")
+            raise MarkError(f"a mark must be a JSON object, not {type(told).__name__}")
         version = told.get("version")
         if type(version) is not int or version != MARK_VERSION:
             raise MarkError(
-                f"a mark of version {version!r:.40}; this aioproduce reads {MARK_VERSION}: read it with one "
-                "that is at least as new as its producer"
+                f"a mark of version {version!r:.40}, but this aioproduce reads {MARK_VERSION}: read it with "
+                "a version that is at least as new as its producer"
             )
         missing = [each.name for each in fields(cls) if each.name not in told]
         if missing:
-            raise MarkError(f"a mark without the field {missing[0]!r}", field=missing[0])
+            raise MarkError(f"the mark does not have the field {missing[0]!r}", field=missing[0])
         values = {each.name: told[each.name] for each in fields(cls)}
         values["producer_id"] = _unhex(values["producer_id"])
         values["failed"] = _ranges(values["failed"])
@@ -166,7 +171,7 @@ def _require(holds: bool, name: str, value: object, wanted: str) -> None:
 
 
 def _wrong(name: str, value: object, wanted: str) -> MarkError:
-    return MarkError(f"the field {name!r} of a mark is {wanted}, not {value!r:.100}", field=name)
+    return MarkError(f"the field {name!r} of a mark must be {wanted}, not {value!r:.100}", field=name)
 
 
 def _unhex(value: object) -> bytes:

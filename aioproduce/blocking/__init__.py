@@ -1,4 +1,4 @@
-"""`BlockingProducer`: the producer for threads and scripts that have no event loop ([docs/blocking.md]).
+"""`BlockingProducer`: the producer for threads and scripts that have no event loop ([docs/how-to/blocking.md]).
 
     from aioproduce import BlockingProducer
 

@@ -38,7 +38,7 @@ class BlockingDeliveries:
         self._parts: list[Deliveries] = []
         self._length = 0
 
-    def add(self, part: Deliveries) -> None:
+    def _add(self, part: Deliveries) -> None:
         """More records were accepted (for the producer)."""
         if len(part):
             self._parts.append(part)

@@ -10,28 +10,34 @@ Invariants:
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Self, final
+from typing import TYPE_CHECKING, Any, Self, final, overload
 
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.sending import check_timeout
 from aioproduce.blocking.transaction_calls import BlockingTransactionCalls
+from aioproduce.config import configured
 from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import ConfigError, NotStartedError, ProducerClosedError, ProducerStateError
 from aioproduce.producer.producer import Producer
+from aioproduce.producer.value_types import K, V
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Unpack
 
     from aioproduce._native.blocking_delivery import BlockingDelivery
     from aioproduce.blocking.session import Session
     from aioproduce.blocking.way import Way
     from aioproduce.config import ProducerConfig
+    from aioproduce.config.settings import PlainSettings
     from aioproduce.metrics import MetricsSnapshot
-    from aioproduce.records import PartitionInfo
+    from aioproduce.producer.transaction_status import TransactionStatus
+    from aioproduce.producer.value_types import KeyInput, ValueInput
+    from aioproduce.records import BytesLike, PartitionInfo
 
 
 @final
-class BlockingProducer(BlockingTransactionCalls):
+class BlockingProducer(BlockingTransactionCalls[K, V]):
     """Sends records to Kafka from any number of threads, without an event loop.
 
     A thread of its own runs one `Producer`. `send()` hands a record over, and gives a future with the interface
@@ -42,6 +48,8 @@ class BlockingProducer(BlockingTransactionCalls):
         restart_after_fork: Whether a child process that `fork()` made starts a producer of its own, at its
             first call; otherwise calls raise ForkedProcessError there.
         exit_timeout: Seconds that closing may take when the interpreter exits and nobody called `close()`.
+        key_serializer: As of `Producer`.
+        value_serializer: As of `Producer`.
         **settings: As of `Producer`.
 
     Raises:
@@ -55,6 +63,47 @@ class BlockingProducer(BlockingTransactionCalls):
 
     __slots__ = ("_exit_timeout", "_is_closed", "_restarts", "_session", "config")
 
+    if TYPE_CHECKING:
+        # What it sends is told by its serializers; the settings by `__init__`, whose errors are short.
+
+        @overload
+        def __new__(
+            cls,
+            bootstrap_servers: str | Sequence[str] | None = None,
+            *,
+            key_serializer: None = None,
+            value_serializer: None = None,
+            **settings: Any,
+        ) -> BlockingProducer[BytesLike, BytesLike]: ...
+
+        @overload
+        def __new__(
+            cls,
+            bootstrap_servers: str | Sequence[str] | None = None,
+            *,
+            key_serializer: None = None,
+            value_serializer: Callable[[ValueInput], bytes | None],
+            **settings: Any,
+        ) -> BlockingProducer[BytesLike, ValueInput]: ...
+
+        @overload
+        def __new__(
+            cls,
+            bootstrap_servers: str | Sequence[str] | None = None,
+            *,
+            key_serializer: Callable[[KeyInput], bytes | None] | None = None,
+            value_serializer: Callable[[ValueInput], bytes | None] | None = None,
+            **settings: Any,
+        ) -> BlockingProducer[KeyInput, ValueInput]: ...
+
+        @overload
+        def __new__(
+            cls, bootstrap_servers: Mapping[str, object] | ProducerConfig, **settings: Any
+        ) -> BlockingProducer[Any, Any]: ...
+
+        def __new__(cls, *_: Any, **settings: Any) -> Any:  # noqa: D102
+            raise NotImplementedError
+
     @hides_arguments
     def __init__(
         self,
@@ -62,10 +111,15 @@ class BlockingProducer(BlockingTransactionCalls):
         *,
         restart_after_fork: bool = False,
         exit_timeout: float = 5.0,
-        **settings: object,
+        key_serializer: Callable[[K], bytes | None] | None = None,
+        value_serializer: Callable[[V], bytes | None] | None = None,
+        **settings: Unpack[PlainSettings],
     ) -> None:
         super().__init__()
-        self.config = Producer(bootstrap_servers, **settings).config
+        config = configured(
+            bootstrap_servers, settings, key_serializer=key_serializer, value_serializer=value_serializer
+        )
+        self.config: ProducerConfig = Producer(config).config
         if restart_after_fork and self.config.transactional_id is not None:
             raise ConfigError(
                 "restart_after_fork is set, and transactional.id, too: a child's producer of the same id would "
@@ -101,7 +155,7 @@ class BlockingProducer(BlockingTransactionCalls):
         session.start(require_broker=require_broker)
         self._session = session
         if self.config.transactional_id is None:
-            self.open_path(session.hand_over)
+            self._open_path(session.hand_over)
         return session
 
     def close(self, timeout: float | None = None) -> None:
@@ -174,7 +228,7 @@ class BlockingProducer(BlockingTransactionCalls):
 
     def _way_in(self) -> Way:
         session = self._running()
-        return session.way if self.config.transactional_id is None else self._mine().way_in()
+        return session.way if self.config.transactional_id is None else self._mine()._way_in()
 
     def _send_slowly(self, *record: Any, **named: Any) -> BlockingDelivery:
         if self.config.transactional_id is None:
@@ -219,6 +273,17 @@ class BlockingProducer(BlockingTransactionCalls):
         if session is None:
             return Producer(self.config).metrics()
         return session.read(session.producer.metrics)  # type: ignore[no-any-return]
+
+    def transaction_status(self) -> TransactionStatus | None:
+        """Return the state of the producer's transactions; as `Producer.transaction_status()`, in any thread.
+
+        Returns:
+            `None` if the producer has no `transactional.id`.
+        """
+        session = self._session
+        if session is None:
+            return Producer(self.config).transaction_status()
+        return session.read(session.producer.transaction_status)  # type: ignore[no-any-return]
 
     @property
     def unobserved_failures(self) -> int:

@@ -145,7 +145,7 @@ class Pump:
     def answer(self) -> None:
         """Heed those who wait for records that were accepted before; called in the loop thread."""
         for delivery in self._hand_over.take_questions():
-            delivery.heed_watch()
+            delivery._heed_watch()
 
     async def _accept(self) -> None:
         entries, life = self._entries, self._life
@@ -177,7 +177,7 @@ class Pump:
 
     async def _decide(self, entry: BlockingDelivery) -> None:
         """Accept a record of which something is to be decided, or refuse it."""
-        record = SerializedRecord._make(entry.record)
+        record = SerializedRecord._make(entry._record)
         topic = record.topic
         lane = self._lanes.get(topic)
         if lane is not None:
@@ -205,7 +205,7 @@ class Pump:
         try:
             while lane.entries:
                 entry = lane.entries[0]
-                record = SerializedRecord._make(entry.record)
+                record = SerializedRecord._make(entry._record)
                 try:
                     delivery = await self._life.admission.append_waiting(record, self._time_left(entry))
                 except Exception as error:
@@ -218,11 +218,11 @@ class Pump:
                 del self._lanes[topic]
 
     def _time_left(self, entry: BlockingDelivery) -> float:
-        return max(entry.handed_at + self._max_block - time.monotonic(), 0.0)
+        return max(entry._handed_at + self._max_block - time.monotonic(), 0.0)
 
     def _is_in(self, entry: BlockingDelivery, delivery: DeliveryFuture) -> None:
         self._hand_over.left(entry)
-        entry.accept(delivery)
+        entry._accept(delivery)
 
     def _refuse(self, entry: BlockingDelivery, error: BaseException) -> None:
         if isinstance(error, ProducerClosedError):
@@ -234,7 +234,7 @@ class Pump:
             self._life.count_refusal(error)
         if self._on_refusal is not None:
             self._on_refusal(error)
-        entry.refuse(error)
+        entry._refuse(error)
 
     # -- waiting for it, and its end ---
 
@@ -290,12 +290,12 @@ class Pump:
         """Refuse what is left, answer every question; the hand-over is shut, the Producer at its end."""
         await self.settle(make_error)
         for delivery in self._hand_over.end():
-            delivery.heed_watch()
+            delivery._heed_watch()
 
 
 def forced_close(entry: BlockingDelivery) -> ForcedCloseError:
     """The producer was closed before a record was in a batch."""
-    partition = entry.record[4]
+    partition = entry._record[4]
     return ForcedCloseError(
         "the producer was closed before the record was sent: give close() more time, or flush() before",
         topic_partition=TopicPartition(entry.topic, -1 if partition is None else partition),
@@ -307,7 +307,7 @@ def forced_close(entry: BlockingDelivery) -> ForcedCloseError:
 
 def not_in_transaction(entry: BlockingDelivery, cause: TransactionError | None) -> TransactionAbortedError:
     """The transaction ended, or failed, before a record was in a batch."""
-    partition = entry.record[4]
+    partition = entry._record[4]
     error = TransactionAbortedError(
         "the record was not sent: its transaction " + ("is being aborted" if cause is None else "has failed"),
         topic_partition=TopicPartition(entry.topic, -1 if partition is None else partition),

@@ -20,6 +20,7 @@ from aioproduce.producer.bulk import partial_send
 from aioproduce.producer.input import check_partition, check_topic, header_list
 from aioproduce.producer.interceptors import tell_refused
 from aioproduce.producer.rows import Rows
+from aioproduce.producer.value_types import Generic, K, V
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _ROWS: Final = 4096
 
 
-class BlockingSending(BlockingPath):
+class BlockingSending(BlockingPath, Generic[K, V]):
     """Sends records by a way."""
 
     # As `Producer`: CPython 3.12 and later look `send` up anew for each record where the `__dict__` is filled.
@@ -51,11 +52,28 @@ class BlockingSending(BlockingPath):
         """
         raise NotImplementedError
 
+    if TYPE_CHECKING:
+        # As BlockingPath has it, which is compiled and knows no types of keys and values.
+
+        def send(  # noqa: D102  # BlockingPath has it, and an editor shows it
+            self,
+            topic: str | ProducerRecord,
+            value: V | None = None,
+            key: K | None = None,
+            *,
+            partition: int | None = None,
+            timestamp: int | datetime | None = None,
+            headers: Headers | None = None,
+            timeout: float | None = None,
+            on_delivery: DeliveryCallback | None = None,
+        ) -> BlockingDelivery:
+            raise NotImplementedError
+
     def send_and_wait(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         *,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
@@ -134,8 +152,8 @@ class BlockingSending(BlockingPath):
     def send_many(
         self,
         topic: str,
-        values: Iterable[Any],
-        keys: Iterable[Any] | None = None,
+        values: Iterable[V | None],
+        keys: Iterable[K | None] | None = None,
         *,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
@@ -180,14 +198,14 @@ class BlockingSending(BlockingPath):
                 taken, taken_keys, failure = rows.take(_ROWS)
                 if taken:
                     send = partial(way.send_many, **settings)
-                    deliveries.add(session.call(send, topic, taken, taken_keys))
+                    deliveries._add(session.call(send, topic, taken, taken_keys))
                 if failure is not None:
                     raise failure
                 if len(taken) < _ROWS:
                     return deliveries
         except Exception as error:
             if isinstance(error, PartialSendError):
-                deliveries.add(cast("Deliveries", error.deliveries))
+                deliveries._add(cast("Deliveries", error.deliveries))
                 cause = error.__cause__
                 assert isinstance(cause, Exception)
                 error = cause

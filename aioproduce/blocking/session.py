@@ -89,10 +89,10 @@ class Session:
     _thread: LoopThread
 
     def __init__(self, config: ProducerConfig, exit_timeout: float) -> None:
-        self.config = config
+        self.config: ProducerConfig = config
         self._exit_timeout = exit_timeout
-        self.producer = Producer(config)
-        self.current: BlockingTransaction | None = None
+        self.producer: Producer[Any, Any] = Producer(config)
+        self.current: BlockingTransaction[Any, Any] | None = None
         self.ways: weakref.WeakSet[Way] = weakref.WeakSet()
         self._death: BaseException | None = None
         self._closing: asyncio.Task[Any] | None = None
@@ -189,7 +189,7 @@ class Session:
         """Settle everything, whatever the end is (invariant 2)."""
         self.way.shut()
         if self.current is not None:
-            await self.current.drop()
+            await self.current._drop()
         try:
             await self.producer.close(0)
         finally:
@@ -211,7 +211,7 @@ class Session:
         began_at = time.monotonic()
         try:
             if self.current is not None:
-                await self.current.closing(timeout)
+                await self.current._closing(timeout)
             if timeout != 0 and await self.way.pump.through(timeout):
                 left = None if timeout is None else max(timeout - (time.monotonic() - began_at), 0.0)
                 await self.producer.close(left)

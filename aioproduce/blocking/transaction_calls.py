@@ -6,28 +6,30 @@ A part of `BlockingProducer`, which inherits it and has what it names.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioproduce.blocking.sending import BlockingSending
 from aioproduce.errors import TransactionStateError
+from aioproduce.producer.value_types import K, V
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from aioproduce.blocking.group_commit import BlockingGroupCommit
     from aioproduce.blocking.session import Session
     from aioproduce.blocking.transactions import BlockingTransaction
     from aioproduce.config import ProducerConfig
     from aioproduce.records import GroupMetadata
 
 
-class BlockingTransactionCalls(BlockingSending):
+class BlockingTransactionCalls(BlockingSending[K, V]):
     """What `BlockingProducer` has for transactions."""
 
     __slots__ = ()
 
     config: ProducerConfig
 
-    def transaction(self) -> BlockingTransaction:
+    def transaction(self) -> BlockingTransaction[K, V]:
         """A transaction, to be used as a context: `with producer.transaction() as txn:`.
 
         It is committed at the end of the body, and aborted where an exception leaves it, KeyboardInterrupt, too.
@@ -41,6 +43,22 @@ class BlockingTransactionCalls(BlockingSending):
 
         return BlockingTransaction(self._of_transactions())
 
+    def group_commit(self, interval: float = 0.1, records: int = 10_000) -> BlockingGroupCommit:
+        """Share one transaction after another among many threads: `with producer.group_commit() as group:`.
+
+        Args:
+            interval: Seconds for which a transaction is open at most; `group.send()` takes about as long.
+            records: Number of records after which a transaction is committed earlier.
+
+        Raises:
+            TransactionStateError: If the producer has no `transactional.id`.
+            ValueError: If `interval` or `records` is not above 0.
+        """
+        from aioproduce.blocking.group_commit import BlockingGroupCommit
+
+        session = self._of_transactions()
+        return BlockingGroupCommit(session, session.producer.group_commit(interval, records))
+
     def init_transactions(self) -> None:
         """Get a producer id anew, where an error says `recover="init"`; `start()` has done so at first.
 
@@ -51,7 +69,7 @@ class BlockingTransactionCalls(BlockingSending):
         session = self._of_transactions()
         session.call(session.producer.init_transactions)
 
-    def begin_transaction(self) -> BlockingTransaction:
+    def begin_transaction(self) -> BlockingTransaction[K, V]:
         """Begin a transaction of the calling thread, in which `send()` and its kin send."""
         return self.transaction().begin()
 
@@ -69,7 +87,7 @@ class BlockingTransactionCalls(BlockingSending):
         """Commit a group's offsets with the open transaction; see `BlockingTransaction.send_offsets()`."""
         self._mine().send_offsets(offsets, group)
 
-    def _mine(self) -> BlockingTransaction:
+    def _mine(self) -> BlockingTransaction[Any, Any]:
         """The transaction that the calling thread began last.
 
         Raises:
@@ -78,7 +96,7 @@ class BlockingTransactionCalls(BlockingSending):
         current = self._of_transactions().current
         if current is None:
             raise TransactionStateError("no transaction was begun", recover="begin")
-        if current.owner is not threading.current_thread():
+        if current._owner is not threading.current_thread():
             what = "the open transaction is another thread's" if current.is_open else "no transaction is open"
             raise TransactionStateError(
                 f"{what}: send by the transaction that this thread was given, txn.send(), or begin one here",

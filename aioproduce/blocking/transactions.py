@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, final
 
 from aioproduce.blocking.pump import not_in_transaction
 from aioproduce.blocking.sending import BlockingSending
@@ -30,6 +30,7 @@ from aioproduce.errors import (
     TransactionUnconfirmedError,
 )
 from aioproduce.producer.offsets import read_group, read_offsets
+from aioproduce.producer.value_types import K, V
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -66,14 +67,11 @@ class _Ending:
 
 
 @final
-class BlockingTransaction(BlockingSending):
+class BlockingTransaction(BlockingSending[K, V]):
     """Records, and offsets of consumer groups, that become visible together or not at all.
 
     Made by `BlockingProducer.transaction()`. As a context it begins, commits at the end of its body, and aborts
     where an exception leaves the body. It has the BlockingProducer's calls for sending.
-
-    Attributes:
-        owner: The thread that began it.
 
     Example:
         >>> with BlockingProducer("localhost:9092", transactional_id="orders-1") as producer:  # doctest: +SKIP
@@ -87,15 +85,15 @@ class BlockingTransaction(BlockingSending):
         "_ending",
         "_is_dropped",
         "_is_prepared",
+        "_owner",
         "_pumping",
         "_session",
         "_transaction",
         "_way",
-        "owner",
     )
 
     _pumping: asyncio.Task[None]
-    _transaction: Transaction
+    _transaction: Transaction[Any, Any]
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -104,7 +102,7 @@ class BlockingTransaction(BlockingSending):
         self._ending: _Ending | None = None
         self._is_dropped = False
         self._is_prepared = False
-        self.owner: threading.Thread | None = None
+        self._owner: threading.Thread | None = None
 
     @property
     def outcome(self) -> TransactionOutcome | None:
@@ -188,7 +186,7 @@ class BlockingTransaction(BlockingSending):
             TransactionFailedError: The group's coordinator refused them: abort the transaction.
             TypeError: It is neither offsets nor a group.
         """
-        self.way_in()
+        self._way_in()
         wanted, asking = read_offsets(offsets), read_group(group)
         self._session.call(self._transaction.send_offsets, wanted, asking)
 
@@ -243,7 +241,7 @@ class BlockingTransaction(BlockingSending):
         state = "open" if is_open else "not open" if outcome is None else outcome.value
         return f"<BlockingTransaction of {self._session.config.transactional_id}, {state}>"
 
-    def way_in(self) -> Way:
+    def _way_in(self) -> Way:
         """The way of its records; for the BlockingProducer, too.
 
         Raises:
@@ -259,8 +257,6 @@ class BlockingTransaction(BlockingSending):
         if not way.hand_over.is_open:
             raise self._why_shut()
         return way
-
-    _way_in = way_in
 
     @property
     def is_open(self) -> bool:
@@ -313,11 +309,11 @@ class BlockingTransaction(BlockingSending):
         self._transaction = transaction = await session.producer.transaction().begin()
         # Nothing waits from here on: nobody sees it half begun.
         self._way = way = Way(session, transaction, self._why_shut, self._refused)
-        self.owner = owner
+        self._owner = owner
         session.ways.add(way)
         session.current = self
         self._pumping = asyncio.create_task(self._pump(way), name="aioproduce records of a transaction")
-        self.open_path(way.hand_over)
+        self._open_path(way.hand_over)
 
     async def _pump(self, way: Way) -> None:
         cause: TransactionError | None = None
@@ -341,7 +337,7 @@ class BlockingTransaction(BlockingSending):
     def _refused(self, error: BaseException) -> None:
         """A record that its sender counts as sent is not in it."""
         if not self._is_dropped:
-            self._transaction.record_refused(error)
+            self._transaction._record_refused(error)
 
     async def _join(self, kind: _Kind) -> _Ending:
         """Begin an end, or find it going; gives it when it is over."""
@@ -364,7 +360,7 @@ class BlockingTransaction(BlockingSending):
         transaction = self._transaction
         if kind == "abort":
             if transaction.can_abort:
-                await self.drop()
+                await self._drop()
             await transaction.abort()
             return None
         if transaction.is_open:
@@ -393,7 +389,7 @@ class BlockingTransaction(BlockingSending):
             )
         way.pump.stop()
 
-    async def drop(self) -> None:
+    async def _drop(self) -> None:
         """Refuse what is not in a batch yet: it is not committed; for the session, too."""
         way = self._way
         assert way is not None
@@ -404,7 +400,7 @@ class BlockingTransaction(BlockingSending):
         # The task has done so, unless it was cancelled before it had begun.
         await way.pump.settle(lambda entry: not_in_transaction(entry, None))
 
-    async def closing(self, timeout: float | None) -> None:
+    async def _closing(self, timeout: float | None) -> None:
         """The producer is being closed: wait for a commit, and refuse what is in no batch otherwise."""
         ending = self._ending
         if ending is not None and not ending.task.done():
@@ -414,7 +410,7 @@ class BlockingTransaction(BlockingSending):
                 # It still waits for records, which are not in it from here on.
                 ending.task.cancel()
                 await asyncio.wait([ending.task])
-        await self.drop()
+        await self._drop()
 
     async def _abort_unheard(self) -> None:
         """Abort for nobody who would hear of it."""

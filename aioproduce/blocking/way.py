@@ -58,16 +58,16 @@ class Way:
     def __init__(
         self,
         session: Session,
-        sending: Producer | Transaction,
+        sending: Producer | Transaction[Any, Any],
         why_shut: Callable[[], BaseException],
         on_refusal: Callable[[BaseException], None] | None = None,
     ) -> None:
-        self.session = session
+        self.session: Session = session
         self._why_shut = why_shut
         self._config = config = session.config
-        self.sending = sending
+        self.sending: Producer | Transaction[Any, Any] = sending
         loop = asyncio.get_running_loop()
-        self.hand_over = HandOver(
+        self.hand_over: HandOver = HandOver(
             sending._life.appenders,
             lambda: loop.call_soon_threadsafe(self.pump.wake),
             lambda: loop.call_soon_threadsafe(self.pump.answer),
@@ -77,8 +77,8 @@ class Way:
             largest=min(config.batch_size, config.max_request_size, 2**15) // 2,
             is_plain=sending._interceptors is None and not sending._input.has_serializers,
         )
-        self.line = Line(self.hand_over)
-        self.pump = Pump(sending._life, config.max_block, self.hand_over, self.line, on_refusal)
+        self.line: Line = Line(self.hand_over)
+        self.pump: Pump = Pump(sending._life, config.max_block, self.hand_over, self.line, on_refusal)
 
     def shut(self) -> None:
         """Let nothing in any more; whoever waits in line is told."""
@@ -112,7 +112,7 @@ class Way:
         raise self._exhausted(delivery, time.monotonic() - began_at)
 
     def _exhausted(self, delivery: BlockingDelivery, waited: float) -> BaseException:
-        _, key, value, *_ = delivery.record
+        _, key, value, *_ = delivery._record
         return BufferExhaustedError(
             f"no room came free within {waited:.3f} s (max.block.ms, or timeout=): "
             f"buffer.memory={self._config.buffer_memory} is held by records that are not acknowledged yet, and "
@@ -129,9 +129,9 @@ class Way:
         await self.pump.behind(delivery.topic, timeout)
         life.check_running()
         left = max(timeout - (time.monotonic() - began_at), 0.0)
-        record = SerializedRecord._make(delivery.record)
+        record = SerializedRecord._make(delivery._record)
         accepted: DeliveryFuture = await life.admission.append_waiting(record, left)
-        delivery.accept(accepted)
+        delivery._accept(accepted)
 
     async def send_many(
         self, topic: str, values: list[Any], keys: list[Any] | None, **settings: Any

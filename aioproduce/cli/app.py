@@ -16,7 +16,7 @@ import io
 import logging
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from aioproduce.cli.send import SendJob, SendRun
     from aioproduce.config import Key
 
-app = typer.Typer(
+app: Final = typer.Typer(
     name="aioproduce",
     no_args_is_help=True,
     add_completion=False,

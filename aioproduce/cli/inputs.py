@@ -204,7 +204,7 @@ class LineSplitter:
         self._limit = limit
         self._held: list[bytes] = []
         self._held_size = 0
-        self.overlong_size = 0
+        self.overlong_size: int = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that end in this chunk."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.cli.display import hushed_warnings
 from aioproduce.cli.run import meanwhile
@@ -59,7 +59,7 @@ class Load:
 
     def __init__(
         self,
-        producer: Producer,
+        producer: Producer[Any, Any],
         topics: Sequence[str],
         *,
         rate: float,
@@ -127,7 +127,7 @@ async def _forget(cluster: FakeCluster) -> None:
 
 
 @contextlib.asynccontextmanager
-async def demo(rate: float, size: int, tell: Callable[[str], None]) -> AsyncIterator[Producer]:
+async def demo(rate: float, size: int, tell: Callable[[str], None]) -> AsyncIterator[Producer[Any, Any]]:
     """A producer that sends to a cluster in memory, which has its troubles."""
     async with (
         FakeCluster(3, topics=DEMO_TOPICS) as cluster,
@@ -144,7 +144,7 @@ async def demo(rate: float, size: int, tell: Callable[[str], None]) -> AsyncIter
 @contextlib.asynccontextmanager
 async def load_on(
     config: ProducerConfig, topics: Sequence[str], rate: float, size: int, tell: Callable[[str], None]
-) -> AsyncIterator[Producer]:
+) -> AsyncIterator[Producer[Any, Any]]:
     """A producer that sends to a real cluster.
 
     Raises:

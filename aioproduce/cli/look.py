@@ -1,7 +1,8 @@
 """The commands that show a producer at work: `aioproduce dashboard` (in the browser) and `top` (in the terminal).
 
 Called by `app`, which adds them to its commands. A service shows its own producers by mounting the dashboard
-(docs/dashboard.md); here are a demo, a load on a real cluster, and for `top` whatever dashboard runs somewhere.
+(docs/how-to/dashboard.md); here are a demo, a load on a real cluster, and for `top` any dashboard that runs
+somewhere.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _source(
     config: dict[str, Any],
     rate: float,
     size: int,
-) -> contextlib.AbstractAsyncContextManager[Producer]:
+) -> contextlib.AbstractAsyncContextManager[Producer[Any, Any]]:
     """The producer to show, at work.
 
     Raises:
@@ -74,7 +75,7 @@ def _source(
     if is_demo == bool(topics):
         raise ConfigError(
             "say what to show: --demo, or --bootstrap-server and --topic for a load on a real cluster. A service "
-            "that runs shows its own producers where it has the dashboard mounted (docs/dashboard.md)"
+            "that runs shows its own producers where it has the dashboard mounted (docs/how-to/dashboard.md)"
         )
     if is_demo:
         return demo(rate, size, complain)
@@ -105,7 +106,7 @@ def dashboard(
 ) -> None:
     """Show a producer at work in the browser, until Ctrl-C: a demo, or a load on a real cluster.
 
-    A service shows its own producers by mounting the dashboard, see docs/dashboard.md.
+    A service shows its own producers by mounting the dashboard, see docs/how-to/dashboard.md.
     """
     config = {"bootstrap": bootstrap, "file": config_file, "overrides": overrides or []}
     try:
@@ -143,15 +144,17 @@ def _token(path: Path | None) -> Secret | None:
     raise ConfigError(f"--token-file {path} cannot be read: {why}")
 
 
-def _serve(producer: Producer, **settings: Any) -> contextlib.AbstractAsyncContextManager[DashboardServer]:
+def _serve(
+    producer: Producer[Any, Any], **settings: Any
+) -> contextlib.AbstractAsyncContextManager[DashboardServer]:
     from aioproduce.dashboard import serve
 
     return serve(producer, **settings)
 
 
 async def _dashboard(
-    source: contextlib.AbstractAsyncContextManager[Producer],
-    served: Callable[[Producer], contextlib.AbstractAsyncContextManager[DashboardServer]],
+    source: contextlib.AbstractAsyncContextManager[Producer[Any, Any]],
+    served: Callable[[Producer[Any, Any]], contextlib.AbstractAsyncContextManager[DashboardServer]],
 ) -> None:
     ended = ended_by_signal()
     async with source as producer, served(producer) as server:
@@ -207,7 +210,7 @@ def top(
 
 
 async def _top(
-    source: contextlib.AbstractAsyncContextManager[Producer],
+    source: contextlib.AbstractAsyncContextManager[Producer[Any, Any]],
     client_id: str | None,
     *,
     is_once: bool,

@@ -185,7 +185,7 @@ class PerfRun(Run):
         self.stats: KafkaStats | None = None
         self.steady_stats: KafkaStats | None = None
         self.timeline: Timeline | None = None
-        self.stopwatch = Stopwatch(clock, self._settled)
+        self.stopwatch: Stopwatch = Stopwatch(clock, self._settled)
         self.problem: ProducerError | None = None
         self.total: Measured | None = None
         self.steady: Measured | None = None

@@ -129,7 +129,7 @@ def perf(
     """Measure this producer on a cluster, with the options and the output of kafka-producer-perf-test.
 
     Exactly one of --record-size, --payload-file and --payload-monotonic says what is sent. A latency is from the
-    call of send() to the acknowledgement; only acknowledged records count. docs/perf.md says how to read the
+    call of send() to the acknowledgement; only acknowledged records count. docs/how-to/perf.md says how to read the
     figures.
     """
     options = locals()  # the parameters: nothing else has a name yet

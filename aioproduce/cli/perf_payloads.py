@@ -63,6 +63,9 @@ class RandomLetters:
 
     __slots__ = ("_pool", "largest", "size")
 
+    largest: int
+    size: int
+
     def __init__(self, size: int, batch_size: int) -> None:
         self.largest = self.size = size
         count = min(-(-max(_POOL_BYTES, 2 * batch_size) // size), _POOL_RECORDS)
@@ -104,8 +107,8 @@ class DrawnPayloads:
     def __init__(self, values: Sequence[bytes]) -> None:
         self._values = values
         self._generator = random.Random(_SEED)
-        self.largest = max(map(len, values))
-        self.size = -1
+        self.largest: int = max(map(len, values))
+        self.size: int = -1
 
     def take(self, first: int, count: int) -> Sequence[bytes]:
         """As `Payloads` says."""
@@ -124,8 +127,8 @@ class Numbers:
     __slots__ = ("largest", "size")
 
     def __init__(self, count: int) -> None:
-        self.largest = len(str(count - 1))
-        self.size = -1
+        self.largest: int = len(str(count - 1))
+        self.size: int = -1
 
     def take(self, first: int, count: int) -> Sequence[bytes]:
         """As `Payloads` says."""

@@ -113,7 +113,7 @@ def summary_table(values: dict[str, Any]) -> Table:
             table.add_row(stage.replace("_", " "), f"{average:,.2f} ms", f"average {_STAGE_TEXTS[stage]}")
     if values["options"]["throughput"] < 0 and latency is not None:
         table.caption = (
-            "Without a limit latency is mostly the wait in the producer's own queue: docs/perf.md."
+            "Without a limit latency is mostly the wait in the producer's own queue: docs/how-to/perf.md."
         )
         table.caption_justify = "left"
     return table

@@ -95,7 +95,7 @@ class Timeline:
         self._read_metrics = read_metrics
         self._stages = self.stages()
         self._failed = 0
-        self.interval = SHORTEST_SLOT
+        self.interval: float = SHORTEST_SLOT
         self.slots: list[Slot] = []
 
     def end_slot(self, now: float, failed: int) -> None:

@@ -86,9 +86,9 @@ class SendRun(Run):
         super().__init__(job.config, job.topic, job.timeout, announce)
         self._job = job
         self._sending_since: float | None = None
-        self.tally = Tally()
+        self.tally: Tally = Tally()
         self.problem: Problem | None = None
-        self.is_bad_input = False
+        self.is_bad_input: bool = False
 
     def _outstanding(self) -> int:
         return self.tally.outstanding

@@ -48,7 +48,7 @@ class LatencySample:
     __slots__ = ("_measured", "stride")
 
     def __init__(self) -> None:
-        self.stride = 1
+        self.stride: int = 1
         self._measured: list[tuple[int, float]] = []
 
     def measure(self, number: int) -> Callable[[RecordMetadata, BaseException | None], None]:
@@ -134,15 +134,15 @@ class Tally:
     """
 
     def __init__(self) -> None:
-        self.acknowledged = 0
-        self.failed = 0
-        self.possibly_written = 0
-        self.rejected = 0
+        self.acknowledged: int = 0
+        self.failed: int = 0
+        self.possibly_written: int = 0
+        self.rejected: int = 0
         self.sent_bytes = 0
         self.read_bytes = 0
         self.errors: Counter[str] = Counter()
         self.problems: list[Problem] = []
-        self.latency = LatencySample()
+        self.latency: LatencySample = LatencySample()
         self._groups: deque[Group] = deque()
         self._sent_in_closed_groups = 0
         self._open: Group | None = None

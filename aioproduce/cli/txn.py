@@ -51,7 +51,9 @@ _HANGING_COLUMNS: Final = (
 
 _Verdict: TypeAlias = Literal["commit", "abort"]
 
-txn = typer.Typer(name="txn", no_args_is_help=True, help="Look at transactions, and end those that hang.")
+txn: Final = typer.Typer(
+    name="txn", no_args_is_help=True, help="Look at transactions, and end those that hang."
+)
 
 Prepared = Annotated[
     Path | None,

@@ -1,7 +1,7 @@
 """aiokafka's producer, as a drop-in: `from aioproduce.compat.aiokafka import AIOKafkaProducer`.
 
 The names, arguments, defaults, results and exception classes are aiokafka's (0.14; needs the extra
-`aiokafka`, which the consumer comes from anyway); what sends is ours. docs/migrating.md lists the
+`aiokafka`, which the consumer comes from anyway); what sends is ours. docs/how-to/migrating.md lists the
 differences.
 
 Invariants:
@@ -154,7 +154,7 @@ class AIOKafkaProducer(PositionalCalls):
         path = AiokafkaPath(config_of(given), key_serializer, value_serializer)
         super().__init__(path)
         self._sends = path
-        self.client = ClientView(path)
+        self.client: ClientView = ClientView(path)
         self._closed = False
 
     def __del__(self, _warnings: Any = warnings) -> None:
@@ -283,7 +283,7 @@ class AIOKafkaProducer(PositionalCalls):
             offsets: By aiokafka's TopicPartition: the offset of the next record to read, as an int, an
                 OffsetAndMetadata, or a pair of both.
             group_id: The group's name. aiokafka's consumer tells no more of itself, so that it must assign its
-                partitions itself: docs/migrating.md says how.
+                partitions itself: docs/how-to/migrating.md says how.
 
         Raises:
             IllegalOperation: no transaction is open.

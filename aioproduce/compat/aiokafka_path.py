@@ -65,12 +65,12 @@ class AiokafkaPath(SendPath):
         self._is_started = False
         self._is_closing = False
         self._ended = asyncio.Event()
-        self._transaction: Transaction | None = None
+        self._transaction: Transaction[Any, Any] | None = None
         self._sending_task: object = None
 
-    def _make(self) -> Producer:
+    def _make(self) -> Producer[Any, Any]:
         producer = Producer(self.config)
-        producer.lend(self if self._has_short_way else None, outcomes(is_acknowledged=self.config.acks != 0))
+        producer._lend(self if self._has_short_way else None, outcomes(is_acknowledged=self.config.acks != 0))
         return producer
 
     # -- life ---
@@ -116,7 +116,7 @@ class AiokafkaPath(SendPath):
         if self._is_closing:
             await self._ended.wait()
 
-    def producer(self) -> Producer:
+    def producer(self) -> Producer[Any, Any]:
         """The one that runs, or an error for one that was stopped or not started."""
         if self._is_closing:
             raise theirs.ProducerClosed("the producer is stopped: make another one to send again")
@@ -139,7 +139,7 @@ class AiokafkaPath(SendPath):
     ) -> DeliveryFuture:
         if value is None and key is None:
             raise AssertionError("Need at least one: key or value")
-        if self._has_short_way and self._is_started and self.turn_is_due():
+        if self._has_short_way and self._is_started and self._turn_is_due():
             await self._give_turn()
         producer = self.producer()
         if self.key_serializer is not None:
@@ -160,14 +160,14 @@ class AiokafkaPath(SendPath):
         if task is self._sending_task:
             await asyncio.sleep(0)
         else:
-            self.put_turn_off()
+            self._put_turn_off()
         self._sending_task = task
 
-    def create_batch(self) -> BatchBuilder:
+    def create_batch(self) -> BatchBuilder[Any, Any]:
         """An empty batch of ours."""
         return self._producer.create_batch()
 
-    async def send_batch(self, batch: BatchBuilder, topic: Any, partition: Any) -> Deliveries:
+    async def send_batch(self, batch: BatchBuilder[Any, Any], topic: Any, partition: Any) -> Deliveries:
         """Send a batch."""
         producer = self.producer()
         _check_partition(partition)
@@ -178,7 +178,7 @@ class AiokafkaPath(SendPath):
 
     # -- transactions ---
 
-    def _way_of(self, producer: Producer) -> Producer | Transaction:
+    def _way_of(self, producer: Producer[Any, Any]) -> Producer[Any, Any] | Transaction[Any, Any]:
         """What records go by: the open transaction, whoever began it. Where there is none the producer refuses."""
         transaction = self._transaction
         return producer if transaction is None or not transaction.is_open else transaction

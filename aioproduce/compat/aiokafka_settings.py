@@ -1,7 +1,7 @@
 """The arguments of aiokafka's producer as our settings, refused as aiokafka refuses them.
 
 Called by the drop-in's constructor. Where ours is stricter, or has a bound that aiokafka has not, it is said
-here and in docs/migrating.md.
+here and in docs/how-to/migrating.md.
 """
 
 from __future__ import annotations

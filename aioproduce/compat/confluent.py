@@ -1,6 +1,7 @@
 """A drop-in replacement for `confluent_kafka.aio.AIOProducer`: its calls, options, results and errors.
 
-For code that was written for confluent-kafka's: only the import changes. `docs/migrating.md` tells the differences.
+For code that was written for confluent-kafka's: only the import changes. `docs/how-to/migrating.md` lists the
+differences.
 
 Invariants:
 
@@ -108,7 +109,7 @@ class AIOProducer(TransactionalCalls):
 
     def _open(self) -> None:
         self._producer = Producer(self._options.config)
-        self._producer.lend()
+        self._producer._lend()
         _run_to_end(self._producer.start())
         self._way = Way(self._producer.send)
         self._waiting = WaitingMessages(self._known.add, self._options.unknown_topic_timeout)

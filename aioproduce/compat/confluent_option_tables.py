@@ -1,6 +1,6 @@
 """Every option of librdkafka 2.16, in one table: what is taken, what is refused and why, what has no object here.
 
-Read by `confluent_options`; printed in docs/migrating.md. Names, ranges and defaults are librdkafka's.
+Read by `confluent_options`; printed in docs/how-to/migrating.md. Names, ranges and defaults are librdkafka's.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ class MessageRoom:
         self._pending = pending
         self._gate = asyncio.Lock()
         self._marks: deque[DeliveryFuture] = deque()
-        self.left = limit
-        self.taken = 0
-        self.stride = max(1, limit // _MARKS)
+        self.left: int = limit
+        self.taken: int = 0
+        self.stride: int = max(1, limit // _MARKS)
 
     async def take(self, timeout: float) -> bool:
         """Wait in line for room for one for at most so many seconds; False if there came none."""
@@ -87,6 +87,6 @@ class MessageRoom:
         self._marks = deque(marks)
         timeout = max(0.0, min(timeout, _LOOK_AGAIN))
         if marks:
-            await asyncio.wait(marks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
+            await asyncio.wait(marks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
         else:
             await asyncio.sleep(timeout)

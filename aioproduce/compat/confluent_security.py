@@ -236,6 +236,9 @@ class SaslCredentials:
 
     __slots__ = ("password", "username")
 
+    password: Secret
+    username: str
+
     def __init__(self, username: str, password: Secret) -> None:
         self.username, self.password = username, password
 
@@ -264,6 +267,10 @@ class CallbackToken:
 
     __slots__ = ("expires_at", "extensions", "principal", "value")
 
+    expires_at: float
+    extensions: Mapping[str, str] | dict[str, str]
+    principal: str
+
     def __init__(
         self,
         value: str,
@@ -271,7 +278,7 @@ class CallbackToken:
         principal: str = "",
         extensions: Mapping[str, str] | None = None,
     ) -> None:
-        self.value = Secret(value)
+        self.value: Secret = Secret(value)
         self.expires_at, self.principal, self.extensions = expires_at, principal, extensions or {}
 
 

@@ -44,7 +44,7 @@ class TransactionalCalls:
 
     _on_failure: Callable[[KafkaError], None] | None
     _options: ConfluentOptions
-    _producer: Producer
+    _producer: Producer[Any, Any]
     _waiting: WaitingMessages
     _way: Way
     _untold: str | None
@@ -180,7 +180,7 @@ class TransactionalCalls:
             text = f"{call}(): call {self._untold}() again first, which has not told yet how it ended"
             raise KafkaException(KafkaError(KafkaError._CONFLICT, text, False, True))
 
-    def _transaction(self, call: str) -> Transaction:
+    def _transaction(self, call: str) -> Transaction[Any, Any]:
         transaction = self._way.transaction
         if transaction is None:
             text = f"{call}(): no transaction was begun: call begin_transaction() first"

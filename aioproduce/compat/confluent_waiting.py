@@ -62,14 +62,14 @@ class WaitingMessage:
     def __init__(
         self, about: About, partition: int | None, way: Way, told: Tell | None, timeout: float
     ) -> None:
-        self.about = about
-        self.partition = partition
-        self.way = way
+        self.about: About = about
+        self.partition: int | None = partition
+        self.way: Way = way
         self.outcome: asyncio.Future[RecordMetadata] = asyncio.get_running_loop().create_future()
         self._told = told
         self._is_told = False
-        self.accepted_at = monotonic()
-        self.deadline = self.accepted_at + timeout
+        self.accepted_at: float = monotonic()
+        self.deadline: float = self.accepted_at + timeout
         self._timer: asyncio.TimerHandle | None = None
 
     def is_passed_on(self, topic: str) -> None:

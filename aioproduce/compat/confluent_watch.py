@@ -46,7 +46,7 @@ class ErrorWatch:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def follow(self, producer: Producer) -> None:
+    def follow(self, producer: Producer[Any, Any]) -> None:
         """Look after this producer, and no other any longer."""
         self.end()
         self._task = asyncio.get_running_loop().create_task(
@@ -66,7 +66,7 @@ class ErrorWatch:
             self._errors.append(KafkaError(KafkaError._FATAL, error.str(), True))
             self._wake.set()
 
-    async def _look_after(self, producer: Producer) -> None:
+    async def _look_after(self, producer: Producer[Any, Any]) -> None:
         is_down = False
         while True:
             await self._tell_all()
@@ -78,7 +78,7 @@ class ErrorWatch:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._interval)
 
-    async def _look_for_brokers(self, producer: Producer, was_down: bool) -> bool:
+    async def _look_for_brokers(self, producer: Producer[Any, Any], was_down: bool) -> bool:
         """Ask for brokers, and tell why there are none; whether there are none."""
         try:
             await producer.check(self._interval)

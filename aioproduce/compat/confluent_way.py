@@ -36,13 +36,13 @@ class Way:
 
     __slots__ = ("_all_in", "entering", "failure", "is_aborted", "send", "transaction")
 
-    def __init__(self, send: Send, transaction: Transaction | None = None) -> None:
-        self.send = send
-        self.transaction = transaction
+    def __init__(self, send: Send, transaction: Transaction[Any, Any] | None = None) -> None:
+        self.send: Send = send
+        self.transaction: Transaction[Any, Any] | None = transaction
         self._all_in: asyncio.Event | None = None
-        self.entering = 0
+        self.entering: int = 0
         self.failure: KafkaError | None = None
-        self.is_aborted = False
+        self.is_aborted: bool = False
 
     def failed(self, error: KafkaError) -> None:
         """A message that was to go by it has failed."""

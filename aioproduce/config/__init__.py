@@ -12,7 +12,9 @@ Called by `Producer`, the CLI and the docs. Nothing above this package knows `*_
 | `producer_config` | `ProducerConfig`, and the rules between keys |
 | `properties` | Java's `.properties` files |
 | `environment` | environment variables |
-| `markdown` | a table as a page: `docs/configuration.md` |
+| `markdown` | a table as a page: `docs/reference/configuration.md` |
+| `settings`, `settings_source` | the settings as types, for editors; and what prints that module |
+| `user_objects` | what the objects and functions of a user's own have to offer |
 """
 
 from __future__ import annotations

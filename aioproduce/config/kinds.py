@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import ipaddress
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +30,7 @@ _SERVER: Final = re.compile(
     r"(?:([A-Za-z][A-Za-z0-9_+.-]*)://)?(?:\[([^\]]*)\]|([A-Za-z0-9._%:-]*)):([0-9]+)"
 )
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_ITEMS: Final = "str | list[str] | tuple[str, ...]"
 _STRING_LENGTH_MAX: Final = 2**15 - 1  # a string's length is an int16 in the request header
 
 
@@ -54,12 +56,17 @@ class Kind:
         label: Name of the type, for the table.
         allowed: The values in words, to complete "it takes ...".
         parse: Makes the checked value of what the user gave; raises `WrongValueError`.
+        annotation: The values as a type, for the keyword argument (`settings`). It is narrower than what `parse`
+            takes: a number in a file is text, a number in Python is not.
     """
 
-    def __init__(self, label: str, allowed: str, parse: Callable[[object], Any]) -> None:
+    def __init__(
+        self, label: str, allowed: str, parse: Callable[[object], Any], annotation: str = "object"
+    ) -> None:
         self.label = label
         self.allowed = allowed
         self.parse = parse
+        self.annotation = annotation
 
     def to_attribute(self, parsed: Any) -> Any:
         """The parsed value as the settings hold it."""
@@ -69,10 +76,15 @@ class Kind:
 class Int(Kind):
     """A whole number in a range, or one of a few outside of it; an int, or its decimal digits."""
 
+    minimum: int
+    maximum: int
+
     def __init__(self, minimum: int, maximum: int = INT_MAX, *extra: int, unit: str = "") -> None:
         self.minimum, self.maximum, self._extra = minimum, maximum, extra
         also = "".join(f" or {number}" for number in extra)
-        super().__init__("int", f"{minimum} to {maximum}{also}{' ' + unit if unit else ''}", self._parse)
+        super().__init__(
+            "int", f"{minimum} to {maximum}{also}{' ' + unit if unit else ''}", self._parse, "int"
+        )
 
     def _parse(self, value: object) -> int:
         if isinstance(value, str):
@@ -97,7 +109,11 @@ class Milliseconds(Int):
         super().__init__(minimum, maximum, unit=f"whole milliseconds{unlimited}")
         self.label = "int, ms"
         if is_optional:
-            self.parse = lambda value: None if value is None else self._parse(value)
+            self.parse: Callable[[object], Any] = self._parse_optional
+            self.annotation: str = "int | None"
+
+    def _parse_optional(self, value: object) -> int | None:
+        return None if value is None else self._parse(value)
 
     def to_attribute(self, parsed: int | None) -> float | None:
         """Seconds; negative for "no limit"."""
@@ -110,9 +126,12 @@ class Milliseconds(Int):
 class Float(Kind):
     """A number in a range, or its digits."""
 
+    minimum: float
+    maximum: float
+
     def __init__(self, minimum: float = -math.inf, maximum: float = math.inf) -> None:
         self.minimum, self.maximum = minimum, maximum
-        super().__init__("float", f"{minimum} to {maximum}", self._parse)
+        super().__init__("float", f"{minimum} to {maximum}", self._parse, "float")
 
     def _parse(self, value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
@@ -136,6 +155,7 @@ class Choice(Kind):
         is_any_case: Whether case does not matter.
         label: Name of the type.
         allowed: The values in words, where the spellings themselves do not say it.
+        annotation: The values as a type, where it is not the words themselves.
     """
 
     def __init__(
@@ -146,10 +166,13 @@ class Choice(Kind):
         is_any_case: bool = False,
         label: str = "str",
         allowed: str = "",
+        annotation: str = "",
     ) -> None:
-        self.values = dict(values) if isinstance(values, Mapping) else {word: word for word in values}
+        self.values: dict[str, object] | dict[str, str] = (
+            dict(values) if isinstance(values, Mapping) else {word: word for word in values}
+        )
         words = ("one of " if len(self.values) > 1 else "only ") + ", ".join(self.values)
-        super().__init__(label, allowed or words, self._parse)
+        super().__init__(label, allowed or words, self._parse, annotation or literal(self.values))
         self._spell: Callable[[str], str] = str.lower if is_any_case else str
         self._parsed = {self._spell(word): parsed for word, parsed in self.values.items()}
         self._refused = {self._spell(word): why for word, why in refused.items()}
@@ -165,6 +188,12 @@ class Choice(Kind):
         if spelling in self._refused:
             raise WrongValueError(f"is refused ({self._refused[spelling]})")
         raise WrongValueError(f"is not allowed{_hint(spelling, self.values)}")
+
+
+def literal(words: Iterable[str]) -> str:
+    """The words as a type; digits are a number."""
+    shown = (word if _INTEGER.fullmatch(word) else json.dumps(word) for word in words)
+    return f"Literal[{', '.join(shown)}]"
 
 
 def _hint(word: str, known: Iterable[str]) -> str:
@@ -194,7 +223,7 @@ def optional_text(allowed: str) -> Kind:
             raise WrongValueError("is empty")
         return text
 
-    return Kind("str", allowed, parse)
+    return Kind("str", allowed, parse, "str | None")
 
 
 def _items(value: object) -> tuple[str, ...]:
@@ -205,13 +234,15 @@ def _items(value: object) -> tuple[str, ...]:
     return () if stripped == ("",) else stripped
 
 
-BOOL: Final = Choice({"true": True, "false": False}, is_any_case=True, label="bool", allowed="true or false")
+BOOL: Final = Choice(
+    {"true": True, "false": False}, is_any_case=True, label="bool", allowed="true or false", annotation="bool"
+)
 """A bool, or its name in either case, as Java reads it."""
 
-TEXT: Final = Kind("str", f"a str of at most {_STRING_LENGTH_MAX} bytes in UTF-8", _text)
+TEXT: Final = Kind("str", f"a str of at most {_STRING_LENGTH_MAX} bytes in UTF-8", _text, "str")
 """A string that goes over the wire, without surrounding white space."""
 
-ITEMS: Final = Kind("list", "a list of str, or one str with commas", _items)
+ITEMS: Final = Kind("list", "a list of str, or one str with commas", _items, _ITEMS)
 """Strings in order, without surrounding white space."""
 
 IGNORED: Final = Kind("ignored", "anything", lambda value: value)
@@ -238,7 +269,7 @@ class Unused(Kind):
 
     def __init__(self, type_name: str, *accepted: object) -> None:
         self.type_name = type_name
-        self.accepted = tuple(self.read(value) for value in accepted)
+        self.accepted: tuple[object, ...] = tuple(self.read(value) for value in accepted)
         words = " or ".join(map(self._spell, self.accepted))
         super().__init__("refused", f"only {words}" if accepted else "", self._parse)
 
@@ -265,12 +296,17 @@ class Function(Kind):
     """A callable, or None; in a properties file the Java names that `java_names` understands."""
 
     def __init__(
-        self, takes: str, java_names: Mapping[str, Any] = MappingProxyType({}), *, can_be_async: bool = False
+        self,
+        takes: str,
+        java_names: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        annotation: str = "Callable[..., Any]",
+        can_be_async: bool = False,
     ) -> None:
         self._java_names, self._can_be_async = java_names, can_be_async
         names = "".join(f", or the name {name}" for name in java_names)
         allowed = f"{takes}{'' if can_be_async else ' (not async)'}, or None{names}"
-        super().__init__("callable", allowed, self._parse)
+        super().__init__("callable", allowed, self._parse, f"{annotation} | None")
 
     def _parse(self, value: object) -> Callable[..., Any] | None:
         if value is None:
@@ -341,7 +377,7 @@ class Servers(Kind):
 
     def __init__(self) -> None:
         allowed = '"host:port,host:port" or a list of "host:port", ports 1 to 65535, IPv6 as "[::1]:9092"'
-        super().__init__("list", allowed, _servers)
+        super().__init__("list", allowed, _servers, _ITEMS)
 
     def to_attribute(self, parsed: tuple[Server, ...]) -> tuple[tuple[str, int], ...]:
         """The addresses alone."""
@@ -367,6 +403,7 @@ SERIALIZER: Final = Function(
         "org.apache.kafka.common.serialization.ByteArraySerializer": None,
         "org.apache.kafka.common.serialization.StringSerializer": serialize_string,
     },
+    annotation="Serializer",
 )
 """The kind of `key.serializer` and `value.serializer`."""
 
@@ -410,6 +447,7 @@ PARTITIONER: Final = Kind(
     f"one of {', '.join(PARTITIONERS)}, the name of a partitioner class of Kafka's, or an object with "
     "partition(topic, key, value, view)",
     _partitioner,
+    f"{literal(PARTITIONERS)} | ChoosesPartition | None",
 )
 """One of `PARTITIONERS`, or the user's own object."""
 
@@ -431,5 +469,6 @@ INTERCEPTORS: Final = Kind(
     "a list of objects that have on_send(record), on_acknowledgement(metadata, error) or both, or "
     "intercept(record), or intercept_transaction(transactional_id), or an Auditor",
     _interceptors,
+    "list[Any] | tuple[Any, ...]",
 )
 """Objects that see each record go and each acknowledgement come, in order."""

@@ -1,4 +1,4 @@
-"""Prints the table of keys as the page `docs/configuration.md`.
+"""Prints the table of keys as the page `docs/reference/configuration.md`.
 
 Called by `python -m aioproduce.config` and the CLI; a test holds the checked-in page to it.
 """
@@ -15,7 +15,7 @@ _HEAD: Final = """\
 # Configuration
 
 Every producer key of Kafka 4.3 and what becomes of it here. This page is printed by the table that the code
-itself goes by: `python -m aioproduce.config > docs/configuration.md`.
+itself goes by: `python -m aioproduce.config > docs/reference/configuration.md`.
 
 The same keys in four spellings: as keyword arguments with underscores for dots (`linger_ms=5`), in a mapping
 under their own names (`{"linger.ms": 5}`), in a Java `.properties` file (`linger.ms=5`), and in environment

@@ -17,22 +17,22 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aioproduce.config.environment import ENVIRONMENT_PREFIX, load_environment
 from aioproduce.config.kinds import INT_MAX
 from aioproduce.config.secret import hides_arguments
 from aioproduce.config.security_table import unheeded
 from aioproduce.config.table import KEYS
+from aioproduce.config.user_objects import Serializer as Serializer
 from aioproduce.errors import ConfigError
 
 if TYPE_CHECKING:
     import ssl
+    from typing import Unpack
 
     from aioproduce.config.secret import Secret
-
-Serializer: TypeAlias = Callable[[Any], "bytes | None"]
-"""Makes bytes of a key or a value; a null stays a null."""
+    from aioproduce.config.settings import ProducerKeywords
 
 _log = logging.getLogger("aioproduce")
 _warned: Final[set[str]] = set()  # what this process has been told once
@@ -48,7 +48,7 @@ class ProducerConfig:
 
     Made by `from_mapping` (Kafka's dotted keys), `from_keywords` (`linger_ms=5`) or `from_environment`
     (`KAFKA_LINGER_MS=5`), which check them; the constructor itself and `dataclasses.replace` do not. What each key
-    means is in `docs/configuration.md`, which `python -m aioproduce.config` prints.
+    means is in `docs/reference/configuration.md`, which `python -m aioproduce.config` prints.
 
     Durations are seconds: `linger.ms=5` is `config.linger == 0.005`.
 
@@ -190,7 +190,7 @@ class ProducerConfig:
 
     @classmethod
     @hides_arguments
-    def from_keywords(cls, **settings: object) -> Self:
+    def from_keywords(cls, **settings: Unpack[ProducerKeywords]) -> Self:
         """The settings as keyword arguments: Kafka's keys with underscores for dots.
 
         Args:
@@ -210,7 +210,7 @@ class ProducerConfig:
         cls,
         prefix: str = ENVIRONMENT_PREFIX,
         environ: Mapping[str, str] = os.environ,
-        **settings: object,
+        **settings: Unpack[ProducerKeywords],
     ) -> Self:
         """The settings in environment variables: `KAFKA_LINGER_MS=5` for `linger.ms=5`.
 
@@ -243,16 +243,24 @@ class ProducerConfig:
         return f"ProducerConfig({', '.join(shown.values())})"
 
 
+@hides_arguments
 def configured(
     servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None,
     settings: Mapping[str, object],
+    **parameters: object,
 ) -> ProducerConfig:
     """What a constructor is given: servers or dotted keys, and keywords; or a configuration that is complete.
+
+    Args:
+        servers: Its first argument.
+        settings: The keywords.
+        **parameters: Keywords that are parameters of the constructor; None was not given.
 
     Raises:
         ConfigError: As `ProducerConfig.from_mapping()`.
         TypeError: A configuration was given with settings beside it.
     """
+    settings = {**settings, **{name: given for name, given in parameters.items() if given is not None}}
     if isinstance(servers, ProducerConfig):
         if settings:
             raise TypeError("a ProducerConfig is complete: give the settings to its constructor instead")

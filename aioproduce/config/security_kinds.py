@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, final
 from urllib.parse import urlsplit
 
-from aioproduce.config.kinds import ITEMS, Choice, Kind, WrongValueError, optional_text
+from aioproduce.config.kinds import ITEMS, Choice, Kind, WrongValueError, literal, optional_text
 from aioproduce.config.secret import Secret
 
 _TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
@@ -34,7 +34,9 @@ class Hidden(Kind):
     def __init__(self, allowed: str, *, can_be_empty: bool = False, keeps_blanks: bool = False) -> None:
         self._can_be_empty = can_be_empty
         self._keeps_blanks = keeps_blanks
-        super().__init__("secret", f"{allowed}, as a str or a `Secret`, or None", self._parse)
+        super().__init__(
+            "secret", f"{allowed}, as a str or a `Secret`, or None", self._parse, "str | Secret | None"
+        )
 
     def _parse(self, value: object) -> Secret | None:
         if value is None:
@@ -76,7 +78,8 @@ class JavaClass(Kind):
         self._simple = {name: name.rpartition(".")[2] for name in names}
         self._instead, self._is_optional = instead, is_optional
         words = f"{'None or ' if is_optional else ''}{', '.join(self._simple)}"
-        super().__init__("str", words, self._parse)
+        annotation = f"{literal(self._simple)}{' | None' if is_optional else ''}"
+        super().__init__("str", words, self._parse, annotation)
 
     def _parse(self, value: object) -> str | None:
         if value is None and self._is_optional:
@@ -99,7 +102,7 @@ def _tls_versions(value: object) -> tuple[str, ...]:
 
 
 TLS_VERSIONS: Final = Kind(
-    "list", "TLSv1.2, TLSv1.3 or both (older ones beside them are left out)", _tls_versions
+    "list", "TLSv1.2, TLSv1.3 or both (older ones beside them are left out)", _tls_versions, ITEMS.annotation
 )
 """Versions of TLS, without those that nobody should speak any more."""
 
@@ -131,7 +134,10 @@ def _without_user(text: str) -> str:
 
 
 URL: Final = Kind(
-    "str", "an https URL; http only with sasl.oauthbearer.allow.http, file: only with FileJwtRetriever", _url
+    "str",
+    "an https URL; http only with sasl.oauthbearer.allow.http, file: only with FileJwtRetriever",
+    _url,
+    "str | None",
 )
 """Where tokens come from."""
 
@@ -156,7 +162,9 @@ def _proxy(value: object) -> str | None:
     return str(text)
 
 
-PROXY: Final = Kind("str", "the http or https URL of a proxy that asks for no password, or None", _proxy)
+PROXY: Final = Kind(
+    "str", "the http or https URL of a proxy that asks for no password, or None", _proxy, "str | None"
+)
 """What the token endpoint is asked through."""
 
 
@@ -183,7 +191,9 @@ def _extensions(value: object) -> dict[str, str]:
     return found
 
 
-EXTENSIONS: Final = Kind("dict", 'a dict of str, or "name=value,name=value"', _extensions)
+EXTENSIONS: Final = Kind(
+    "dict", 'a dict of str, or "name=value,name=value"', _extensions, "Mapping[str, str] | str | None"
+)
 """SASL extensions of OAUTHBEARER (KIP-342)."""
 
 
@@ -204,10 +214,11 @@ TOKEN_PROVIDER: Final = Kind(
     "callable",
     "a callable that gives a token, async or not, an object whose token() does, or None",
     _token_provider,
+    "TokenProvider | None",
 )
 """Where the user's own tokens come from."""
 
-SSL_CONTEXT: Final = Kind("object", "an `ssl.SSLContext`, or None", _ssl_context)
+SSL_CONTEXT: Final = Kind("object", "an `ssl.SSLContext`, or None", _ssl_context, "ssl.SSLContext | None")
 """The user's own context."""
 
 HOST_CHECK: Final = Choice(

@@ -120,7 +120,8 @@ SASL_KEYS: Final[tuple[Key, ...]] = (
     Key("sasl.mechanism", Choice(SASL_MECHANISMS), "GSSAPI", "How to log in."),
     Key("sasl.username", _NAME, None, "The name, for PLAIN and SCRAM.", is_own=True),
     _secret("sasl.password", "Its password.", "a password", is_own=True),
-    Key("sasl.credentials.provider", Function("a callable that gives (username, password)", can_be_async=True),
+    Key("sasl.credentials.provider", Function("a callable that gives (username, password)",
+            annotation="CredentialsProvider", can_be_async=True),
         None, "Asked for both before a login, where passwords change.", is_own=True),
     _secret("sasl.jaas.config",
         "The login as Java has it: PlainLoginModule, ScramLoginModule, OAuthBearerLoginModule, Krb5LoginModule, "

@@ -59,9 +59,11 @@ if TYPE_CHECKING:
     from aioproduce._native.delivery import BatchResult
     from aioproduce.compression import Codec
     from aioproduce.config import ProducerConfig
+    from aioproduce.core.batching.partitioning import Partitioning
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.record_audit import MarkSource
-    from aioproduce.core.cluster.broker_connections import Lost
+    from aioproduce.core.cluster.broker_connections import BrokerConnections, Lost
+    from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.core.effects import Compress, Effect, Offload
     from aioproduce.core.exchanges.exchange import Exchange
     from aioproduce.core.exchanges.telemetry import PayloadSource
@@ -135,6 +137,9 @@ class Sender:
         "transactions",
     )
 
+    connections: BrokerConnections
+    telemetry: Telemetry | None
+
     def __init__(
         self,
         config: ProducerConfig,
@@ -156,18 +161,18 @@ class Sender:
         self._flushes: deque[tuple[int, Callable[[], None]]] = deque()
         self._has_work = True
         retry = ExponentialBackoff(config.retry_backoff, config.retry_backoff_max, random=random.random)
-        self.pool = BufferPool(config.buffer_memory, config.batch_size)
-        self.metadata = make_cluster_metadata(config, retry, now)
+        self.pool: BufferPool = BufferPool(config.buffer_memory, config.batch_size)
+        self.metadata: ClusterMetadata = make_cluster_metadata(config, retry, now)
         self.connections = make_broker_connections(config, random, metrics, self._bounded_log, security, wall)
-        self.sequences = Sequences() if config.enable_idempotence else None
+        self.sequences: Sequences | None = Sequences() if config.enable_idempotence else None
         self._compression = None if codec is None else BatchCompression(codec)
-        self.partitioning = make_partitioning(config, self.metadata, random.randrange)
+        self.partitioning: Partitioning = make_partitioning(config, self.metadata, random.randrange)
         is_transactional = config.transactional_id is not None
         source = None if audit is None else audit[0]
         self.audit: RecordAudit | None = None
         if source is not None:
             self.audit = RecordAudit(source.producer_id, is_transactional=is_transactional)
-        self.accumulator = RecordAccumulator(
+        self.accumulator: RecordAccumulator = RecordAccumulator(
             pool=self.pool,
             metadata=self.metadata,
             sequences=self.sequences,
@@ -184,7 +189,7 @@ class Sender:
             is_transactional=is_transactional,
         )
         self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.sequences, metrics)
-        self.metadata_requests = MetadataRequests(
+        self.metadata_requests: MetadataRequests = MetadataRequests(
             config.client_id, self.metadata, self.accumulator, self.connections, self._bounded_log
         )
         self.telemetry = None if telemetry is None else self._telemetry(config, telemetry, random)

@@ -2,7 +2,7 @@
 
 Used by whatever has a state: a connection, a batch, the producer, telemetry. The table is the machine: a caller
 says what happened, and the table says what that makes of the state. `diagram()` draws the same table, for the page
-[docs/states.md](../../docs/states.md).
+`docs/reference/states.md`.
 
 Invariants:
 
@@ -46,7 +46,7 @@ class StateTable(Generic[StateT, EventT]):
     __slots__ = ("moves", "subject")
 
     def __init__(self, subject: str, moves: Mapping[StateT, Mapping[EventT, StateT]]) -> None:
-        self.subject = subject
+        self.subject: str = subject
         self.moves: Mapping[StateT, Mapping[EventT, StateT]] = MappingProxyType(
             {state: dict(events) for state, events in moves.items()}
         )

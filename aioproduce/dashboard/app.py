@@ -126,7 +126,7 @@ class Dashboard:
             )
         self._access = made_access(token)
         sources = producers if isinstance(producers, Sequence) else [producers]
-        self.feed = Feed(sources, interval=interval, history=history)
+        self.feed: Feed = Feed(sources, interval=interval, history=history)
         self._max_streams = max_streams
         self._stream_seconds = stream_seconds
         self._streams = 0

@@ -75,11 +75,11 @@ class Feed:
             raise ValueError(f"interval must be above 0 and history at least 1, not {interval} and {history}")
         self._readers = [Reader(source) for source in sources]
         self._history: deque[Sample] = deque(maxlen=history)
-        self.last_number = 0
+        self.last_number: int = 0
         self._due_at = float("-inf")
         self._last_at: float | None = None
-        self.interval = interval
-        self.run = secrets.token_hex(4)
+        self.interval: float = interval
+        self.run: str = secrets.token_hex(4)
 
     def since(self, number: int) -> list[Sample]:
         """The samples after that one, oldest first, as far as they are kept."""

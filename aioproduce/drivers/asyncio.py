@@ -133,7 +133,7 @@ class _Alarm:
         self._loop = loop
         self._came = came
         self._timer: asyncio.TimerHandle | None = None
-        self.at = FOREVER
+        self.at: float = FOREVER
 
     def set(self, at: float) -> None:
         """Call back then, and not at the instant that it was set for before."""
@@ -223,14 +223,15 @@ class AsyncioDriver:
         metrics: ProducerMetrics,
         on_unobserved: Callable[[str, int, BaseException, int], None],
     ) -> None:
-        self._loop = self.loop = loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._loop = loop = self.loop
         # In a task of trio's guest mode asyncio's loop runs, too, and is not that task's.
         self.running_loop: Callable[[], object] = asyncio_lookup()
         self.is_running: Callable[[], bool] = loop.is_running
         self.current_task: Callable[[], object] = asyncio.current_task
         self.now: Callable[[], float] = loop.time
         self._config = config
-        self.runtime = AsyncioRuntime(loop, on_unobserved)
+        self.runtime: AsyncioRuntime = AsyncioRuntime(loop, on_unobserved)
         # A loop that is simulated has time pass in its own way: a clock of its own, and no threads.
         self.wall_ms: Callable[[], int] | None = getattr(loop, "wall_ms", None)
         self.make_executor: Callable[[], Executor] = getattr(loop, "make_executor", compression_threads)
@@ -238,13 +239,13 @@ class AsyncioDriver:
         # uvloop's own clock stands still for a turn of the loop: work is not timed with it.
         is_simulated = self.wall_ms is not None
         self.work_clock: Callable[[], float] = loop.time if is_simulated else time.monotonic
-        self.is_now_exact = is_simulated or type(loop).time is asyncio.BaseEventLoop.time
+        self.is_now_exact: bool = is_simulated or type(loop).time is asyncio.BaseEventLoop.time
         self._alarms: list[_Alarm] = []
         self._attempts: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._is_woken = False
-        self.core = CoreStep(self, metrics)
+        self.core: CoreStep = CoreStep(self, metrics)
 
     # -- the seam ---
 

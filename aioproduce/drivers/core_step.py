@@ -126,11 +126,13 @@ class CoreStep:
         self._alarm = loop.make_alarm(self._alarm_came)
         self._pulse = loop.make_alarm(self._pulse_came)
         self.connections: dict[int, Connection] = {}
-        self.compression = CompressionWorkers(loop.call_in_loop, self.compressed, loop.make_executor)
-        self.woken_at = FOREVER
+        self.compression: CompressionWorkers = CompressionWorkers(
+            loop.call_in_loop, self.compressed, loop.make_executor
+        )
+        self.woken_at: float = FOREVER
         self._worked = 0.0
         self.is_killed = False
-        self.is_dead = False
+        self.is_dead: bool = False
         self._failure: BaseException | None = None
 
     def start(self, sender: Core, on_settled: Callable[[BatchResult], None]) -> None:

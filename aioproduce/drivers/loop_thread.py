@@ -74,7 +74,7 @@ class LoopThread:
     __slots__ = ("_calls", "_end", "_has_ended", "_thread", "loop")
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        self.loop: asyncio.AbstractEventLoop = loop
         self._calls: dict[Future[Any], asyncio.Task[Any] | None] = {}
         self._has_ended = False
         self._end: BaseException | None = None

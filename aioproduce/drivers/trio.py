@@ -69,7 +69,7 @@ class TrioDriver:
         self.work_clock: Callable[[], float] = time.monotonic
         self.is_now_exact = False
         self._config = config
-        self.runtime = TrioRuntime(self._token, self._call_soon, on_unobserved)
+        self.runtime: TrioRuntime = TrioRuntime(self._token, self._call_soon, on_unobserved)
         self._callbacks: deque[tuple[Callable[..., object], tuple[Any, ...], contextvars.Context | None]] = (
             deque()
         )
@@ -80,7 +80,7 @@ class TrioDriver:
         self._body: trio.CancelScope | None = None
         self._is_woken = False
         self._ended = trio.Event()
-        self.core = CoreStep(self, metrics)
+        self.core: CoreStep = CoreStep(self, metrics)
 
     # -- the seam ---
 

@@ -72,7 +72,7 @@ class TrioConnection:
         self._connect = connect
         self._config = config
         self._nursery = nursery
-        self.connection_id = connect.connection_id
+        self.connection_id: int = connect.connection_id
         self._scope = trio.CancelScope()
         self._socket: socket.socket | None = None
         self._is_made = False

@@ -160,7 +160,7 @@ class Alarm:
     def __init__(self, came: Callable[[float], None]) -> None:
         self._came = came
         self._scope: trio.CancelScope | None = None
-        self.at = float("inf")
+        self.at: float = float("inf")
 
     def set(self, at: float) -> None:
         """Call back then, and not when it was set for before."""

@@ -12,7 +12,7 @@ Used by applications; nothing in aioproduce imports it.
 | `starlette`, `fastapi`, `aiohttp` | the same for each framework (extras `fastapi`, `aiohttp`) |
 | `logging` | `KafkaLogHandler`: log records as records |
 
-What each answer means to the client and to whoever is on call: `docs/services.md`.
+What each answer means to the client and to whoever is on call: `docs/how-to/services.md`.
 """  # noqa: E501
 
 from __future__ import annotations

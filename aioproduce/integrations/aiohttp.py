@@ -20,7 +20,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aioproduce.errors import MissingExtraError, NotStartedError, ProducerError
 
@@ -50,7 +50,7 @@ __all__ = [
 SERVICE: Final = web.AppKey("aioproduce.service", ProducerService)
 """`app[SERVICE]`: the service."""
 
-PRODUCER: Final = web.AppKey("aioproduce.producer", Producer)
+PRODUCER: Final[web.AppKey[Producer[Any, Any]]] = web.AppKey("aioproduce.producer", Producer)
 """`app[PRODUCER]`: its running producer."""
 
 
@@ -106,7 +106,7 @@ def deadline_of(request: web.Request) -> Deadline:
 
 
 def error_answers(service: ProducerService) -> Middleware:
-    """A middleware that answers the producer's errors as `docs/services.md` says."""
+    """A middleware that answers the producer's errors as `docs/how-to/services.md` says."""
 
     @web.middleware
     async def answer_errors(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -59,18 +59,18 @@ class BackgroundSends:
         "possibly_written",
     )
 
-    def __init__(self, producer: Producer, limit: int) -> None:
+    def __init__(self, producer: Producer[Any, Any], limit: int) -> None:
         self._producer = producer
         self._limit = limit
         self._tasks: set[asyncio.Task[Any]] = set()
         self._bounded_log = BoundedLog(_log)
         self._loop = asyncio.get_running_loop()
         self._is_closed = False
-        self.acknowledged = 0
-        self.failed = 0
-        self.possibly_written = 0
-        self.never_accepted = 0
-        self.pending = 0
+        self.acknowledged: int = 0
+        self.failed: int = 0
+        self.possibly_written: int = 0
+        self.never_accepted: int = 0
+        self.pending: int = 0
 
     def send(self, topic: str, value: Any, key: Any, **settings: Any) -> None:
         """Take a record; further arguments as for `Producer.send()`.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.errors import MaxBlockTimeoutError, NoBrokerAvailableError, ProducerError, ProducerStateError
@@ -39,7 +39,7 @@ class ClusterProbe:
 
     __slots__ = ("_bounded_log", "_has_seen_broker", "_loop", "_tasks", "_unseen")
 
-    def __init__(self, producer: Producer, topics: Sequence[str]) -> None:
+    def __init__(self, producer: Producer[Any, Any], topics: Sequence[str]) -> None:
         self._bounded_log = BoundedLog(_log)
         self._has_seen_broker = False
         self._unseen = set(topics)
@@ -63,11 +63,11 @@ class ClusterProbe:
         for task in self._tasks:
             task.cancel()
 
-    async def _look_for_broker(self, producer: Producer) -> None:
+    async def _look_for_broker(self, producer: Producer[Any, Any]) -> None:
         await self._ask("", lambda: producer.check(_PROBE_SECONDS))
         self._has_seen_broker = True
 
-    async def _look_for_topic(self, producer: Producer, topic: str) -> None:
+    async def _look_for_topic(self, producer: Producer[Any, Any], topic: str) -> None:
         await self._ask(topic, lambda: producer.partitions_for(topic, _PROBE_SECONDS))
         self._unseen.discard(topic)
 

@@ -15,7 +15,7 @@ Example:
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from aioproduce.errors import MissingExtraError
 
@@ -54,14 +54,14 @@ __all__ = [
 # Coroutines all of them: FastAPI calls plain functions in threads, which costs ten times as much.
 
 
-def producer_dependency(name: str) -> Callable[[HTTPConnection], Awaitable[Producer]]:
+def producer_dependency(name: str) -> Callable[[HTTPConnection], Awaitable[Producer[Any, Any]]]:
     """What gives the producer of one of several services.
 
     Example:
         >>> AuditDep = Annotated[Producer, Depends(producer_dependency("audit"))]  # doctest: +SKIP
     """
 
-    async def producer(connection: HTTPConnection) -> Producer:
+    async def producer(connection: HTTPConnection) -> Producer[Any, Any]:
         return service_of(connection, name).producer
 
     return producer
@@ -84,7 +84,7 @@ async def _deadline(connection: HTTPConnection) -> Deadline:
 ServiceDep: TypeAlias = Annotated[ProducerService, fastapi.Depends(service_dependency())]
 """The service, with `send()` within a deadline and `background()`."""
 
-ProducerDep: TypeAlias = Annotated[Producer, fastapi.Depends(producer_dependency(DEFAULT_NAME))]
+ProducerDep: TypeAlias = Annotated[Producer[Any, Any], fastapi.Depends(producer_dependency(DEFAULT_NAME))]
 """The running producer."""
 
 DeadlineDep: TypeAlias = Annotated[Deadline, fastapi.Depends(_deadline)]

@@ -1,8 +1,9 @@
 """FastStream publishes through a `Producer`: a middleware of its own interface, in place of its own producer.
 
-Used by applications of FastStream's Kafka brokers (`faststream.kafka`, `faststream.confluent`); docs/faststream.md
-says what was found of its interfaces. FastStream calls each middleware's `publish_scope(call_next, cmd)` for what
-is published: by `broker.publish()`, by publishers, as a handler's result. This one sends it, and calls nobody next.
+Used by applications of FastStream's Kafka brokers (`faststream.kafka`, `faststream.confluent`);
+docs/how-to/faststream.md says what was found of its interfaces. FastStream calls each middleware's
+`publish_scope(call_next, cmd)` for what is published: by `broker.publish()`, by publishers, as a handler's result.
+This one sends it, and calls nobody next.
 
 Invariants:
 
@@ -22,10 +23,10 @@ try:
     from fast_depends.pydantic import PydanticSerializer
     from faststream import BaseMiddleware, PublishType
     from faststream.message import encode_message
-except ImportError as missing:
+except ImportError as _missing:
     raise MissingExtraError(
         "aioproduce.integrations.faststream", extra="faststream", name="faststream"
-    ) from missing
+    ) from _missing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -67,10 +68,10 @@ class PublishThrough:
         >>> app = FastStream(broker, lifespan=lifespan_of(producer))  # doctest: +SKIP
     """
 
-    def __init__(self, producer: Producer, *, encode: Encode | None = None) -> None:
+    def __init__(self, producer: Producer[Any, Any], *, encode: Encode | None = None) -> None:
         self.producer = producer
         self.encode: Encode = _encode if encode is None else encode
-        self.is_suspended = False
+        self.is_suspended: bool = False
 
     def __call__(self, msg: Any, /, *, context: ContextRepo) -> BaseMiddleware[Any, Any]:
         """As FastStream calls it, for each message that is consumed or published."""

@@ -47,6 +47,9 @@ class LogQueue:
         "dropped",
     )
 
+    accepted: int
+    dropped: int
+
     def __init__(self, capacity: int, max_bytes: int) -> None:
         self._capacity = capacity
         self._max_bytes = max_bytes

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.core.bounded_log import BoundedLog
 from aioproduce.errors import MaxBlockTimeoutError, ProducerError, ProducerStateError
@@ -66,7 +66,11 @@ class LogShipper:
     )
 
     def __init__(
-        self, queue: LogQueue, producer: Producer, topic: str, notice_of: Callable[[int], bytes | None]
+        self,
+        queue: LogQueue,
+        producer: Producer[Any, Any],
+        topic: str,
+        notice_of: Callable[[int], bytes | None],
     ) -> None:
         self._queue = queue
         self._producer = producer
@@ -77,9 +81,9 @@ class LogShipper:
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
         self._is_over = False
-        self.loop = asyncio.get_running_loop()
-        self.shipped = 0
-        self.failed = 0
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self.shipped: int = 0
+        self.failed: int = 0
 
     async def run(self) -> None:
         """Ship until cancelled, or until the producer is closed or dead."""

@@ -76,8 +76,8 @@ class LogThread:
 
     def __init__(
         self,
-        make_producer: Callable[[], Producer],
-        make_shipper: Callable[[Producer], LogShipper],
+        make_producer: Callable[[], Producer[Any, Any]],
+        make_shipper: Callable[[Producer[Any, Any]], LogShipper],
         on_end: Callable[[LogThread, LogShipper | None], None],
     ) -> None:
         self._make_producer = make_producer

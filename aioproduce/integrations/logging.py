@@ -34,6 +34,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
+from aioproduce.config import configured
 from aioproduce.integrations.log_format import JsonFormatter
 from aioproduce.integrations.log_queue import LogQueue
 from aioproduce.integrations.log_shipper import LogShipper
@@ -41,7 +42,10 @@ from aioproduce.integrations.log_thread import LogThread, load
 from aioproduce.producer.producer import Producer
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from aioproduce.config import ProducerConfig
+    from aioproduce.config.settings import ProducerSettings
 
 __all__ = ["JsonFormatter", "KafkaLogHandler", "LogCounts"]
 
@@ -101,7 +105,7 @@ class KafkaLogHandler(logging.Handler):
         max_bytes: int = 8 * 1024 * 1024,
         flush_timeout: float = 5.0,
         close_timeout: float = 5.0,
-        **settings: Any,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         super().__init__(level)
         if capacity < 1 or max_bytes < 1:
@@ -115,7 +119,9 @@ class KafkaLogHandler(logging.Handler):
                 "bootstrap_servers for a producer of the handler's own"
             )
         # Refused here, where somebody sees it, and not in a thread later.
-        self._config = None if bootstrap_servers is None else Producer(bootstrap_servers, **settings).config
+        self._config = (
+            None if bootstrap_servers is None else Producer(configured(bootstrap_servers, settings)).config
+        )
         if self._config is not None:
             load(self._config)
         self._topic = topic
@@ -193,7 +199,7 @@ class KafkaLogHandler(logging.Handler):
             self._past_shipped += shipper.shipped
             self._past_failed += shipper.failed
 
-    def _shipper_by(self, producer: Producer) -> LogShipper:
+    def _shipper_by(self, producer: Producer[Any, Any]) -> LogShipper:
         return LogShipper(self._queue, producer, self._topic, self._notice_of)
 
     def _notice_of(self, count: int) -> bytes | None:
@@ -218,7 +224,7 @@ class KafkaLogHandler(logging.Handler):
     # -- by the application's producer ---
 
     @contextlib.asynccontextmanager
-    async def shipping(self, producer: Producer) -> AsyncIterator[None]:
+    async def shipping(self, producer: Producer[Any, Any]) -> AsyncIterator[None]:
         """Ship by this running producer, and what waits already, until the block ends; then flush.
 
         The flush takes `flush_timeout` at most. What is logged later waits in the queue.

@@ -89,7 +89,7 @@ class ProducerService:
 
     def __init__(
         self,
-        make_producer: Producer | Callable[[], Producer],
+        make_producer: Producer[Any, Any] | Callable[[], Producer[Any, Any]],
         *,
         drain_timeout: float = 10.0,
         request_timeout: float = 10.0,
@@ -120,8 +120,8 @@ class ProducerService:
         self._retry_after = retry_after
         self._unknown_status = unknown_status
         self._watches_signals = watch_signals
-        self.state = ServiceState.NEW
-        self._producer: Producer | None = None
+        self.state: ServiceState = ServiceState.NEW
+        self._producer: Producer[Any, Any] | None = None
         self._background: BackgroundSends | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Lock()
@@ -179,7 +179,7 @@ class ProducerService:
                 seconds = self._drain_timeout if timeout is None else timeout
                 await self._stop(self._producer, self._background, seconds)
 
-    async def _stop(self, producer: Producer, background: BackgroundSends, seconds: float) -> None:
+    async def _stop(self, producer: Producer[Any, Any], background: BackgroundSends, seconds: float) -> None:
         loop = asyncio.get_running_loop()
         self._begin_drain()
         shutdown_signals.unwatch(self._signalled)
@@ -252,7 +252,7 @@ class ProducerService:
             self.counts().background_pending,
         )
 
-    def _report_end(self, producer: Producer, background: BackgroundSends, seconds: float) -> None:
+    def _report_end(self, producer: Producer[Any, Any], background: BackgroundSends, seconds: float) -> None:
         # Where the sender was cancelled in this very turn, what it had is not given up yet.
         accepted = producer.abandoned_records + producer.outstanding_records
         lost = accepted + background.never_accepted
@@ -294,7 +294,7 @@ class ProducerService:
         return Health(not reasons, tuple(reasons))
 
     @staticmethod
-    def _full_at(producer: Producer) -> int:
+    def _full_at(producer: Producer[Any, Any]) -> int:
         """Above so many bytes no new batch can be begun without waiting."""
         return producer.config.buffer_memory - min(producer.config.batch_size, producer.config.buffer_memory)
 
@@ -333,7 +333,7 @@ class ProducerService:
     # -- sending ---
 
     @property
-    def producer(self) -> Producer:
+    def producer(self) -> Producer[Any, Any]:
         """The running producer.
 
         Raises:

@@ -71,8 +71,8 @@ class Deadline:
     __slots__ = ("at", "began_at")
 
     def __init__(self, seconds: float) -> None:
-        self.began_at = asyncio.get_running_loop().time()
-        self.at = self.began_at + seconds
+        self.began_at: float = asyncio.get_running_loop().time()
+        self.at: float = self.began_at + seconds
 
     def remaining(self) -> float:
         """Seconds that are left, 0 or more."""

@@ -27,9 +27,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
 _NUMBERS: Final = tuple(
-    number
-    for name in ("SIGTERM", "SIGINT", "SIGBREAK")
-    if (number := getattr(signal, name, None)) is not None
+    int(getattr(signal, name)) for name in ("SIGTERM", "SIGINT", "SIGBREAK") if hasattr(signal, name)
 )
 
 _watchers: list[Callable[[int], None]] = []

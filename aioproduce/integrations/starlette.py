@@ -99,7 +99,7 @@ def service_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer
     return cast("ProducerService", service)
 
 
-def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer:
+def producer_of(connection: HTTPConnection, name: str = DEFAULT_NAME) -> Producer[Any, Any]:
     """The running producer of the application that a request or a websocket came to.
 
     Raises:
@@ -127,7 +127,7 @@ def _health_response(service: ProducerService, health: Health, word: str) -> Res
 
 
 def add_error_handlers(app: Starlette, service: ProducerService) -> None:
-    """Have the producer's errors answered as `docs/services.md` says: 503 with Retry-After, 504, 413, 400.
+    """Have the producer's errors answered as `docs/how-to/services.md` says: 503 with Retry-After, 504, 413, 400.
 
     A websocket is closed with 1013 (try again later) instead of 503, and with 1011 instead of the others.
 

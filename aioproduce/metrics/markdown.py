@@ -1,4 +1,4 @@
-"""Prints the table of metrics as the page `docs/metrics.md`.
+"""Prints the table of metrics as the page `docs/reference/metrics.md`.
 
 Called by `python -m aioproduce.metrics`; a test holds the checked-in page to it.
 """
@@ -16,8 +16,8 @@ _HEAD: Final = """\
 
 Every metric of a producer, under the names that Kafka's Java client gives them, so that dashboards and alerts made
 for that fit. This page is printed by the table that the code itself goes by:
-`python -m aioproduce.metrics > docs/metrics.md`. What to look at when something is wrong is told in
-[troubleshooting](troubleshooting.md).
+`python -m aioproduce.metrics > docs/reference/metrics.md`. What to look at when something is wrong is told in
+[troubleshooting](../how-to/troubleshooting.md).
 
 ## Reading them
 

@@ -98,8 +98,8 @@ class MetricsSnapshot(Sequence[Metric]):
         self, metrics: Sequence[Metric], histograms: Sequence[Histogram] = (), taken_at_ms: int = 0
     ) -> None:
         self._metrics = tuple(metrics)
-        self.histograms = tuple(histograms)
-        self.taken_at_ms = taken_at_ms
+        self.histograms: tuple[Histogram, ...] = tuple(histograms)
+        self.taken_at_ms: int = taken_at_ms
         self._by_name: dict[str, list[Metric]] = {}
         for metric in self._metrics:
             self._by_name.setdefault(metric.name, []).append(metric)

@@ -67,25 +67,25 @@ class ProducerMetrics(RequestMetrics):
 
     def __init__(self, windows: Windows) -> None:
         super().__init__(windows)
-        self.batches = BatchMetrics(windows)
+        self.batches: BatchMetrics = BatchMetrics(windows)
         self.gauges: dict[str, Callable[[float], float]] = {}
-        self.calls = dict.fromkeys(TIMED_CALLS, 0)
-        self.batch_splits = Meter(windows)
+        self.calls: dict[str, int] = dict.fromkeys(TIMED_CALLS, 0)
+        self.batch_splits: Meter = Meter(windows)
         # the pool's
-        self.buffer_wait = Meter(windows)
-        self.buffer_wait_time = Distribution(windows)
-        self.buffer_exhausted = Meter(windows)
+        self.buffer_wait: Meter = Meter(windows)
+        self.buffer_wait_time: Distribution = Distribution(windows)
+        self.buffer_exhausted: Meter = Meter(windows)
         # the network's
-        self.connections_created = Meter(windows)
-        self.connections_closed = Meter(windows)
-        self.authentications = Meter(windows)
-        self.authentications_without_end = Meter(windows)
-        self.failed_authentications = Meter(windows)
-        self.reauthentications = Meter(windows)
-        self.failed_reauthentications = Meter(windows)
-        self.reauthentication_latency = Distribution(windows)
+        self.connections_created: Meter = Meter(windows)
+        self.connections_closed: Meter = Meter(windows)
+        self.authentications: Meter = Meter(windows)
+        self.authentications_without_end: Meter = Meter(windows)
+        self.failed_authentications: Meter = Meter(windows)
+        self.reauthentications: Meter = Meter(windows)
+        self.failed_reauthentications: Meter = Meter(windows)
+        self.reauthentication_latency: Distribution = Distribution(windows)
         # our own
-        self.unobserved_failures = Meter(windows)
+        self.unobserved_failures: Meter = Meter(windows)
 
     def refused(self, now: float, count: int = 1) -> None:
         """Records that no batch took: the call that sent them raised."""

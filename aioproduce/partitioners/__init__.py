@@ -1,8 +1,8 @@
-"""Which partition a record goes to: the built-in rules, and what a partitioner of one's own implements.
+"""Partition choice: the built-in rules, and the interface of custom partitioners.
 
-A record may name its partition. Otherwise a *key rule* may decide (a hash of the key), and of what it leaves
-open, the *keyless* records, a sticky rule or one that takes turns. `named` has the pairs that `partitioner.class`
-can name.
+A record may name its partition. Otherwise a *key rule* may decide (a hash of the key). For the *keyless* records,
+which it does not decide, a sticky rule or one that takes turns chooses. `named` has the pairs of rules that
+`partitioner.class` can name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A partitioner of the user's own, called with care.
+"""Calls a user's own partitioner and checks its answers.
 
-Called by `Admission`, once for each record that names no partition.
+Called by `Admission`, once for each record without a partition.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 @final
 class ForeignPartitioner:
-    """Asks a partitioner, and makes errors of what it raises and of answers that are no partition.
+    """Asks a partitioner, and turns its exceptions and invalid answers into errors.
 
     Args:
-        partitioner: Something like `Partitioner`; `on_new_batch()` may be missing.
+        partitioner: An object like `Partitioner`; `on_new_batch()` may be missing.
 
     Attributes:
-        hears_of_new_batches: Whether it has `on_new_batch()`; what it inherits from the protocol does nothing.
+        hears_of_new_batches: Whether it has an `on_new_batch()` that is not the protocol's empty one.
     """
 
     __slots__ = ("_partitioner", "hears_of_new_batches")
 
     def __init__(self, partitioner: Any) -> None:
         self._partitioner = partitioner
-        self.hears_of_new_batches = callable(getattr(partitioner, "on_new_batch", None)) and (
+        self.hears_of_new_batches: bool = callable(getattr(partitioner, "on_new_batch", None)) and (
             getattr(type(partitioner), "on_new_batch", None) is not Partitioner.on_new_batch
         )
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, view: TopicView) -> int:
-        """The partition for a record.
+        """Return the partition for a record.
 
         Raises:
-            PartitionerError: it raised, or answered with something else than a partition of the topic.
+            PartitionerError: If it raised, or if its answer is not a partition of the topic.
         """
         try:
             answer = self._partitioner.partition(topic, key, value, view)
@@ -48,17 +48,17 @@ class ForeignPartitioner:
         if type(answer) is not int or not 0 <= answer < view.partition_count:
             raise PartitionerError(
                 f"{self._name}.partition() answered {_shown(answer)} for topic {topic!r}, which has the "
-                f"partitions 0 to {view.partition_count - 1}: answer with the int of one of them",
+                f"partitions 0 to {view.partition_count - 1}: it must return one of them as an int",
                 topic=topic,
                 answer=answer,
             )
         return answer
 
     def on_new_batch(self, topic: str, view: TopicView, previous: int) -> None:
-        """Tell it that a new batch would be begun.
+        """Report that a new batch would be started.
 
         Raises:
-            PartitionerError: it raised.
+            PartitionerError: If it raised.
         """
         try:
             self._partitioner.on_new_batch(topic, view, previous)
@@ -83,7 +83,7 @@ def _shown(answer: object) -> str:
 
 
 def _text(thing: object, words: Callable[[object], str]) -> str:
-    """In words, if it has any: Python prints no number of thousands of digits, and a foreign object may raise."""
+    """Describe an object, if possible: Python prints no huge numbers, and a foreign object may raise."""
     try:
         return words(thing)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What partitioners see of a topic, and what the producer calls of one that is not its own."""
+"""The view of a topic that partitioners get, and the interface of custom partitioners."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Protocol
 
 
 class TopicView(Protocol):
-    """What is known of a topic's partitions at the moment."""
+    """The currently known partitions of a topic."""
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it has, with or without leader; at least 1."""
+        """The number of partitions, with or without leader; at least 1."""
 
     @property
     def available(self) -> Sequence[int]:
-        """The partitions that have a leader; may be empty."""
+        """The partitions that have a leader; possibly none."""
 
 
 class Partitioner(Protocol):
-    """Chooses partitions in a built-in partitioner's place: `Producer(partitioner_class=ByRegion())`.
+    """Chooses partitions instead of a built-in partitioner: `Producer(partitioner_class=ByRegion())`.
 
-    It is asked once for each record that names no partition, on the event loop, before the record waits for memory:
-    it should be quick, and cannot be async. What it raises, or an answer out of range, is a PartitionerError of
-    that `send()`; nothing is lost by it.
+    It is called once for each record without a partition, on the event loop, before the record waits for memory. It
+    should be quick, and cannot be async. If it raises or its answer is out of range, that `send()` raises
+    PartitionerError, and the record is not queued.
 
     Example:
         >>> class ByRegion:
@@ -35,12 +35,12 @@ class Partitioner(Protocol):
     """
 
     def partition(self, topic: str, key: bytes | None, value: bytes | None, view: TopicView) -> int:
-        """The partition for a record that names none.
+        """Return the partition for a record that names none.
 
         Args:
             topic: The topic's name.
-            key: The key as serialized, or None.
-            value: The value as serialized, or None.
+            key: The serialized key, or None.
+            value: The serialized value, or None.
             view: The topic's partitions.
 
         Returns:
@@ -48,12 +48,13 @@ class Partitioner(Protocol):
         """
 
     def on_new_batch(self, topic: str, view: TopicView, previous: int) -> None:
-        """A new batch would have to be begun in the partition just chosen (KIP-480).
+        """Handle that a new batch is about to be started in the partition just chosen (KIP-480).
 
-        Called before that is done; then the record's partition is asked for again, once. May be left out.
+        It is called before the batch is started; then the record's partition is requested again, once. May be
+        omitted.
 
         Args:
             topic: The topic's name.
             view: The topic's partitions.
-            previous: The partition that was chosen, and has no open batch with room.
+            previous: The chosen partition, which has no open batch with room.
         """

@@ -1,12 +1,12 @@
-"""Keyless records many at a time: all to one partition, until it has had its share.
+"""Sticky rules for keyless records: all go to one partition until it has received its share.
 
-One such rule per topic, made by whoever owns the topic's queues. For each such record the caller asks `peek()`,
-appends the record to that partition's queue, and reports the bytes to `on_appended()`.
+Each topic has one such rule, owned by the owner of the topic's queues. For each keyless record the caller asks
+`peek()`, appends the record to that partition's queue, and reports the bytes to `on_appended()`.
 
-1. The choice changes only in `on_appended()`, and after `leave()`.
-2. A partition without leader is chosen only where no partition has one. A choice whose leader went is left. Java
-   keeps to it for `batch.size` bytes, which are many records where few are sent.
-3. Randomness is given: `random(n)` answers a number from 0 to n - 1.
+1. The choice changes only in `on_appended()` and after `leave()`.
+2. A partition without leader is chosen only if no partition has one. A choice that loses its leader is left. Java
+   keeps it for `batch.size` bytes, which are many records at a low rate.
+3. Randomness is an argument: `random(n)` returns a number from 0 to n - 1.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _UNBOUNDED: Final = 2**62
 
 
 class _Sticky:
-    """What the sticky rules share: the present choice, and the bytes that went to it."""
+    """The base of the sticky rules: the current choice, and the bytes that went to it."""
 
     __slots__ = ("_partition", "_produced", "_random")
 
@@ -33,15 +33,15 @@ class _Sticky:
         self._produced = 0
 
     def peek(self, view: TopicView) -> int:
-        """The partition that the next record goes to. Asking does not change it."""
+        """Return the partition for the next record, without changing the choice."""
         if self._partition == _UNCHOSEN or self._partition >= view.partition_count:
-            # The latter when the topic was made again with fewer partitions.
+            # The latter happens if the topic was created again with fewer partitions.
             self._produced = 0
             self._partition = self._next_partition(view)
         return self._partition
 
     def leave(self) -> None:
-        """Choose anew at the next look."""
+        """Make the next `peek()` choose again."""
         self._partition = _UNCHOSEN
 
     def _next_partition(self, view: TopicView) -> int:
@@ -53,17 +53,17 @@ class _Sticky:
 class UniformSticky(_Sticky):
     """One partition for a batch's worth of bytes (KIP-794): Kafka's default since 3.3.
 
-    The choice changes once `batch_size` bytes went to a partition, but then only when that leaves no fractional
-    batch behind (`can_switch`); at twice as many bytes in any case.
+    The choice changes after `batch_size` bytes if that leaves no fractional batch behind (`can_switch`), and after
+    twice as many bytes in any case.
 
     Args:
         batch_size: Bytes that go to a partition before the next one is chosen: `batch.size`.
         random: Uniform choice, `random(n)` from 0 to n - 1.
-        loads: Called at each switch; the table to draw the next partition from, or `None` for a uniform choice,
-            which is also what is made without it.
+        loads: Called at each switch. It returns the table to draw the next partition from, or `None` for a uniform
+            choice, which is also the default.
 
     Raises:
-        ValueError: `batch_size` is not positive.
+        ValueError: If `batch_size` is not positive.
     """
 
     __slots__ = ("_batch_size", "_loads")
@@ -82,19 +82,19 @@ class UniformSticky(_Sticky):
 
     @property
     def bytes_left(self) -> int:
-        """How many bytes may still go to the present choice before it changes in any case."""
+        """How many more bytes may go to the current choice before it changes in any case."""
         return 2 * self._batch_size - self._produced
 
     def on_appended(self, partition: int, appended: int, view: TopicView, *, can_switch: bool = True) -> None:
         """Count bytes that were appended to a partition, and choose the next one if it had enough.
 
         Args:
-            partition: Where they went; bytes for another than the present choice are not counted.
-            appended: How many; 0 asks again whether it is time to switch.
+            partition: The partition; bytes for another than the current choice are not counted.
+            appended: The number of bytes; 0 only checks again whether to switch.
             view: The topic's partitions.
-            can_switch: Whether every batch of the partition's queue is full. A switch away from a batch that
-                is not would send fractional batches when `linger.ms` is high; so the switch waits, up to
-                twice the size.
+            can_switch: Whether every batch of the partition's queue is full. Otherwise a switch would send
+                fractional
+                batches when `linger.ms` is high, so it waits until twice the size.
         """
         if partition != self._partition:
             return
@@ -114,8 +114,8 @@ class UniformSticky(_Sticky):
 class StickyPerBatch(_Sticky):
     """One partition until its batch is full or sent (KIP-480): Kafka's default from 2.4 to 3.2.
 
-    A slow broker's batches take longer to be sent, so they grow larger, and most records go to the slowest broker:
-    why KIP-794 counts bytes instead.
+    A slow broker's batches take longer to be sent, so they grow larger, and most records go to the slowest broker.
+    This is why KIP-794 counts bytes instead.
 
     Args:
         random: Uniform choice, `random(n)` from 0 to n - 1.
@@ -126,14 +126,14 @@ class StickyPerBatch(_Sticky):
     bytes_left: Final = _UNBOUNDED
 
     def on_appended(self, partition: int, appended: int, view: TopicView, *, can_switch: bool = True) -> None:
-        """Count bytes that were appended, and choose another partition if a new batch would be begun.
+        """Count bytes that were appended, and choose another partition if a new batch would be started.
 
         Args:
-            partition: Where they went; bytes for another than the present choice are not counted.
-            appended: How many.
+            partition: The partition; bytes for another than the current choice are not counted.
+            appended: The number of bytes.
             view: The topic's partitions.
-            can_switch: Whether no batch of the partition takes more records. A partition that was just chosen, and
-                got nothing yet, is kept: its first batch is to be begun.
+            can_switch: Whether no batch of the partition accepts more records. A partition that was just chosen and
+                has received nothing is kept, because its first batch is about to start.
         """
         if partition != self._partition:
             return
@@ -143,10 +143,10 @@ class StickyPerBatch(_Sticky):
             self._produced = 0
 
     def _another(self, view: TopicView) -> int:
-        """Any but the present one; that one where there is no other."""
+        """Return another partition than the current one, if there is one."""
         row = view.available or range(view.partition_count)
         number = self._random(len(row))
         if row[number] == self._partition and len(row) > 1:
-            # One of the others, each as likely as the others were.
+            # One of the other partitions, all equally likely.
             number = (number + 1 + self._random(len(row) - 1)) % len(row)
         return row[number]

@@ -1,6 +1,6 @@
-"""Keyless records one by one: each to a partition of its own choice.
+"""Rules that choose a partition for each keyless record.
 
-Called by `core.batching.partitioning`, which draws many choices at once, and by `send_batch()` for each batch.
+Used by `core.batching.partitioning`, which draws many choices at once, and by `send_batch()` for each batch.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @final
 class RoundRobin:
-    """The partitions that have a leader, in turn; all in turn where none has one. Kafka's default up to 2.3.
+    """The partitions with a leader in turn, or all if none has one. Kafka's default up to 2.3.
 
-    Java's `RoundRobinPartitioner` asks again when a new batch is begun, and so leaves out every other partition
-    (KAFKA-9965); here a turn counts when a record takes it.
+    Java's `RoundRobinPartitioner` is asked again when a new batch starts, and so skips every other partition
+    (KAFKA-9965). Here a turn counts when a record uses it.
 
     Args:
-        random: Where in the row it begins: `random(n)` from 0 to n - 1. So not every producer begins with the
-            first.
+        random: Chooses the first partition: `random(n)` from 0 to n - 1, so that not every producer begins with
+            the same one.
     """
 
     __slots__ = ("_random", "_turn")
@@ -32,7 +32,7 @@ class RoundRobin:
         self._turn: int | None = None
 
     def next(self, view: TopicView) -> int:
-        """The next partition."""
+        """Return the next partition."""
         row = view.available or range(view.partition_count)
         if self._turn is None:
             self._turn = self._random(len(row))
@@ -41,14 +41,14 @@ class RoundRobin:
         return partition
 
     def give_back(self, count: int) -> None:
-        """The last `count` turns were not taken: those that come next take them."""
+        """Return the last `count` turns, which were not used, so that the next records use them."""
         if self._turn is not None:
             self._turn -= count
 
 
 @final
 class UniformRandom:
-    """Any partition that has a leader, by chance, for each record; any at all where none has one.
+    """A random partition with a leader for each record, or any if none has one.
 
     Args:
         random: Uniform choice, `random(n)` from 0 to n - 1.
@@ -60,9 +60,9 @@ class UniformRandom:
         self._random = random
 
     def next(self, view: TopicView) -> int:
-        """The next partition."""
+        """Return the next partition."""
         row = view.available or range(view.partition_count)
         return row[self._random(len(row))]
 
     def give_back(self, count: int) -> None:
-        """The last `count` choices were not taken. No other depends on them."""
+        """Do nothing: unused choices do not affect later ones."""

@@ -59,11 +59,11 @@ class Columns:
         partitions: LongColumn | None = None,
         timestamps: LongColumn | None = None,
     ) -> None:
-        self.values = values
-        self.keys = keys
-        self.headers = headers
-        self.partitions = partitions
-        self.timestamps = timestamps
+        self.values: ByteColumn = values
+        self.keys: ByteColumn | None = keys
+        self.headers: HeaderColumn | None = headers
+        self.partitions: LongColumn | None = partitions
+        self.timestamps: LongColumn | None = timestamps
 
     def __len__(self) -> int:
         return len(self.values)
@@ -87,7 +87,9 @@ class ReadyRows:
     __slots__ = ("pieces",)
 
     def __init__(self, batch: Any, *, has_topic: bool, encoded: tuple[int, Any] | None = None) -> None:
-        self.pieces = list(arrow_pieces(batch, {}, has_topic=has_topic))
+        self.pieces: list[tuple[Columns, list[TopicRun] | None]] = list(
+            arrow_pieces(batch, {}, has_topic=has_topic)
+        )
         if encoded is None:
             return
         width, rows = encoded

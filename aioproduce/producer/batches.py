@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from aioproduce._native.bulk_append import BulkAppender
 from aioproduce._native.columns import ByteColumn
@@ -31,6 +31,7 @@ from aioproduce._native.topic_appender import TopicAppender
 from aioproduce.errors import BatchClosedError, RecordTooLargeError
 from aioproduce.partitioners import UniformSticky
 from aioproduce.producer.input import header_list, timestamp_ms
+from aioproduce.producer.value_types import Generic, K, V
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ class _State(Enum):
 
 
 @final
-class BatchBuilder:
+class BatchBuilder(Generic[K, V]):
     """Records for one partition, appended until the batch is full.
 
     Example:
@@ -97,8 +98,8 @@ class BatchBuilder:
 
     def append(
         self,
-        value: Any,
-        key: Any = None,
+        value: V | None,
+        key: K | None = None,
         *,
         timestamp: int | datetime | None = None,
         headers: Headers | None = None,
@@ -120,26 +121,26 @@ class BatchBuilder:
             BatchClosedError: the batch was closed or sent.
         """
         self._check_open()
-        key = None if key is None else self._input.key(_ITS_TOPIC, key)
-        value = None if value is None else self._input.value(_ITS_TOPIC, value)
+        key_bytes = None if key is None else self._input.key(_ITS_TOPIC, key)
+        value_bytes = None if value is None else self._input.value(_ITS_TOPIC, value)
         listed = None if headers is None else header_list(headers)
         at = self._wall_ms() if timestamp is None else timestamp_ms(timestamp)
-        index = self._records.try_append(at, key, value, listed)
+        index = self._records.try_append(at, key_bytes, value_bytes, listed)
         if index >= 0:
             return index
-        size = RECORD_BATCH_OVERHEAD + record_size_upper_bound(key, value, listed)
+        size = RECORD_BATCH_OVERHEAD + record_size_upper_bound(key_bytes, value_bytes, listed)
         limit, limited_by = self._limit
         if size > limit:
             raise _too_large("the record", size, limit, limited_by)
         if self._records.record_count:
             return None
         self._records = RecordBatchBuffer(bytearray(size))
-        return self._records.try_append(at, key, value, listed)
+        return self._records.try_append(at, key_bytes, value_bytes, listed)
 
     def append_many(
         self,
-        values: Sequence[Any],
-        keys: Sequence[Any] | None = None,
+        values: Sequence[V | None],
+        keys: Sequence[K | None] | None = None,
         *,
         start: int = 0,
         timestamp: int | datetime | None = None,
@@ -211,7 +212,7 @@ class BatchBuilder:
             self._state = _State.CLOSED
 
     @contextmanager
-    def being_sent(self) -> Iterator[RecordBatchBuffer]:
+    def _being_sent(self) -> Iterator[RecordBatchBuffer]:
         """The records, for the producer, which queues them or raises."""
         if self._state is _State.SENT or self._state is _State.BEING_SENT:
             raise BatchClosedError(

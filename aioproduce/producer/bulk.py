@@ -148,7 +148,7 @@ class Bulk:
                 with self._life.counting_refusals():
                     check_topic(topic)  # a whole ProducerRecord would go through
                 key = None if keys is None else keys[0]
-                deliveries.add_future(await self._send(topic, values[0], key, **settings))
+                deliveries._add_future(await self._send(topic, values[0], key, **settings))
             elif failure is not None:
                 raise failure
             else:
@@ -227,9 +227,9 @@ class Bulk:
                 if start == end:
                     continue
             delivery = await self._append_one(topic, columns, start, defaults, now)
-            deliveries.add_future(delivery)
+            deliveries._add_future(delivery)
             if defaults.on_delivery is not None:
-                delivery.add_delivery_callback(defaults.on_delivery)
+                delivery._add_delivery_callback(defaults.on_delivery)
             start += 1
 
     async def _append_one(
@@ -260,12 +260,12 @@ class Bulk:
             raise TypeError(f"send_batch() takes a batch of create_batch(), not {type(batch).__name__}")
         await self._heed_turn()
         deliveries = Deliveries()
-        with batch.being_sent() as records:
+        with batch._being_sent() as records:
             if records.record_count:
                 with self._life.counting_refusals(records.record_count):
                     result = await self._append_batch(topic, partition, records, timeout)
                 # Nothing suspends from here on: the batch is queued.
-                deliveries.add_span(span_of_batch(records, result))
+                deliveries._add_span(span_of_batch(records, result))
         callbacks: list[DeliveryCallback] = []
         if self._interceptors is not None:
             callbacks.append(self._interceptors.on_acknowledgement)
@@ -274,7 +274,7 @@ class Bulk:
         if callbacks:
             for delivery in deliveries:
                 for callback in callbacks:
-                    delivery.add_delivery_callback(callback)
+                    delivery._add_delivery_callback(callback)
         return deliveries
 
     async def _append_batch(
@@ -365,10 +365,10 @@ class Bulk:
             except BaseException as error:
                 tell_refused(record, on_outcome, error)
                 raise
-            delivery.add_delivery_callback(on_outcome)
+            delivery._add_delivery_callback(on_outcome)
             if defaults.on_delivery is not None:
-                delivery.add_delivery_callback(defaults.on_delivery)
-            deliveries.add_future(delivery)
+                delivery._add_delivery_callback(defaults.on_delivery)
+            deliveries._add_future(delivery)
 
 
 def _append_open(
@@ -391,10 +391,10 @@ def _append_open(
         start,
         stop,
     )
-    deliveries.add_span(span)
+    deliveries._add_span(span)
     if on_delivery is not None:
         for index in range(len(deliveries) - len(span), len(deliveries)):
-            deliveries[index].add_delivery_callback(on_delivery)
+            deliveries[index]._add_delivery_callback(on_delivery)
     return len(span)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aioproduce.producer.batches import BatchBuilder
+from aioproduce.producer.value_types import Generic, K, V
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from aioproduce.records import Headers
 
 
-class BulkCalls:
+class BulkCalls(Generic[K, V]):
     """What `Producer` has for many records."""
 
     __slots__ = ()
@@ -36,8 +37,8 @@ class BulkCalls:
     async def send_many(
         self,
         topic: str,
-        values: Iterable[Any],
-        keys: Iterable[Any] | None = None,
+        values: Iterable[V | None],
+        keys: Iterable[K | None] | None = None,
         *,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
@@ -76,7 +77,7 @@ class BulkCalls:
             on_delivery=on_delivery,
         )
 
-    def create_batch(self, max_size: int | None = None) -> BatchBuilder:
+    def create_batch(self, max_size: int | None = None) -> BatchBuilder[K, V]:
         """Make a batch to fill and to send whole: where records come in groups, or partitions are yours to choose.
 
         Args:
@@ -93,7 +94,7 @@ class BulkCalls:
 
     async def send_batch(
         self,
-        batch: BatchBuilder,
+        batch: BatchBuilder[Any, Any],
         topic: str,
         *,
         partition: int | None = None,

@@ -52,11 +52,11 @@ class Deliveries(Sequence["DeliveryFuture"]):
         # Of the records of spans: those that were asked for.
         self._futures: dict[int, DeliveryFuture] = {}
         for future in futures:
-            self.add_future(future)
+            self._add_future(future)
 
     # -- for `aioproduce.producer.bulk` ---
 
-    def add_future(self, future: DeliveryFuture) -> None:
+    def _add_future(self, future: DeliveryFuture) -> None:
         """One more record was accepted, and has its future (for the producer)."""
         part = self._parts[-1] if self._parts else None
         if isinstance(part, list):
@@ -66,7 +66,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
             self._parts.append([future])
         self._length += 1
 
-    def add_span(self, span: RecordSpan) -> None:
+    def _add_span(self, span: RecordSpan) -> None:
         """More records were accepted together (for the producer)."""
         if len(span):
             self._starts.append(self._length)
@@ -189,7 +189,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
         """The future of a record, fit to be asked for its outcome: one that was cancelled is replaced."""
         future = self._future(index)
         if future.cancelled():
-            future = future.again()
+            future = future._again()
             place = bisect_right(self._starts, index) - 1
             part = self._parts[place]
             if isinstance(part, list):
@@ -208,7 +208,7 @@ class Deliveries(Sequence["DeliveryFuture"]):
 
 @types.coroutine
 def _done(future: DeliveryFuture) -> Generator[Any, None, None]:
-    yield from future.wait_done()
+    yield from future._wait_done()
 
 
 def _outcome(future: DeliveryFuture) -> RecordMetadata | DeliveryError:

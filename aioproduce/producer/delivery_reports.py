@@ -35,7 +35,7 @@ class DeliveryReports:
     def __init__(self, on_delivery_error: Callable[[Any], object] | None) -> None:
         self._on_delivery_error = on_delivery_error
         self._bounded_log = BoundedLog(_log)
-        self.unobserved_failures = 0
+        self.unobserved_failures: int = 0
 
     def run_callbacks(self, result: BatchResult) -> None:
         """Call the delivery callbacks of a settled batch."""

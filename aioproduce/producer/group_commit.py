@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, final
 from aioproduce.errors import TransactionError, TransactionStateError, TransactionUnconfirmedError
 from aioproduce.portable_error import copy_of
 from aioproduce.producer.operations import wait_for
+from aioproduce.producer.value_types import Generic, K, V
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -50,7 +51,7 @@ class _Shared:
 
     __slots__ = ("core", "count", "ends_at", "transaction", "whole")
 
-    def __init__(self, transaction: Transaction, core: CoreTransaction) -> None:
+    def __init__(self, transaction: Transaction[Any, Any], core: CoreTransaction) -> None:
         assert core.whole is not None
         self.transaction = transaction
         self.core = core
@@ -60,7 +61,7 @@ class _Shared:
 
 
 @final
-class GroupCommit:
+class GroupCommit(Generic[K, V]):
     """Sends in transactions that tasks share.
 
     Args:
@@ -95,8 +96,8 @@ class GroupCommit:
     async def send(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         *,
         partition: int | None = None,
         timestamp: int | datetime | None = None,

@@ -167,7 +167,7 @@ class RecordInput:
     def __init__(self, config: ProducerConfig | None = None) -> None:
         self._key_serializer = None if config is None else config.key_serializer
         self._value_serializer = None if config is None else config.value_serializer
-        self.has_serializers = self._key_serializer is not None or self._value_serializer is not None
+        self.has_serializers: bool = self._key_serializer is not None or self._value_serializer is not None
 
     def key(self, topic: str, key: Any) -> bytes | None:
         """The bytes of a key that is not None."""

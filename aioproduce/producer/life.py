@@ -143,23 +143,25 @@ class ProducerLife:
         on_open: Callable[[bool], None],
         marks: tuple[MarkSource, Callable[[], int], RecordAudit] | None = None,
     ) -> None:
-        self.config = config
+        self.config: ProducerConfig = config
         self._on_open = on_open
         self._marks = marks
         self._marks_life: ProducerLife | None = None
         self._pid = 0
         self._death: BaseException | None = None
-        self.metrics = ProducerMetrics(Windows(config.metrics_num_samples, config.metrics_sample_window))
+        self.metrics: ProducerMetrics = ProducerMetrics(
+            Windows(config.metrics_num_samples, config.metrics_sample_window)
+        )
         self.metrics.gauges |= dict.fromkeys(GAUGES, lambda _: 0.0) | {
             "metadata-age": lambda _: nan,
             "buffer-total-bytes": lambda _: config.buffer_memory,
             "buffer-available-bytes": lambda _: config.buffer_memory,
         }
         self._started_at_ms = 0
-        self.reports = DeliveryReports(config.on_delivery_error)
+        self.reports: DeliveryReports = DeliveryReports(config.on_delivery_error)
         self.appenders: dict[str, TopicAppender] = {}
-        self.abandoned_records = 0
-        self.state = ProducerState.NEW
+        self.abandoned_records: int = 0
+        self.state: ProducerState = ProducerState.NEW
 
     def start(self) -> None:
         """Start the sender on the running event loop."""

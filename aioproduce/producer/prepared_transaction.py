@@ -26,7 +26,9 @@ from aioproduce.producer.operations import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
+    from typing import Unpack
 
+    from aioproduce.config.settings import ProducerSettings
     from aioproduce.core.transactions.transaction_manager import TransactionManager
 
 
@@ -77,7 +79,7 @@ class PreparedTransaction:
     async def commit(
         self,
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
-        **settings: object,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         """Make all of it visible; waits for at most `max.block.ms`.
 
@@ -95,7 +97,7 @@ class PreparedTransaction:
     async def abort(
         self,
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
-        **settings: object,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         """Let no reader of committed records see any of it; as `commit()`.
 
@@ -107,7 +109,7 @@ class PreparedTransaction:
     async def outcome(
         self,
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
-        **settings: object,
+        **settings: Unpack[ProducerSettings],
     ) -> TransactionOutcome | None:
         """Ask what became of it, and change nothing; waits for at most `max.block.ms`.
 

@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import inf
-from typing import TYPE_CHECKING, NoReturn, Self, cast, final
+from typing import TYPE_CHECKING, Any, NoReturn, Self, cast, final, overload
 
 from aioproduce.config import ProducerConfig, configured, load_properties
 from aioproduce.config.secret import hides_arguments
@@ -30,23 +30,28 @@ from aioproduce.producer.sending import Sending
 from aioproduce.producer.transaction_calls import TransactionCalls
 from aioproduce.producer.transaction_life import OwnersLife
 from aioproduce.producer.transactions import Transactions
+from aioproduce.producer.value_types import K, V
 from aioproduce.records import ClusterInfo, PartitionInfo
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
+    from typing import Unpack
     from uuid import UUID
 
     from aioproduce._native._delivery_runtime import TellingRuntime
     from aioproduce._native.send_path import SendPath
     from aioproduce._native.tuple_outcomes import TupleOutcomes
+    from aioproduce.config.settings import PlainSettings, ProducerSettings
     from aioproduce.metrics import MetricsSnapshot
+    from aioproduce.producer.value_types import KeyInput, ValueInput
+    from aioproduce.records import BytesLike
 
 _log = logging.getLogger("aioproduce")
 
 
 @final
-class Producer(Sending, TransactionCalls):
+class Producer(Sending[K, V], TransactionCalls[K, V]):
     """Sends records to Kafka.
 
     `await send()` means accepted: the record has its place in a bounded buffer. Awaiting what it returns means
@@ -55,8 +60,10 @@ class Producer(Sending, TransactionCalls):
     Args:
         bootstrap_servers: `"host:port,..."`, a list of `"host:port"`, a mapping of Kafka's dotted keys, or a
             ProducerConfig.
+        key_serializer: Makes the bytes of a key; without one, keys are bytes.
+        value_serializer: Makes the bytes of a value; without one, values are bytes.
         **settings: Kafka's producer keys with underscores for dots, e.g. `linger_ms=5`, `compression_type="lz4"`.
-            `docs/configuration.md` lists them all.
+            `docs/reference/configuration.md` lists them all.
 
     Raises:
         ConfigError: a key is unknown or refused, a value out of range, or two are at odds.
@@ -73,14 +80,60 @@ class Producer(Sending, TransactionCalls):
 
     _life: ProducerLife
 
+    if TYPE_CHECKING:
+        # What it sends is told by its serializers; the settings by `__init__`, whose errors are short.
+
+        @overload
+        def __new__(
+            cls,
+            bootstrap_servers: str | Sequence[str] | None = None,
+            *,
+            key_serializer: None = None,
+            value_serializer: None = None,
+            **settings: Any,
+        ) -> Producer[BytesLike, BytesLike]: ...
+
+        @overload
+        def __new__(
+            cls,
+            bootstrap_servers: str | Sequence[str] | None = None,
+            *,
+            key_serializer: None = None,
+            value_serializer: Callable[[ValueInput], bytes | None],
+            **settings: Any,
+        ) -> Producer[BytesLike, ValueInput]: ...
+
+        @overload
+        def __new__(
+            cls,
+            bootstrap_servers: str | Sequence[str] | None = None,
+            *,
+            key_serializer: Callable[[KeyInput], bytes | None] | None = None,
+            value_serializer: Callable[[ValueInput], bytes | None] | None = None,
+            **settings: Any,
+        ) -> Producer[KeyInput, ValueInput]: ...
+
+        @overload
+        def __new__(
+            cls, bootstrap_servers: Mapping[str, object] | ProducerConfig, **settings: Any
+        ) -> Producer[Any, Any]: ...
+
+        def __new__(cls, *_: Any, **settings: Any) -> Any:  # noqa: D102
+            raise NotImplementedError
+
     @hides_arguments
     def __init__(
         self,
         bootstrap_servers: str | Sequence[str] | Mapping[str, object] | ProducerConfig | None = None,
-        **settings: object,
+        *,
+        key_serializer: Callable[[K], bytes | None] | None = None,
+        value_serializer: Callable[[V], bytes | None] | None = None,
+        **settings: Unpack[PlainSettings],
     ) -> None:
         super().__init__()
-        self.config = configured(bootstrap_servers, settings)
+        self.config: ProducerConfig = configured(
+            bootstrap_servers, settings, key_serializer=key_serializer, value_serializer=value_serializer
+        )
         self._interceptors = make_interceptors(self.config.interceptors)
         self._input = RecordInput(self.config)
         self._life = ProducerLife(self.config, self._is_open)
@@ -105,7 +158,9 @@ class Producer(Sending, TransactionCalls):
 
     @classmethod
     @hides_arguments
-    def from_properties(cls, path: str | os.PathLike[str], **settings: object) -> Self:
+    def from_properties(
+        cls, path: str | os.PathLike[str], **settings: Unpack[ProducerSettings]
+    ) -> Producer[Any, Any]:
         """A producer configured by a Java `.properties` file; keyword settings go before the file's.
 
         Raises:
@@ -194,7 +249,7 @@ class Producer(Sending, TransactionCalls):
                 cast("TellingRuntime", driver.runtime).outcomes = self._outcomes
             for path in (self, self._lent_to):
                 if path is not None:
-                    path.open_path(
+                    path._open_path(
                         self._life.appenders,
                         driver.is_running,
                         driver.on_next_turn,
@@ -203,11 +258,11 @@ class Producer(Sending, TransactionCalls):
                     )
         # With transactions each record goes where it is looked whose transaction is open.
         if not is_open or self._transactions is not None:
-            self.shut_path()
+            self._shut_path()
             if self._lent_to is not None:
-                self._lent_to.shut_path()
+                self._lent_to._shut_path()
 
-    def lend(self, path: SendPath | None = None, outcomes: TupleOutcomes | None = None) -> None:
+    def _lend(self, path: SendPath | None = None, outcomes: TupleOutcomes | None = None) -> None:
         """Serve another library's users, too (for `aioproduce.compat`); called before the start.
 
         With a `transactional.id` the start gets no producer id then: `init_transactions()` does, when it is due.

@@ -41,12 +41,12 @@ class Defaults:
         timeout: float | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> None:
-        self.partition = partition
-        self.timestamp = None if timestamp is None else timestamp_ms(timestamp)
-        self.headers = headers
-        self.encoded_headers = encode_headers(headers or None)
-        self.timeout = timeout
-        self.on_delivery = on_delivery
+        self.partition: int | None = partition
+        self.timestamp: int | None = None if timestamp is None else timestamp_ms(timestamp)
+        self.headers: Sequence[Header] | None = headers
+        self.encoded_headers: bytes = encode_headers(headers or None)
+        self.timeout: float | None = timeout
+        self.on_delivery: DeliveryCallback | None = on_delivery
 
     @property
     def has_plain_partition(self) -> bool:
@@ -108,7 +108,7 @@ class Rows:
     __slots__ = ("_keys", "_values", "is_ready")
 
     def __init__(self, values: Iterable[Any], keys: Iterable[Any] | None) -> None:
-        self.is_ready = isinstance(values, list | tuple) and isinstance(keys, list | tuple | None)
+        self.is_ready: bool = isinstance(values, list | tuple) and isinstance(keys, list | tuple | None)
         self._values: Iterator[Any] = iter(values)
         self._keys: Iterator[Any] | None = None if keys is None else iter(keys)
 

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 from aioproduce._native.send_path import SendPath
 from aioproduce.producer.bulk_calls import BulkCalls
 from aioproduce.producer.interceptors import tell_refused
+from aioproduce.producer.value_types import K, V
 from aioproduce.records import ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
     from datetime import datetime
 
     from aioproduce._native.delivery import DeliveryFuture
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 OnDelivery = Callable[[RecordMetadata, BaseException | None], object]
 
 
-class Sending(SendPath, BulkCalls):
+class Sending(SendPath, BulkCalls[K, V]):
     """What sends records; whoever inherits it has made what it names."""
 
     # CPython 3.12 and later look `send` up anew for each record where an instance has a `__dict__`: it is made for
@@ -53,11 +55,42 @@ class Sending(SendPath, BulkCalls):
     _way_in: ProducerLife | TransactionLife | OwnersLife
     _sending_task: object
 
+    if TYPE_CHECKING:
+        # As SendPath has them, which is compiled and knows no types of keys and values.
+
+        def send(  # noqa: D102  # SendPath has it, and an editor shows it
+            self,
+            topic: str | ProducerRecord,
+            value: V | None = None,
+            key: K | None = None,
+            *,
+            partition: int | None = None,
+            timestamp: int | datetime | None = None,
+            headers: Headers | None = None,
+            timeout: float | None = None,
+            on_delivery: OnDelivery | None = None,
+        ) -> Coroutine[Any, Any, DeliveryFuture]:
+            raise NotImplementedError
+
+        def send_and_wait(  # noqa: D102
+            self,
+            topic: str | ProducerRecord,
+            value: V | None = None,
+            key: K | None = None,
+            *,
+            partition: int | None = None,
+            timestamp: int | datetime | None = None,
+            headers: Headers | None = None,
+            timeout: float | None = None,
+            on_delivery: OnDelivery | None = None,
+        ) -> Coroutine[Any, Any, RecordMetadata]:
+            raise NotImplementedError
+
     def try_send(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
-        key: Any = None,
+        value: V | None = None,
+        key: K | None = None,
         *,
         partition: int | None = None,
         timestamp: int | datetime | None = None,
@@ -118,7 +151,7 @@ class Sending(SendPath, BulkCalls):
         record: ProducerRecord | None = None
         on_outcome: OnOutcome | None = None
         try:
-            if self.turn_is_due():
+            if self._turn_is_due():
                 await self._give_turn()
             now_ms = self._way_in.wall_ms()
             if self._interceptors is None and not isinstance(topic, ProducerRecord):
@@ -144,7 +177,7 @@ class Sending(SendPath, BulkCalls):
             tell_refused(record, on_outcome, error)
 
     async def _heed_turn(self) -> None:
-        if self.turn_is_due():
+        if self._turn_is_due():
             await self._give_turn()
 
     async def _give_turn(self) -> None:
@@ -158,7 +191,7 @@ class Sending(SendPath, BulkCalls):
             self._way_in.check_running()
         else:
             # Or all that come after it in this turn of the loop would go the long way to be asked.
-            self.put_turn_off()
+            self._put_turn_off()
         self._sending_task = task
 
 
@@ -166,6 +199,6 @@ def _add_callbacks(
     delivery: DeliveryFuture, on_outcome: OnOutcome | None, on_delivery: OnDelivery | None
 ) -> None:
     if on_outcome is not None:
-        delivery.add_delivery_callback(on_outcome)
+        delivery._add_delivery_callback(on_outcome)
     if on_delivery is not None:
-        delivery.add_delivery_callback(on_delivery)
+        delivery._add_delivery_callback(on_delivery)

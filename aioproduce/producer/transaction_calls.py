@@ -5,9 +5,10 @@ A part of `Producer`, which inherits it and has made what it names.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aioproduce.errors import TransactionStateError
+from aioproduce.producer.value_types import Generic, K, V
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from aioproduce.records import GroupMetadata
 
 
-class TransactionCalls:
+class TransactionCalls(Generic[K, V]):
     """What `Producer` has for transactions."""
 
     __slots__ = ()
@@ -27,7 +28,7 @@ class TransactionCalls:
     _life: ProducerLife
     _transactions: Transactions | None
 
-    def transaction(self) -> Transaction:
+    def transaction(self) -> Transaction[K, V]:
         """A transaction, to be used as a context: `async with producer.transaction() as txn:`.
 
         It is committed at the end of the body, and aborted where an exception leaves it. One is open at a time; the
@@ -38,7 +39,7 @@ class TransactionCalls:
         """
         return self._of_transactions().new()
 
-    def group_commit(self, interval: float = 0.1, records: int = 10_000) -> GroupCommit:
+    def group_commit(self, interval: float = 0.1, records: int = 10_000) -> GroupCommit[K, V]:
         """Transactions that many tasks share, one after another: `async with producer.group_commit() as group:`.
 
         Args:
@@ -62,7 +63,7 @@ class TransactionCalls:
         """
         await self._of_transactions().init()
 
-    async def begin_transaction(self) -> Transaction:
+    async def begin_transaction(self) -> Transaction[K, V]:
         """Begin a transaction of the calling task, in which `send()` and its kin send; as `transaction()` does."""
         return await self._of_transactions().new().begin()
 
@@ -100,7 +101,7 @@ class TransactionCalls:
             )
         return self._transactions
 
-    def _begun(self) -> Transaction:
+    def _begun(self) -> Transaction[Any, Any]:
         current = self._of_transactions().current
         if current is None:
             raise TransactionStateError("no transaction was begun", recover="begin")

@@ -44,7 +44,9 @@ class TransactionLife:
         self.config: ProducerConfig = life.config
         self.driver: Driver = life.driver
         self.sender: Sender = life.sender
-        self.admission = Admission(life.config, life.driver, life.sender, self.check_running, life.metrics)
+        self.admission: Admission = Admission(
+            life.config, life.driver, life.sender, self.check_running, life.metrics
+        )
 
     @property
     def appenders(self) -> dict[str, TopicAppender]:

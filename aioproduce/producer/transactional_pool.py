@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aioproduce.config import ProducerConfig, configured
 from aioproduce.config.secret import hides_arguments
@@ -26,7 +26,9 @@ from aioproduce.producer.producer import Producer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
     from types import TracebackType
+    from typing import Unpack
 
+    from aioproduce.config.settings import ProducerSettings
     from aioproduce.core.transactions.transaction_manager import TransactionManager
     from aioproduce.drivers.base import Waiter
     from aioproduce.producer.transactions import Transaction
@@ -76,7 +78,7 @@ class TransactionalPool:
         *,
         transactional_id_prefix: str,
         size: int,
-        **settings: object,
+        **settings: Unpack[ProducerSettings],
     ) -> None:
         if size < 1:
             raise ValueError(f"size is {size!r}: give 1 or more")
@@ -86,7 +88,7 @@ class TransactionalPool:
             )
             for number in range(size)
         ]
-        self._producers: list[Producer] = []
+        self._producers: list[Producer[Any, Any]] = []
         self._free: deque[int] = deque()
         self._waiting: deque[_Place] = deque()
         self._is_open = False
@@ -144,7 +146,7 @@ class TransactionalPool:
             raise failure
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Transaction]:
+    async def transaction(self) -> AsyncIterator[Transaction[Any, Any]]:
         """A transaction of a producer that is free; waits for one for at most `max.block.ms`.
 
         Raises:
@@ -196,7 +198,7 @@ class TransactionalPool:
         else:
             self._free.append(number)
 
-    async def _usable(self, number: int) -> Producer:
+    async def _usable(self, number: int) -> Producer[Any, Any]:
         """The producer of that number, as it has to be for another transaction."""
         producer = self._producers[number]
         if producer._life.state is not ProducerState.RUNNING or _manager_of(producer).error is not None:
@@ -215,6 +217,6 @@ class TransactionalPool:
             raise ProducerStateError(_CLOSED)
 
 
-def _manager_of(producer: Producer) -> TransactionManager:
+def _manager_of(producer: Producer[Any, Any]) -> TransactionManager:
     assert producer._transactions is not None
     return producer._transactions.manager

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from math import inf
-from typing import TYPE_CHECKING, Self, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from aioproduce.core.transactions.transaction_states import TransactionState
 from aioproduce.errors import TransactionError, TransactionStateError
@@ -27,11 +27,13 @@ from aioproduce.producer.operations import untold, wait_for
 from aioproduce.producer.prepared_transaction import PreparedTransaction
 from aioproduce.producer.sending import Sending
 from aioproduce.producer.transaction_life import TransactionLife
+from aioproduce.producer.value_types import K, V
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce._native.send_path import SendPath
+    from aioproduce.config import ProducerConfig
     from aioproduce.core.transactions.operation import Operation
     from aioproduce.core.transactions.transaction import Transaction as CoreTransaction
     from aioproduce.core.transactions.transaction_manager import TransactionManager
@@ -67,7 +69,7 @@ class Transactions:
         self._life = life
         self._input = record_input
         self._interceptors = interceptors
-        self.current: Transaction | None = None
+        self.current: Transaction[Any, Any] | None = None
         self.group: object = None
         self.lent_to: SendPath | None = None
         self._init: Operation | None = None
@@ -84,11 +86,11 @@ class Transactions:
         assert manager is not None
         return manager
 
-    def new(self) -> Transaction:
+    def new(self) -> Transaction[Any, Any]:
         """One that is not begun yet."""
         return Transaction(self, self._life, self._input, self._interceptors)
 
-    def owned(self) -> Transaction:
+    def owned(self) -> Transaction[Any, Any]:
         """The one that the calling task began.
 
         Raises:
@@ -98,7 +100,7 @@ class Transactions:
         current = self.current
         if current is None or not self.manager.is_open:
             raise self.manager.refusal()
-        if current.task is not self._life.driver.current_task():
+        if current._task is not self._life.driver.current_task():
             raise TransactionStateError(
                 "the open transaction is another task's: send by its Transaction object, txn.send(), or use a "
                 "producer of its own for each task",
@@ -108,7 +110,7 @@ class Transactions:
 
     def owned_life(self) -> TransactionLife:
         """What that one sends by."""
-        return self.owned().life
+        return self.owned()._life
 
     async def init(self) -> None:
         """Get a producer id; bounded by `max.block.ms`."""
@@ -120,16 +122,16 @@ class Transactions:
     def _changed(self) -> None:
         if not self.manager.is_open:
             for path in self.paths:
-                path.shut_path()
+                path._shut_path()
 
-    def opened(self, transaction: Transaction, commits_at: float = inf) -> CoreTransaction:
+    def opened(self, transaction: Transaction[Any, Any], commits_at: float = inf) -> CoreTransaction:
         """Open one in the core at once: nothing goes on of the one before."""
         core = self.manager.begin(commits_at)
         self.current = transaction
-        transaction.open(core)
+        transaction._open(core)
         return core
 
-    async def begin(self, transaction: Transaction) -> None:
+    async def begin(self, transaction: Transaction[Any, Any]) -> None:
         """Open one in the core, after what goes on of the one before."""
         self._life.check_callable()
         if self.group is not None:
@@ -148,7 +150,7 @@ class Transactions:
 
 
 @final
-class Transaction(Sending):
+class Transaction(Sending[K, V]):
     """Records, and offsets of consumer groups, that become visible together or not at all.
 
     Made by `Producer.transaction()`. As a context it begins, commits at the end of its body, and aborts where an
@@ -156,7 +158,6 @@ class Transaction(Sending):
 
     Attributes:
         config: The producer's settings.
-        task: The task that began it.
 
     Example:
         >>> async def main():
@@ -167,7 +168,7 @@ class Transaction(Sending):
         ...         print(txn.outcome)
     """
 
-    __slots__ = ("_core", "_ending", "_is_prepared", "_preparing", "_transactions", "_watched", "task")
+    __slots__ = ("_core", "_ending", "_is_prepared", "_preparing", "_task", "_transactions", "_watched")
 
     _life: TransactionLife
 
@@ -185,8 +186,8 @@ class Transaction(Sending):
         self._preparing: Operation | None = None
         self._is_prepared = False
         self._watched: WatchedTransaction | None = None
-        self.task: object = None
-        self.config = life.config
+        self._task: object = None
+        self.config: ProducerConfig = life.config
         self._input = record_input
         self._interceptors = interceptors
         self._sending_task = None
@@ -199,11 +200,6 @@ class Transaction(Sending):
             heed_turn=self._heed_turn,
             send=self.send,
         )
-
-    @property
-    def life(self) -> TransactionLife:
-        """For `Transactions`: what it sends by."""
-        return self._life
 
     @property
     def outcome(self) -> TransactionOutcome | None:
@@ -254,16 +250,16 @@ class Transaction(Sending):
         await self._transactions.begin(self)
         return self
 
-    def open(self, core: CoreTransaction) -> None:
+    def _open(self, core: CoreTransaction) -> None:
         """It is open, for the calling task; for `Transactions`."""
         self._core = core
         driver = self._life.driver
-        self.task = driver.current_task()
+        self._task = driver.current_task()
         if self._interceptors is not None:
             self._watched = self._interceptors.transaction_began(self._transactions.manager.transactional_id)
             core.on_ended = self._watched.ended
         for path in self._transactions.paths:
-            path.open_path(
+            path._open_path(
                 self._life.appenders,
                 driver.is_running,
                 driver.on_next_turn,
@@ -271,7 +267,7 @@ class Transaction(Sending):
                 wall_ms=driver.wall_ms,
             )
 
-    def record_refused(self, error: BaseException) -> None:
+    def _record_refused(self, error: BaseException) -> None:
         """Let it be aborted only: a record that its sender counts as sent is not in it (for `blocking`)."""
         if self.is_open:
             self._transactions.manager.records.refused(error, self._life.driver.now())

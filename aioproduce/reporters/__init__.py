@@ -1,10 +1,10 @@
-"""Ways out for a producer's metrics: Prometheus, OpenTelemetry, JSON lines, the log.
+"""Exporters for a producer's metrics: Prometheus, OpenTelemetry, JSON lines, the log.
 
-Each module is imported by itself, by those who want it, so that none of them needs the libraries of another:
-`aioproduce.reporters.prometheus`, `.opentelemetry`, `.json_lines`, `.logging`. `docs/metrics-export.md` shows them.
+Import the modules one by one, so that none of them needs the libraries of another:
+`aioproduce.reporters.prometheus`, `.opentelemetry`, `.json_lines`, `.logging`. See `docs/how-to/metrics-export.md`.
 
 Invariants of all of them:
 
-1. They read `producer.metrics()` and nothing else of the producer; nothing that goes wrong here reaches it.
-2. A producer may be closed, or die, while it is reported on.
+1. They use only `producer.metrics()`. A failure here does not affect the producer.
+2. A producer may be closed or fail while it is reported on.
 """

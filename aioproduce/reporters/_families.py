@@ -1,10 +1,11 @@
-"""Snapshots as Prometheus's metric families, under the names that jmx_exporter gives to a Java producer's metrics.
+"""Converts snapshots to Prometheus's metric families, with jmx_exporter's names for a Java producer's metrics.
 
-Called by the collectors in `prometheus`. The rule is jmx_exporter's default format, `domain_type_attribute{other
-properties}`, of the MBean `kafka.producer:type=producer-metrics,client-id=X`: what is no letter, digit or
-underscore becomes an underscore. jmx_exporter below 1.0 shows totals as `..._total`, as does 1.x where it is told
-that they are counters (`inferCounterTypeFromName`, or `type: COUNTER` in a rule); so do dashboards, and so does
-this.
+Used by the collectors in `prometheus`. The names follow jmx_exporter's default format, `domain_type_attribute{other
+properties}`, for the MBean `kafka.producer:type=producer-metrics,client-id=X`: every character other than a letter,
+digit or underscore becomes an underscore. Totals are named `..._total`. jmx_exporter below 1.0 does so, and 1.x if
+it
+is configured to export them as counters (`inferCounterTypeFromName`, or `type: COUNTER` in a rule). Dashboards
+expect these names.
 """
 
 from __future__ import annotations
@@ -33,29 +34,29 @@ _LABEL: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
 _TAKEN: Final = frozenset({"client_id", "topic", "node_id", "le", "worker", "version", "commit_id"})
 
 _UNITS: Final[Mapping[str, tuple[str, float]]] = {"ms": ("seconds", 1e-3), "bytes": ("bytes", 1.0)}
-"""What Prometheus has of a histogram's unit: base units only."""
+"""Prometheus's unit for a histogram's unit: base units only."""
 
 Labels = Mapping[str, str]
 Labelled = tuple[Labels, "MetricsSnapshot"]
 
 
 def check_labels(labels: Labels) -> dict[str, str]:
-    """Labels that are put on every series.
+    """Return labels that are valid for every series.
 
     Raises:
-        ValueError: a name that is not one of a label, or that the metrics have themselves.
+        ValueError: If a name is not valid for a label, or if the metrics already have it.
     """
     for name in labels:
         if not _LABEL.fullmatch(name) or name in _TAKEN:
             raise ValueError(
-                f"{name!r} cannot be a label of all series: letters, digits and underscores, and none of "
+                f"{name!r} cannot be a label of all series: use letters, digits and underscores, and none of "
                 f"{', '.join(sorted(_TAKEN))}"
             )
     return {name: str(value) for name, value in labels.items()}
 
 
 def families(labelled: Iterable[Labelled]) -> Iterator[Family]:
-    """The families of these snapshots, each family once."""
+    """Yield the families of these snapshots, each family once."""
     found: dict[str, Family] = {}
     for labels, snapshot in labelled:
         info: dict[str, str] = {}
@@ -82,7 +83,7 @@ def _add(found: dict[str, Family], metric: Metric, labels: Labels) -> None:
 
 
 def _add_app_info(found: dict[str, Family], info: Labels, labels: Labels) -> None:
-    """Texts are no values for jmx_exporter; its rules for Kafka's clients make labels of them, and so does this."""
+    """Add texts as labels: jmx_exporter's rules for Kafka's clients do so, because texts cannot be values."""
     if info:
         name = "kafka_producer_app"
         family = found.setdefault(name, InfoMetricFamily(name, "Which producer this is"))
@@ -110,7 +111,7 @@ def _client_id(snapshot: MetricsSnapshot) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _ends(bounds: tuple[float, ...], factor: float) -> tuple[str, ...]:
-    """The buckets' labels."""
+    """Return the buckets' labels."""
     return (*(repr(bound * factor) for bound in bounds), "+Inf")
 
 

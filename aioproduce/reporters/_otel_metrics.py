@@ -1,13 +1,13 @@
 """A producer's metrics as OpenTelemetry's observable instruments.
 
-Called by services, through `aioproduce.reporters.opentelemetry`. Names are those that OpenTelemetry's own Java
-instrumentation of Kafka's producer uses, `kafka.producer.record_send_rate` with the attributes `client-id`, `topic`
-and `node-id`, and beside them those of the semantic conventions for messaging where there is one.
+Used by services through `aioproduce.reporters.opentelemetry`. The names are those of OpenTelemetry's own Java
+instrumentation of Kafka's producer, `kafka.producer.record_send_rate` with the attributes `client-id`, `topic`
+and `node-id`. The names of the semantic conventions for messaging are added if there are any.
 
 Invariants:
 
-1. What Kafka tells of topics or of nodes is told of these only, as there: a sum over all attributes counts once.
-2. One collection reads each producer once, from its own event loop's thread.
+1. A metric that Kafka reports by topic or by node is reported only so: a sum over all attributes counts once.
+2. One collection reads each producer once, in its own event loop's thread.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ if TYPE_CHECKING:
     from aioproduce.reporters.sources import Measured
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
-"""Of the semantic conventions that the names here and in the spans are from."""
+"""The version of the semantic conventions for the names here and in the spans."""
 
 OPERATION: Final = {
     "messaging.system": "kafka",
     "messaging.operation.name": "send",
     "messaging.operation.type": "send",
 }
-"""The attributes that say what is measured, and what a span is of."""
+"""The attributes that describe the operation, in metrics and in spans."""
 
 _FRESH: Final = 1.0
-"""Seconds that a snapshot serves the instruments of one collection."""
+"""Seconds for which the instruments of one collection share a snapshot."""
 
 _UNITS: Final = {"": "1", "ms": "ms", "ns": "ns", "s": "s", "bytes": "By", "batches": "{batch}"}
 
 
 @final
 class ProducerMeter(Sources):
-    """Tells a meter provider the metrics of producers, whenever it collects.
+    """Reports the metrics of producers to a meter provider at each collection.
 
     Args:
-        *producers: Producers; `add()` takes those that come later.
-        meter_provider: The global one by default.
+        *producers: Producers; `add()` adds further ones.
+        meter_provider: By default the global one.
 
     Raises:
-        ValueError: two producers have one client.id.
+        ValueError: If two producers have the same client.id.
 
     Example:
         >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
@@ -110,9 +110,9 @@ class ProducerMeter(Sources):
 
 @final
 class _Reading:
-    """What the producers told this collection: OpenTelemetry asks for each instrument by itself.
+    """The snapshots of one collection: OpenTelemetry reads each instrument separately.
 
-    A new collection shows by an instrument that asks again.
+    An instrument that is read again begins a new collection.
     """
 
     def __init__(self, read: Callable[[], list[MetricsSnapshot]]) -> None:
@@ -123,7 +123,7 @@ class _Reading:
         self._read_at = -math.inf
 
     def snapshots(self, asker: str) -> list[MetricsSnapshot]:
-        """Of all producers, for this instrument."""
+        """Return the snapshots of all producers, for this instrument."""
         with self._lock:
             now = time.monotonic()
             if asker in self._asked or now - self._read_at > _FRESH:
@@ -135,7 +135,7 @@ class _Reading:
 
 
 def _instruments() -> Iterable[tuple[Row[Any], str]]:
-    """What there is to tell, each with the most particular group that has it."""
+    """Yield each metric once, with the most specific group that contains it."""
     groups: tuple[tuple[str, Iterable[Row[Any]]], ...] = (
         (PRODUCER, PRODUCER_ROWS),
         (TOPIC, TOPIC_ROWS),
@@ -145,7 +145,7 @@ def _instruments() -> Iterable[tuple[Row[Any], str]]:
 
 
 def _unit(unit: str) -> str:
-    """In UCUM: `By/s`, `{record}`."""
+    """Return the unit in UCUM: `By/s`, `{record}`."""
     counted, _, per = unit.partition("/")
     ucum = _UNITS.get(counted) or f"{{{counted.removesuffix('s')}}}"
     return f"{ucum}/{per}" if per else ucum

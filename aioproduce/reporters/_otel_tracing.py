@@ -1,13 +1,13 @@
-"""A span for each record, with its context in the headers, and for each transaction, as OpenTelemetry has it.
+"""OpenTelemetry spans for each record, with the context in its headers, and for each transaction.
 
-Called by the Producer, as one of its `interceptors`. Names and attributes are those of the semantic conventions for
+Used by the Producer as one of its `interceptors`. Names and attributes are those of the semantic conventions for
 messaging, in the version of `SCHEMA_URL`; they are not stable yet.
 
 Invariants:
 
-1. A span that was started is ended, and once: when the record is acknowledged, has failed, or was never queued (it
+1. Each started span is ended exactly once: when the record is acknowledged, has failed, or was never queued (it
    was refused, or the task that waited in `send()` was cancelled).
-2. The record goes out with its span's context or as it was; what goes wrong here stays here.
+2. The record is sent with its span's context or unchanged. A failure here does not affect the record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from aioproduce.records import ProducerRecord, RecordMetadata
 
 _BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
-"""Seconds: the buckets that the conventions ask for."""
+"""The buckets of the conventions, in seconds."""
 
 
 _TRANSACTIONAL_ID: Final = "aioproduce.transactional_id"
@@ -45,23 +45,23 @@ _OUTCOME: Final = "aioproduce.transaction.outcome"
 
 @final
 class TracingInterceptor:
-    """Makes a PRODUCER span of each record's way, `send()` to acknowledgement, and measures its duration.
+    """Creates a PRODUCER span for each record, from `send()` to the acknowledgement, and measures its duration.
 
-    A transaction is a span, too, from its begin to its outcome.
+    Each transaction also has a span, from its begin to its outcome.
 
-    The span's parent is what is current where `send()` is awaited. `messaging.client.operation.duration` is
-    recorded with it, whether the span is sampled or not.
+    The span's parent is the current span when `send()` is awaited. `messaging.client.operation.duration` is
+    recorded whether the span is sampled or not.
 
     Args:
-        tracer_provider: The global one by default.
-        meter_provider: Likewise.
-        propagator: What writes the headers; the global one by default (W3C's `traceparent`).
-        client_id: Told as `messaging.client.id`.
-        server: `host:port`, told as `server.address` and `server.port`: the bootstrap server, say.
-        has_keys: Whether keys that are text are told; turn it off where they are personal data.
+        tracer_provider: By default the global one.
+        meter_provider: By default the global one.
+        propagator: Writes the headers; by default the global one (W3C's `traceparent`).
+        client_id: The attribute `messaging.client.id`.
+        server: `host:port` for the attributes `server.address` and `server.port`, e.g. the bootstrap server.
+        has_keys: Whether to record text keys; turn it off if they are personal data.
 
     Raises:
-        ValueError: the server is not `host:port`.
+        ValueError: If the server is not `host:port`.
 
     Example:
         >>> producer = Producer("localhost:9092", interceptors=[TracingInterceptor()])  # doctest: +SKIP
@@ -114,10 +114,11 @@ class TracingInterceptor:
     ) -> tuple[
         AbstractContextManager[Span], Callable[[TransactionOutcome | None, BaseException | None], None]
     ]:
-        """Start a span of the transaction, which is current in its body: what is sent there is its child.
+        """Start a span of the transaction and make it current in its body: records sent there are its children.
 
-        The conventions have no name for a transaction. The transactional.id is an attribute and not in the span's
-        name, as names are to be few.
+        The conventions do not define a name for a transaction. The transactional.id is an attribute and not part of
+        the
+        span's name, because the number of names should be small.
         """
         known = {"messaging.system": "kafka", **self._client, _TRANSACTIONAL_ID: transactional_id}
         span = self._tracer.start_span("transaction", attributes=known)
@@ -129,7 +130,7 @@ class TracingInterceptor:
         return trace.use_span(span, record_exception=False, set_status_on_exception=False), ended
 
     def _of(self, record: ProducerRecord) -> dict[str, AttributeValue]:
-        """What is known of the record before it is sent."""
+        """Return the attributes that are known before the record is sent."""
         known: dict[str, AttributeValue] = {}
         if record.value is None:
             known["messaging.kafka.message.tombstone"] = True
@@ -165,7 +166,7 @@ class _Outcome:
 
 @final
 class _HeaderSetter(Setter[MutableSequence[Any]]):
-    """Writes a header; that of a record which is passed on is replaced, since a consumer reads but one."""
+    """Writes a header and replaces that of a forwarded record, because consumers read only one."""
 
     def set(self, carrier: MutableSequence[Any], key: str, value: str) -> None:
         carrier[:] = [
@@ -196,14 +197,14 @@ def _end(span: Span, error: BaseException | None) -> None:
 
 
 def _error_type(error: BaseException) -> str:
-    """Kafka's name of what the broker answered, or the error's class."""
+    """Return Kafka's name for the broker's error, or the error's class."""
     if isinstance(error, BrokerRejectedError):
         return error.name
     return f"{type(error).__module__}.{type(error).__qualname__}"
 
 
 def _text(key: object) -> str | None:
-    """A key that is text or has one unambiguous text; other bytes have none."""
+    """Return the text of a key that is text or decodes as UTF-8; None for other bytes."""
     if isinstance(key, bytes):
         try:
             return key.decode()
@@ -217,5 +218,5 @@ def _server(server: str | None) -> dict[str, AttributeValue]:
         return {}
     host, _, port = server.rpartition(":")
     if not host or not port.isdecimal():
-        raise ValueError(f"server is 'host:port', not {server!r}")
+        raise ValueError(f"server must be 'host:port', not {server!r}")
     return {"server.address": host.strip("[]"), "server.port": int(port)}

@@ -1,11 +1,10 @@
-"""A producer's metrics as JSON lines: for `jq`, a notebook, or whatever reads the log of a container.
+"""A producer's metrics as JSON lines: for `jq`, a notebook, or a collector of container logs.
 
-A line is `{"client_id": ..., "taken_at_ms": ..., "metrics": {group: {name: value}}}`; what Kafka has as NaN is
-null.
+A line is `{"client_id": ..., "taken_at_ms": ..., "metrics": {group: {name: value}}}`; NaN is written as null.
 
-Invariants: those of `PeriodicReporter`. A file is opened for each line and written to at once, so that it may be
-rotated or removed at any time, and several processes may append to one. What is left of a line for which the disk
-had no room does not spoil the next one.
+Invariants: those of `PeriodicReporter`. A file is opened for each line and written in one call, so that it may be
+rotated or removed at any time, and several processes may append to it. A partial line left by a full disk does not
+corrupt the next one.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class TextStream(Protocol):
-    """What takes text, as `sys.stdout`; it is written to by a thread, one line at a time."""
+    """A text stream such as `sys.stdout`; a thread writes one line at a time."""
 
     def write(self, text: str, /) -> object:
-        """Take this."""
+        """Write a text."""
 
     def flush(self) -> object:
-        """Pass it on."""
+        """Flush the stream."""
 
 
 @final
@@ -35,12 +34,12 @@ class JsonLinesReporter(PeriodicReporter):
     """Appends a line every period, and a last one at the end.
 
     Args:
-        producer: Whose metrics.
+        producer: The producer.
         target: A file's path, or a stream, which is not closed.
-        period: Seconds.
+        period: Seconds between lines.
 
     Raises:
-        ValueError: the period is not above 0.
+        ValueError: If the period is not above 0.
 
     Example:
         >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
@@ -68,16 +67,16 @@ class JsonLinesReporter(PeriodicReporter):
             target.write(line)
             target.flush()
             return
-        # One write of a file that is open for appending: lines of several processes do not mix.
+        # One write to a file that is open for appending, so that lines of several processes do not mix.
         with open(target, "ab", buffering=0) as file:
             is_after_torn = self._is_torn and file.tell() > 0
             content = b"\n" * is_after_torn + line.encode()
             written = 0
             try:
                 while written < len(content):
-                    # A full disk takes what it can, and refuses the rest.
+                    # A full disk writes as much as it can, and refuses the rest.
                     written += file.write(content[written:])
-            except OSError as error:  # which does not say of what
+            except OSError as error:  # which does not name the file
                 raise OSError(error.errno, error.strerror, os.fspath(target)) from error
             finally:
                 if written:

@@ -1,6 +1,6 @@
-"""A producer's state as one log line a period: for services whose log is all that anybody looks at.
+"""A producer's state as one log line per period, for services that are monitored by their log alone.
 
-Invariants: those of `PeriodicReporter`. Totals are told of the period since the line before, latencies of the last
+Invariants: those of `PeriodicReporter`. Totals are for the period since the previous line, latencies for the last
 `metrics.num.samples` windows of `metrics.sample.window.ms`, as everywhere.
 """
 
@@ -30,12 +30,12 @@ class LoggingReporter(PeriodicReporter):
     """Logs one INFO line every period, and a last one at the end.
 
     Args:
-        producer: Whose metrics.
-        period: Seconds.
-        logger: Where to; `aioproduce.metrics` by default.
+        producer: The producer.
+        period: Seconds between lines.
+        logger: The logger; `aioproduce.metrics` by default.
 
     Raises:
-        ValueError: the period is not above 0.
+        ValueError: If the period is not above 0.
 
     Example:
         >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
@@ -64,11 +64,11 @@ class LoggingReporter(PeriodicReporter):
 
 
 def summary(snapshot: MetricsSnapshot, since: dict[str, float], elapsed: float) -> str:
-    """The line.
+    """Return the log line.
 
     Args:
-        snapshot: The metrics now.
-        since: By how much the totals grew since the line before.
+        snapshot: The current metrics.
+        since: The growth of the totals since the previous line.
         elapsed: Seconds since then.
     """
     size = snapshot.value("buffer-total-bytes")

@@ -1,7 +1,7 @@
-"""OpenTelemetry: metrics by observable instruments, and a span with its context for each record sent.
+"""OpenTelemetry: metrics as observable instruments, and a span with its context for each record sent.
 
-Used by services that have OpenTelemetry's SDK, or are run by its agent; needs the extra `opentelemetry`, which is
-its API alone: without an SDK all of this does nothing.
+Used by services with OpenTelemetry's SDK or agent; needs the extra `opentelemetry`, which installs only the API.
+Without an SDK, none of this has an effect.
 """
 
 from __future__ import annotations

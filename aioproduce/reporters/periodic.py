@@ -1,13 +1,13 @@
-"""The task beneath the reporters that report every so often.
+"""The base of the reporters that report periodically.
 
-Called by JSON lines, the logging reporter and the workers' files, which say what a report is.
+Used by the JSON lines, the logging reporter and the workers' files, which implement a single report.
 
 Invariants:
 
-1. The last report is made at the end of the `async with`, which waits for it `_END_PATIENCE` at most.
-2. No report is made while another one is; one that takes too long makes the next ones fewer, not late.
-3. Nothing that a report raises gets out: it is logged, at a bounded rate, and the next one is tried.
-4. What may hang (a disk, a pipe) is written to by a thread that the process's end does not wait for.
+1. The last report is made at the end of the `async with`, which waits for it at most `_END_PATIENCE`.
+2. Only one report is made at a time. A report that takes too long makes later ones fewer, not late.
+3. An exception of a report is logged at a bounded rate, and the next report is made in time.
+4. Targets that may hang (a disk, a pipe) are written by a thread that does not delay the process's end.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aioproduce")
 
 _END_PATIENCE: Final = 5.0
-"""Seconds that the end waits for the last report: a disk that hangs must not hang the service's shutdown."""
+"""Seconds that the end waits for the last report, so that a hanging disk does not hang the service's shutdown."""
 
 _LOG_INTERVAL: Final = 60.0
 
 
 class PeriodicReporter(ABC):
-    """Reports every `period` seconds while its `async with` lasts, and once more at its end.
+    """Reports every `period` seconds during its `async with`, and once more at its end.
 
     Args:
-        period: Seconds.
-        is_at_once: Whether the first report is made at the beginning, not after the first period.
+        period: Seconds between reports.
+        is_at_once: Whether the first report is made at the beginning and not after the first period.
 
     Raises:
-        ValueError: the period is not above 0.
+        ValueError: If the period is not above 0.
     """
 
     def __init__(self, period: float, *, is_at_once: bool = False) -> None:
@@ -54,7 +54,7 @@ class PeriodicReporter(ABC):
         self._bounded_log = BoundedLog(_log, _LOG_INTERVAL)
 
     def _prepare(self) -> None:  # noqa: B027 (most have nothing to prepare)
-        """Take what the reports need; called once, before the first."""
+        """Acquire what the reports need; called once, before the first."""
 
     @abstractmethod
     async def _report(self) -> None:
@@ -62,7 +62,7 @@ class PeriodicReporter(ABC):
 
     async def __aenter__(self) -> Self:
         if self._task is not None:
-            raise RuntimeError(f"a {type(self).__name__} is used once: make another one")
+            raise RuntimeError(f"a {type(self).__name__} can be used only once: create another one")
         self._prepare()
         self._task = asyncio.create_task(self._run(), name=f"aioproduce {type(self).__name__}")
         return self
@@ -95,7 +95,7 @@ class PeriodicReporter(ABC):
                 self._bounded_log.warning(
                     type(problem).__name__,
                     time.monotonic(),
-                    "%s failed, and goes on: %s: %s",
+                    "%s failed and continues: %s: %s",
                     type(self).__name__,
                     type(problem).__name__,
                     problem,
@@ -103,7 +103,7 @@ class PeriodicReporter(ABC):
 
 
 async def in_a_thread(work: Callable[..., object], *arguments: Any) -> None:
-    """Run this outside the event loop. Not by `asyncio.to_thread`: whose threads hold up the process's end."""
+    """Run this in a daemon thread, because threads of `asyncio.to_thread` delay the process's end."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
 

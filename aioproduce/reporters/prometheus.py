@@ -1,11 +1,11 @@
-"""Prometheus: a collector that shows producers as jmx_exporter shows Java's, and one for many worker processes.
+"""Prometheus: a collector for producers with jmx_exporter's names, and one for many worker processes.
 
-Used by services that have a registry of `prometheus_client`; needs the extra `prometheus`.
+Used by services with a registry of `prometheus_client`; needs the extra `prometheus`.
 
 Invariants:
 
-1. A scrape may come from any thread, at any time, whatever state the producers are in.
-2. No series comes twice in one scrape: client ids differ within a process, worker numbers between processes.
+1. A scrape may come from any thread, at any time, in any state of the producers.
+2. Each series appears once in a scrape: client ids differ within a process, worker numbers between processes.
 3. A child that is forked while a server listens does not keep its port.
 """
 
@@ -51,22 +51,22 @@ __all__ = ["CLIENT_TYPE", "MetricsServer", "ProducerCollector", "WorkerFile", "W
 _log = logging.getLogger("aioproduce")
 
 _SILENCE_SECONDS: Final = 30.0
-"""A client that sends nothing for so long, in TLS's handshake too, is let go."""
+"""Seconds after which a client that sends nothing is disconnected, during TLS's handshake, too."""
 
 CLIENT_TYPE: Final[Mapping[str, str]] = {"client_type": "producer"}
-"""A label that the rules of many dashboards for Kafka's clients ask for; jmx_exporter's default format has none."""
+"""A label that many dashboards for Kafka's clients expect; jmx_exporter's default format does not have it."""
 
 
 @final
 class ProducerCollector(Sources, Collector):
-    """Shows the metrics of one process's producers; register it where the service's own metrics are.
+    """Exports the metrics of one process's producers; register it in the service's own registry.
 
     Args:
-        *producers: Producers; `add()` takes those that come later.
-        labels: Put on every series; `{}` for exactly those of jmx_exporter's default format.
+        *producers: Producers; `add()` adds further ones.
+        labels: Labels of every series; `{}` for exactly those of jmx_exporter's default format.
 
     Raises:
-        ValueError: two producers have one client.id, or a label cannot be one.
+        ValueError: If two producers have the same client.id, or if a label is not valid.
 
     Example:
         >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
@@ -80,27 +80,27 @@ class ProducerCollector(Sources, Collector):
         super().__init__(*producers)
 
     def collect(self) -> Iterator[Family]:
-        """As the registry asks for it."""
+        """Return the metric families, for the registry."""
         return families([(self._labels, snapshot) for snapshot in self._read()])
 
     def describe(self) -> Iterator[Family]:
-        """What `register()` checks: a second collector in a registry would show each family twice."""
+        """Return the families for the check of `register()`: two collectors must not export the same ones."""
         return self.collect()
 
 
 @final
 class WorkersCollector(Collector):
-    """Shows the metrics of all worker processes that have a `WorkerFile` in a directory, each with its `worker`.
+    """Exports the metrics of all worker processes that have a `WorkerFile` in a directory, with the label `worker`.
 
-    Any process may have one: a worker, or the one that started them. It does not need PROMETHEUS_MULTIPROC_DIR, and
-    goes well with it.
+    Any process may use one: a worker, or the process that started the workers. It does not need
+    PROMETHEUS_MULTIPROC_DIR, and works together with it.
 
     Args:
-        directory: As the workers' own.
-        labels: Put on every series.
+        directory: The workers' directory.
+        labels: Labels of every series.
 
     Raises:
-        ValueError: a label cannot be one.
+        ValueError: If a label is not valid.
 
     Example:
         >>> registry = prometheus_client.CollectorRegistry()
@@ -114,7 +114,7 @@ class WorkersCollector(Collector):
         self._labels = check_labels(labels)
 
     def collect(self) -> Iterator[Family]:
-        """As the registry asks for it."""
+        """Return the metric families, for the registry."""
         ages = GaugeMetricFamily(
             "aioproduce_worker_values_age_seconds",
             "How old the values of this worker process are; grows while its event loop is blocked",
@@ -128,31 +128,32 @@ class WorkersCollector(Collector):
         yield from families(labelled)
 
     def describe(self) -> Iterator[Family]:
-        """As `collect()`."""
+        """Return the same as `collect()`."""
         return self.collect()
 
 
 @final
 class MetricsServer:
-    """Serves a registry by HTTP, from a thread: with an end, with errors that help, with a token and TLS.
+    """Serves a registry over HTTP from a thread, optionally with a token and TLS.
 
-    Whoever reaches the port sees the metrics, unless there is a token: a Prometheus has it as `authorization:
-    credentials_file`. A log line warns where it is open to other machines, and nothing says that it is meant to be.
+    Everyone who can reach the port sees the metrics, unless there is a token, which Prometheus sends with
+    `authorization: credentials_file`. A log line warns if other machines can reach it without a token, unless
+    `allow_anonymous` is set.
 
     Args:
         port: The port; 0 for any.
-        host: The address to listen at.
-        registry: What to serve.
-        token: What a request must have: as `Authorization: Bearer TOKEN`, or as the password of any user.
-        allow_anonymous: Whether everybody may see it, without a warning.
-        certificate: A PEM file with the server's certificate and those that signed it: it speaks TLS then.
-        key: A PEM file with its key, if that is not in the same file.
-        key_password: What opens the key, if it is encrypted.
+        host: The address to listen on.
+        registry: The registry to serve.
+        token: The token that a request needs: as `Authorization: Bearer TOKEN`, or as the password of any user.
+        allow_anonymous: Whether everyone may see the metrics, without a warning.
+        certificate: A PEM file with the server's certificate and the certificates that signed it; enables TLS.
+        key: A PEM file with its key, if it is not in the same file.
+        key_password: The key's password, if it is encrypted.
 
     Raises:
-        PortInUseError: another program, or another worker of this one, has the port.
-        ListenError: it cannot be listened at for another reason.
-        ConfigError: the token is no good, or certificate and key cannot be loaded.
+        PortInUseError: If another program, or another worker of this one, uses the port.
+        ListenError: If it cannot listen for another reason.
+        ConfigError: If the token is not valid, or if certificate and key cannot be loaded.
 
     Example:
         >>> with MetricsServer(0, "127.0.0.1") as server:
@@ -176,37 +177,37 @@ class MetricsServer:
         context = None
         if certificate is not None:
             from aioproduce.security.http_tls import (
-                server_context,  # imports OpenSSL, which http has no use for
+                server_context,  # imports OpenSSL, which http does not need
             )
 
             context = server_context(certificate, key, key_password)
         try:
             self._server = _make_server(host, port, app)
-        except (OSError, OverflowError) as error:  # the latter of a port above 65535
+        except (OSError, OverflowError) as error:  # OverflowError for a port above 65535
             if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
                 raise PortInUseError(
-                    f"port {port} of {host} is in use: take another port, or end the program that has it "
-                    f"(`ss -ltnp 'sport = :{port}'` names it). Workers of one service share a port by a "
+                    f"port {port} of {host} is in use: choose another port, or stop the program that uses it "
+                    f"(`ss -ltnp 'sport = :{port}'` names it). Workers of one service can share a port with a "
                     "WorkerFile each and one WorkersCollector",
                     host=host,
                     port=port,
                 ) from error
             raise ListenError(
-                f"cannot listen at port {port} of {host}: {error}; name an address of this machine, and a port "
+                f"cannot listen on port {port} of {host}: {error}; use an address of this machine, and a port "
                 "from 1024 to 65535",
                 host=host,
                 port=port,
             ) from error
         if context is not None:
-            # Not in accept(), where one that says nothing would hold up all others.
+            # Not in accept(), where a client that sends nothing would block all others.
             self._server.socket = context.wrap_socket(
                 self._server.socket, server_side=True, do_handshake_on_connect=False
             )
         address = str(self._server.server_address[0])
         if not (token is not None or allow_anonymous or is_loopback(address)):
             _log.warning(
-                "metrics are shown to whoever reaches port %d of %s: give MetricsServer a token, listen at "
-                "127.0.0.1, or say allow_anonymous=True",
+                "everyone who can reach port %d of %s can read the metrics: set a token for MetricsServer, "
+                "listen on 127.0.0.1, or set allow_anonymous=True",
                 self.port,
                 host,
             )
@@ -218,11 +219,11 @@ class MetricsServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         return int(self._server.server_port)
 
     def close(self) -> None:
-        """Stop to listen; in a forked child, where the parent does, do nothing."""
+        """Stop listening; do nothing in a forked child, whose parent still listens."""
         if self not in _listening:
             return
         _listening.discard(self)
@@ -250,7 +251,7 @@ class _Handler(WSGIRequestHandler):
     timeout = _SILENCE_SECONDS
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a scrape every few seconds is no news."""
+        """Log nothing: scrapes come every few seconds."""
 
 
 def _make_server(host: str, port: int, app: WSGIApplication) -> WSGIServer:
@@ -261,7 +262,7 @@ def _make_server(host: str, port: int, app: WSGIApplication) -> WSGIServer:
 
 
 def _guarded(app: WSGIApplication, access: HttpAccess | None) -> WSGIApplication:
-    """The application, for those whom access lets in."""
+    """Return the application, restricted to requests that access allows."""
     if access is None:
         return app
 
@@ -279,13 +280,13 @@ def _guarded(app: WSGIApplication, access: HttpAccess | None) -> WSGIApplication
     return answer
 
 
-# Held here: one that nobody holds goes on, too, as its thread does.
+# Holds servers that nobody else holds, because their threads keep running.
 _listening: set[MetricsServer] = set()
 
 
 def _leave_to_the_parent() -> None:
     for server in list(_listening):
-        # Its thread is the parent's, too: who connected here would wait for ever.
+        # The listening thread exists only in the parent: a client of this socket would wait for ever.
         server._server.socket.close()
     _listening.clear()
 

@@ -1,13 +1,12 @@
-"""Reading a producer's metrics from any thread: Prometheus and OpenTelemetry ask from threads of their own.
+"""Reads a producer's metrics from any thread: Prometheus and OpenTelemetry use threads of their own.
 
-Called by the collectors. The sensors belong to the event loop's thread and have no locks.
+Used by the collectors. The sensors belong to the event loop's thread and have no locks.
 
 Invariants:
 
-1. While the loop runs, its own thread reads; who asks from another waits for that, at most `_PATIENCE` for all
-   of them.
-2. A loop that is blocked for longer does not fail a scrape: its thread is in the code that blocks it, so the
-   sensors stand still and are read from here. Should it go on in that moment, they are read again.
+1. While the loop runs, its own thread reads. Another thread waits for that, at most `_PATIENCE` for all producers.
+2. A loop that is blocked for longer does not fail a scrape. Its thread is in the blocking code, so the sensors do
+   not change, and the calling thread reads them. If the loop resumes meanwhile, they are read again.
 """
 
 from __future__ import annotations
@@ -26,37 +25,37 @@ if TYPE_CHECKING:
     from aioproduce.metrics import MetricsSnapshot
 
 _PATIENCE: Final = 1.0
-"""Seconds to wait for the loop; Prometheus gives up a scrape after 10 by default."""
+"""Seconds to wait for the loop; Prometheus's default scrape timeout is 10."""
 
 _LEAST_PATIENCE: Final = 0.01
-"""Seconds to wait for each producer's loop when that is over: it may be another loop, which is not blocked."""
+"""Seconds to wait for each producer's loop after that: it may be another loop, which is not blocked."""
 
 _TRIES: Final = 10
 
 
 class Measured(Protocol):
-    """What has metrics: a Producer."""
+    """An object with metrics: a Producer."""
 
     @property
     def config(self) -> ProducerConfig:
-        """Its settings, of which the client.id is read."""
+        """Its settings, for the client.id."""
 
     def metrics(self) -> MetricsSnapshot:
-        """Its metrics at this instant."""
+        """Return its current metrics."""
 
 
 @final
 class Source:
-    """A producer to be read from.
+    """A producer to read.
 
     Args:
-        producer: Whose metrics; where a loop runs now, it is taken for the producer's.
+        producer: The producer; a currently running loop is assumed to be the producer's.
     """
 
     __slots__ = ("_loop", "producer")
 
     def __init__(self, producer: Measured) -> None:
-        self.producer = producer
+        self.producer: Measured = producer
         self._loop = asyncio._get_running_loop()
 
     @property
@@ -65,7 +64,7 @@ class Source:
         return self.producer.config.client_id
 
     def read(self, patience: float = _PATIENCE) -> MetricsSnapshot:
-        """The metrics at this instant, from whatever thread.
+        """Return the current metrics, from any thread.
 
         Args:
             patience: Seconds to wait for the loop.
@@ -77,26 +76,26 @@ class Source:
         try:
             loop.call_soon_threadsafe(_answer, answer, self.producer.metrics)
             return answer.result(patience)
-        except (NotInTimeError, RuntimeError):  # blocked, or closed in this moment
+        except (NotInTimeError, RuntimeError):  # blocked, or just closed
             answer.cancel()
             return self._read_here()
 
     def _read_here(self) -> MetricsSnapshot:
         for _ in range(_TRIES - 1):
-            # "dictionary changed size during iteration": the loop's thread went on.
+            # "dictionary changed size during iteration": the loop's thread resumed.
             with contextlib.suppress(RuntimeError):
                 return self.producer.metrics()
         return self.producer.metrics()
 
 
 class Sources:
-    """What shows producers, by their client ids: the base of the collector and the meter.
+    """Producers by their client ids: the base of the collector and the meter.
 
     Args:
-        *producers: Those that are there from the start.
+        *producers: The first producers.
 
     Raises:
-        ValueError: as `add()`.
+        ValueError: If two producers have the same client.id.
     """
 
     def __init__(self, *producers: Measured) -> None:
@@ -105,24 +104,24 @@ class Sources:
             self.add(producer)
 
     def add(self, producer: Measured) -> None:
-        """Show this producer, too.
+        """Add a producer.
 
         Raises:
-            ValueError: another one has its client.id, so that all series would be the same.
+            ValueError: If another producer has its client.id, so that their series would be the same.
         """
         source = Source(producer)
         if source.client_id in self._sources:
             raise ValueError(
-                f"there is a producer with client.id {source.client_id!r} already, and its series would be the "
-                "same: give each a client_id of its own, or remove() the one that ended"
+                f"another producer has the client.id {source.client_id!r}, so their series would be the same: "
+                "give each a client_id of its own, or remove() the one that ended"
             )
         self._sources[source.client_id] = source
 
     def remove(self, producer: Measured) -> None:
-        """Show this producer no more.
+        """Remove a producer.
 
         Raises:
-            ValueError: it is not shown.
+            ValueError: If it was not added.
         """
         source = self._sources.get(producer.config.client_id)
         if source is None or source.producer is not producer:
@@ -130,7 +129,7 @@ class Sources:
         del self._sources[source.client_id]
 
     def _read(self) -> list[MetricsSnapshot]:
-        """What each tells now."""
+        """Return the current snapshots of all producers."""
         until = time.monotonic() + _PATIENCE
         return [
             source.read(max(until - time.monotonic(), _LEAST_PATIENCE))
@@ -140,7 +139,7 @@ class Sources:
 
 def _answer(answer: Future[MetricsSnapshot], read: Callable[[], MetricsSnapshot]) -> None:
     if not answer.set_running_or_notify_cancel():
-        return  # whoever asked has given up
+        return  # the caller has given up
     try:
         answer.set_result(read())
     except Exception as error:

@@ -1,17 +1,19 @@
-"""Metrics of several worker processes, met in a directory: each writes a file, whoever is scraped reads all.
+"""Metrics of several worker processes, collected in a directory: each writes a file, the scraped process reads all.
 
-Called by services that run under gunicorn or uvicorn with workers, where a scrape reaches one of them by chance and
-prometheus_client's multiprocess mode leaves collectors out. Needs no library; the reader is `WorkersCollector`.
+Used by services with gunicorn or uvicorn workers, where a scrape reaches a random worker and prometheus_client's
+multiprocess mode ignores collectors. Needs no library; the reader is `WorkersCollector`.
 
-A worker claims the lowest number that is free, by a lock that the kernel lets go of when the process ends, however
-it ends. So a worker that takes the place of another goes on with its number (to Prometheus a counter that was
-reset), and there are never more series than workers at one time.
+A worker claims the lowest free number with a lock that the kernel releases when the process ends, however it ends.
+A
+worker that replaces another therefore continues with its number (for Prometheus, a counter that was reset), and
+there
+are never more series than concurrent workers.
 
 Invariants:
 
-1. A file is whole: it is written beside its place and moved there.
-2. What a dead process left is not shown, and needs no cleaning up: its lock is free.
-3. A child that a worker forks keeps none of its locks.
+1. A file is always complete: it is written under another name and renamed.
+2. The file of a dead process is ignored and needs no cleaning up: its lock is free.
+3. A forked child of a worker holds none of its locks.
 """
 
 from __future__ import annotations
@@ -47,12 +49,12 @@ _MOST_WORKERS: Final = 1000
 @final
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What one worker process told last.
+    """The last report of one worker process.
 
     Attributes:
         number: Its number in the directory, from 0 on.
-        age: Seconds since it told.
-        snapshots: Of its producers.
+        age: Seconds since the report.
+        snapshots: The snapshots of its producers.
     """
 
     number: int
@@ -62,16 +64,16 @@ class Worker:
 
 @final
 class WorkerFile(PeriodicReporter):
-    """Writes this process's metrics where the workers of a service gather theirs, while its `async with` lasts.
+    """Writes this process's metrics to the workers' directory during its `async with`.
 
     Args:
-        *producers: Producers; their client ids may be those of another worker's.
-        directory: On a local disk or, better, in memory (`/run`, `/dev/shm`); it is made where it does not exist.
-        period: Seconds between two writes: how old a scraped value may be.
+        *producers: Producers; other workers may use the same client ids.
+        directory: A directory on a local disk or, better, in memory (`/run`, `/dev/shm`); created if missing.
+        period: Seconds between two writes, which is the maximum age of a scraped value.
 
     Raises:
-        ValueError: the period is not above 0.
-        WorkerSlotError: from the `async with`: the directory cannot be written to, or this is Windows.
+        ValueError: If the period is not above 0.
+        WorkerSlotError: If the `async with` cannot write to the directory, or if this is Windows.
 
     Example:
         >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
@@ -87,9 +89,9 @@ class WorkerFile(PeriodicReporter):
 
     @property
     def number(self) -> int:
-        """This worker's number, while the `async with` lasts."""
+        """This worker's number, during the `async with`."""
         if self._slot is None:
-            raise RuntimeError("a WorkerFile has its number within its `async with`")
+            raise RuntimeError("a WorkerFile has a number only within its `async with`")
         return self._slot.number
 
     def _prepare(self) -> None:
@@ -111,7 +113,7 @@ class WorkerFile(PeriodicReporter):
 
 
 def read_workers(directory: str | os.PathLike[str]) -> list[Worker]:
-    """What the workers that live told last, by their number; nothing while there is no such directory."""
+    """Return the last reports of live workers, sorted by number; none if there is no such directory."""
     workers = []
     for lock in Path(directory).glob("worker-*.lock"):
         values = lock.with_suffix(".json")
@@ -121,7 +123,7 @@ def read_workers(directory: str | os.PathLike[str]) -> list[Worker]:
             age = max(time.time() - values.stat().st_mtime, 0.0)
             content = json.loads(values.read_bytes())
         except FileNotFoundError:
-            continue  # it begins, or ends
+            continue  # it is starting or ending
         except ValueError as error:
             _bounded_log.warning(
                 str(values), time.monotonic(), "%s is not a worker's metrics: %s", values, error
@@ -142,24 +144,24 @@ _bounded_log = BoundedLog(_log, 60.0)
 
 @final
 class _Slot:
-    """A number in the directory, and the lock that makes it ours.
+    """A number in the directory, and the lock that reserves it.
 
     Raises:
-        WorkerSlotError: there is none to be had.
+        WorkerSlotError: If there is none.
     """
 
     def __init__(self, directory: Path) -> None:
         if fcntl is None:
             raise WorkerSlotError(
-                "workers' metrics need locks that end with their process, which Windows has not: give each worker "
-                "a port of its own to be scraped at",
+                "workers' metrics need locks that end with their process, which Windows does not have: let "
+                "each worker listen on a port of its own",
                 directory=str(directory),
             )
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self.number, self._descriptor = _claim(directory)
             self._values = directory / f"worker-{self.number}.json"
-            self._values.unlink(missing_ok=True)  # of a worker that died
+            self._values.unlink(missing_ok=True)  # left by a dead worker
         except OSError as error:
             raise WorkerSlotError(
                 f"{directory} cannot hold the workers' metrics ({error}): name a local directory that each worker "
@@ -169,19 +171,19 @@ class _Slot:
         _held.add(self)
 
     def write(self, text: str) -> None:
-        """Put this in place of what was told before."""
+        """Replace the previous report."""
         beside = self._values.with_suffix(".new")
         beside.write_text(text, encoding="utf-8")
         beside.replace(self._values)
 
     def release(self) -> None:
-        """Tell nothing more, and leave the number to another."""
+        """Remove the report, and leave the number to another worker."""
         self._values.unlink(missing_ok=True)
         self._values.with_suffix(".new").unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:
-        """Let go of the lock; in a forked child, where the parent has it still, of our hold of it."""
+        """Release the lock; in a forked child only close its copy, because the parent still holds the lock."""
         if self._descriptor >= 0:
             _held.discard(self)
             os.close(self._descriptor)
@@ -208,9 +210,7 @@ def _claim(directory: Path) -> tuple[int, int]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(
-                descriptor
-            )  # another worker's, or looked at in this moment: the next number does as well
+            os.close(descriptor)  # another worker's, or being read: try the next number
         except BaseException:
             os.close(descriptor)
             raise
@@ -220,7 +220,7 @@ def _claim(directory: Path) -> tuple[int, int]:
 
 
 def _is_held(lock: Path) -> bool:
-    """Whether the process that claimed it lives."""
+    """Return whether the process that claimed it is alive."""
     with lock.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

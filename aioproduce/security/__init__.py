@@ -1,6 +1,6 @@
-"""Who may talk, and over what: TLS without I/O, SASL's mechanisms, and where their secrets come from.
+"""Encryption and login: TLS without I/O, SASL's mechanisms, and the sources of their secrets.
 
-`channel` and `mechanism` say what the core needs of an encrypted channel and of a login; the modules beside them
-are the ways to have one. Nothing here opens a connection to a broker: bytes go in and come out. What has to wait (a
-key file, a token endpoint, a costly hash) is handed to the core as a callable, which a driver runs elsewhere.
+`channel` and `mechanism` define what the core needs of an encrypted channel and of a login; the other modules
+implement them. Nothing here opens a connection to a broker. Work that blocks (reading a key file, asking a token
+endpoint, computing an expensive hash) is returned to the core as a callable, which a driver runs elsewhere.
 """

@@ -1,12 +1,13 @@
-"""Certificates as far as a client looks into them itself: PEM, and how long one is valid.
+"""Reads PEM texts and the validity dates of certificates.
 
-Called by `key_files` and `tls`. OpenSSL checks certificates; Python's `ssl` does not tell when the client's own one
-ends, and tells it of the broker's only where it was checked. So the two dates are read here, from the DER encoding.
+Used by `key_files` and `tls`. OpenSSL checks certificates, but Python's `ssl` does not report when the client's own
+certificate ends, and reports it for the broker's only if it was checked. This module reads both dates from the DER
+encoding.
 
 Invariants:
 
-1. Whatever bytes come, `validity()` gives an answer.
-2. What is kept of certificates that were warned of ends with the day.
+1. `validity()` returns a result for any bytes.
+2. The record of certificates that were warned about is kept for one day.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class PemBlock(NamedTuple):
     """One object of a PEM text.
 
     Attributes:
-        label: What it is: `"CERTIFICATE"`, `"PRIVATE KEY"`.
-        text: The whole of it, with its first and last line, and lines as long as OpenSSL has them.
+        label: The kind of object: `"CERTIFICATE"`, `"PRIVATE KEY"`.
+        text: The whole text with its first and last line, wrapped at OpenSSL's line length.
     """
 
     label: str
@@ -49,20 +50,20 @@ class PemBlock(NamedTuple):
 
 
 class Validity(NamedTuple):
-    """When a certificate is valid, in seconds since the epoch."""
+    """The period of a certificate's validity, in seconds since the epoch."""
 
     begins_at: float
     ends_at: float
 
 
 class PeerCertificate(NamedTuple):
-    """What a broker's certificate says, for people.
+    """The content of a broker's certificate, for people.
 
     Attributes:
-        subject: Whose it is, `"CN=kafka-1,O=Example"`.
-        issuer: Who signed it.
-        names: The names and addresses that it is for (subjectAltName).
-        ends_at: When it ends, in seconds since the epoch.
+        subject: The certificate's owner, `"CN=kafka-1,O=Example"`.
+        issuer: The authority that signed it.
+        names: The names and addresses that it is valid for (subjectAltName).
+        ends_at: When it expires, in seconds since the epoch.
     """
 
     subject: str
@@ -72,10 +73,10 @@ class PeerCertificate(NamedTuple):
 
 
 def peer_certificate(shown: Mapping[str, Any] | None, der: bytes | None) -> PeerCertificate | None:
-    """What there is to say of the certificate of a peer; `None` where it was not checked.
+    """Return the content of a peer's certificate, or `None` if it was not checked.
 
     Args:
-        shown: As `ssl.SSLObject.getpeercert()` gives it.
+        shown: The result of `ssl.SSLObject.getpeercert()`.
         der: The certificate itself.
     """
     valid = validity(der or b"")
@@ -91,16 +92,15 @@ def peer_certificate(shown: Mapping[str, Any] | None, der: bytes | None) -> Peer
 
 
 def _distinguished(name: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """A name of X.500 as RFC 4514 writes it, the most special part first: `"CN=kafka-1,O=Example"`."""
+    """Return an X.500 name in the form of RFC 4514, most specific part first: `"CN=kafka-1,O=Example"`."""
     parts = [part for group in name for part in group]
     return ",".join(f"{_SHORT.get(kind, kind)}={value}" for kind, value in reversed(parts))
 
 
 def pem_blocks(text: str) -> Iterator[PemBlock]:
-    """Find what is in a PEM text; what stands around it is left out.
+    """Find the objects in a PEM text, and skip the text around them.
 
-    Java takes a text whose line breaks have become spaces, as they do in properties and environments, and so does
-    this.
+    Line breaks may be spaces, as in properties files and environment variables. Java accepts that, too.
     """
     for label, body in _BLOCK.findall(text):
         lines = body.strip().splitlines()
@@ -114,7 +114,7 @@ def pem_blocks(text: str) -> Iterator[PemBlock]:
 
 
 def der_of(text: str) -> bytes:
-    """The DER encoding of one PEM object without headers; empty if it is not base64."""
+    """Return the DER encoding of one PEM object without headers, or no bytes if it is not base64."""
     try:
         return base64.b64decode("".join(text.strip().splitlines()[1:-1]), validate=True)
     except binascii.Error:
@@ -122,11 +122,11 @@ def der_of(text: str) -> bytes:
 
 
 def validity(der: bytes) -> Validity | None:
-    """Read from when to when a certificate is valid (RFC 5280, 4.1); `None` if this is not one."""
+    """Read the validity dates of a certificate (RFC 5280, 4.1); return `None` if the bytes are not one."""
     try:
         _, at, _ = _element(der, 0)  # Certificate
         _, at, _ = _element(der, at)  # TBSCertificate
-        if der[at] == 0xA0:  # version, which the first one had not
+        if der[at] == 0xA0:  # version, which version 1 certificates lack
             _, _, at = _element(der, at)
         for _ in ("serialNumber", "signature", "issuer"):
             _, _, at = _element(der, at)
@@ -140,7 +140,7 @@ def validity(der: bytes) -> Validity | None:
 
 
 def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, and where the content begins and ends, of the element that begins at that place."""
+    """Return the tag of the element at this offset, and where its content begins and ends."""
     tag, length = der[at], der[at + 1]
     at += 2
     if length & 0x80:
@@ -151,7 +151,7 @@ def _element(der: bytes, at: int) -> tuple[int, int, int]:
 
 
 def _seconds(tag: int, content: bytes) -> float:
-    """UTCTime (its years are 1950 to 2049) or GeneralizedTime."""
+    """Parse a UTCTime (years 1950 to 2049) or a GeneralizedTime."""
     text = content.decode("ascii")
     if tag == 0x17:
         text = ("19" if text[:2] >= "50" else "20") + text
@@ -159,16 +159,16 @@ def _seconds(tag: int, content: bytes) -> float:
 
 
 def day_of(seconds: float) -> str:
-    """An instant for people, as UTC: `"2026-11-23 21:30:00 UTC"`."""
+    """Format an instant for people, as UTC: `"2026-11-23 21:30:00 UTC"`."""
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @final
 class ExpiryLog:
-    """Warns of certificates that end within 30 days: once a day of each.
+    """Warns once a day about each certificate that expires within 30 days.
 
     Args:
-        wall_clock: Gives the seconds since the epoch.
+        wall_clock: Returns the seconds since the epoch.
     """
 
     __slots__ = ("_told", "_wall_clock")
@@ -182,11 +182,11 @@ class ExpiryLog:
         return self._wall_clock()
 
     def note(self, der: bytes, whose: str) -> None:
-        """Log a warning if this certificate ends soon and nothing was said of it in the last 24 hours.
+        """Log a warning if this certificate expires soon and was not warned about in the last 24 hours.
 
         Args:
             der: The certificate.
-            whose: For the message: `"broker kafka-1"`.
+            whose: Its owner, for the message: `"broker kafka-1"`.
         """
         now = self._wall_clock()
         digest = hashlib.sha256(der).digest()

@@ -1,15 +1,16 @@
-"""What the core needs of an encrypted channel: bytes of the wire in, bytes of Kafka's protocol out, and back.
+"""The core's interface to an encrypted channel: bytes of the wire in, bytes of Kafka's protocol out, and back.
 
 Implemented by `security.tls` with OpenSSL, and by the simulation with a stand-in that a seed determines. Used by
-`core.cluster.broker_connection`, one channel a connection.
+`core.cluster.broker_connection`, with one channel per connection.
 
-Invariants, which whoever implements a channel keeps:
+Invariants of every implementation:
 
-1. No I/O: what is to be written to the socket is taken from `outgoing()`, and nothing is written anywhere else.
-2. `send()` has encrypted all of its buffers when it returns, and holds no view of them.
-3. Whatever bytes come, `receive()` gives plaintext or raises `TlsError`. Memory grows with the bytes that came, and
-   not beyond a bound where the peer does not go on.
-4. After a `TlsError`, or once `is_ended` is true, no plaintext comes any more. `outgoing()` may still have an alert
+1. It does no I/O. The bytes to write to the socket come only from `outgoing()`.
+2. When `send()` returns, it has encrypted all of its buffers and holds no view of them.
+3. For any bytes, `receive()` returns plaintext or raises `TlsError`. Memory grows with the bytes received, up to a
+   bound if the peer does not complete a record.
+4. After a `TlsError`, or once `is_ended` is true, there is no more plaintext. `outgoing()` may still return an
+   alert
    for the peer.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""A piece of a request, or of what the peer sent."""
+"""A piece of a request, or of the bytes that the peer sent."""
 
 
 class Channel(Protocol):
@@ -27,52 +28,52 @@ class Channel(Protocol):
 
     @property
     def is_established(self) -> bool:
-        """Whether the handshake is done: `send()` may be called."""
+        """Whether the handshake is done and `send()` may be called."""
 
     @property
     def is_ended(self) -> bool:
-        """Whether the peer has said that it sends no more (TLS's close_notify)."""
+        """Whether the peer has announced that it sends no more (TLS's close_notify)."""
 
     def start(self) -> None:
-        """Begin the handshake: `outgoing()` has its first bytes."""
+        """Begin the handshake; `outgoing()` then returns its first bytes."""
 
     def receive(self, data: Buffer) -> bytes:
-        """Take bytes as they came from the socket, and go on with the handshake if it is not done.
+        """Process bytes from the socket, and continue the handshake if it is not done.
 
         Returns:
-            The plaintext that they complete, empty if none.
+            The plaintext that they complete, possibly empty.
 
         Raises:
-            TlsError: The handshake failed, or what came is not TLS. The channel is of no use any more.
+            TlsError: If the handshake failed, or if the bytes are not TLS. The channel is unusable afterwards.
         """
 
     def send(self, buffers: Sequence[Buffer]) -> None:
-        """Encrypt these pieces, in their order; `outgoing()` has them then.
+        """Encrypt these pieces in order; `outgoing()` then returns the result.
 
         Raises:
-            TlsError: OpenSSL refuses, after an end that the peer forced, say.
+            TlsError: If OpenSSL refuses, e.g. after the peer forced an end.
         """
 
     def outgoing(self) -> bytes:
-        """What is to be written to the socket now, and is forgotten here; empty if nothing."""
+        """Return the bytes to write to the socket now, possibly none, and forget them."""
 
     def describe(self) -> str:
-        """Version and cipher for logs, `"TLSv1.3, TLS_AES_256_GCM_SHA384"`; empty before the handshake."""
+        """Return version and cipher for logs, `"TLSv1.3, TLS_AES_256_GCM_SHA384"`; empty before the handshake."""
 
 
 class Channels(Protocol):
-    """Makes the channels of one producer."""
+    """Creates the channels of one producer."""
 
     def prepare(self) -> None:
-        """Read the key files anew where they have changed. It blocks; called in a thread before each connection.
+        """Reload the key files that have changed. It blocks, and is called in a thread before each connection.
 
         Raises:
-            TlsError: A file cannot be read, or does not hold what it should; names the setting.
+            TlsError: If a file cannot be read or has the wrong content. The error names the setting.
         """
 
     def open(self, host: str) -> Channel:
-        """A channel to a broker, by the name or address that it was connected to. Never blocks.
+        """Create a channel to a broker with the name or address of the connection. It never blocks.
 
         Raises:
-            TlsError: It cannot be made: the settings do not go together with this OpenSSL, say.
+            TlsError: If it cannot be created, e.g. because this OpenSSL does not support the settings.
         """

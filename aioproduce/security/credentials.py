@@ -1,6 +1,6 @@
-"""What conversations are held with: a bearer token, or a name and its password (`Credential.value`).
+"""The credentials of a login (`Credential.value`): a bearer token, or a user name and password.
 
-Made by the sources of credentials, used by the mechanisms.
+Created by the sources of credentials, used by the mechanisms.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What logs in by OAUTHBEARER.
+    """The credential of an OAUTHBEARER login.
 
     Attributes:
         value: The token as it is sent.
-        extensions: What else the broker is told (KIP-342): Confluent Cloud's `logicalCluster` and `identityPoolId`.
+        extensions: SASL extensions (KIP-342), e.g. Confluent Cloud's `logicalCluster` and `identityPoolId`.
     """
 
     value: Secret
@@ -33,21 +33,21 @@ class Token:
 @final
 @dataclass(frozen=True, slots=True)
 class UserPassword:
-    """Who logs in: by PLAIN or SCRAM.
+    """The credential of a PLAIN or SCRAM login.
 
     Attributes:
         username: Kafka's user, or the id of a delegation token.
-        password: The password, or the HMAC of that token.
+        password: The password, or the HMAC of the delegation token.
     """
 
     username: str
     password: Secret
 
     def check(self, mechanism: str) -> None:
-        """Refuse what no login can be held with.
+        """Check that a login is possible with these values.
 
         Raises:
-            AuthenticationError: A part is empty, or is text that UTF-8 cannot encode, or the name has a NUL.
+            AuthenticationError: If a part is empty or cannot be encoded as UTF-8, or if the name has a NUL.
         """
         if problem := _problem(self.username):
             raise AuthenticationError(
@@ -55,7 +55,7 @@ class UserPassword:
                 mechanism=mechanism,
                 setting="sasl.username",
             )
-        # A NUL in a password is the mechanism's to judge: SCRAM sends only a proof of it.
+        # The mechanism decides about a NUL in a password: SCRAM sends only a proof of it.
         if problem := _problem(self.password.reveal().replace("\0", "-")):
             raise AuthenticationError(
                 f"the password {problem}: set sasl.password, or password in sasl.jaas.config",
@@ -65,7 +65,7 @@ class UserPassword:
 
 
 def _problem(text: str) -> str:
-    """What is wrong with it; said and not raised, for an error of the encoder carries the text."""
+    """Return what is wrong with the text. Raising is not possible: an encoding error contains the text."""
     if not text:
         return "is empty"
     if "\0" in text:

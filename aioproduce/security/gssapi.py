@@ -1,7 +1,7 @@
-"""GSSAPI (RFC 4752): Kerberos, by the library `gssapi`; needs the extra `gssapi`.
+"""GSSAPI (RFC 4752): Kerberos through the library `gssapi`; needs the extra `gssapi`.
 
-1. Every call of the library is `Work`: it reads files, asks DNS and the KDC, and may wait for each.
-2. The conversation ends well only after mutual authentication, and without a security layer: Kafka has none.
+1. Every call of the library is `Work`, because it reads files, asks DNS and the KDC, and may wait for each.
+2. The login succeeds only after mutual authentication and without a security layer, which Kafka does not support.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MECHANISM: Final = "GSSAPI"
 
 _MAX_CHALLENGE: Final = 128 * 1024
-"""A ticket with a large authorization data of Active Directory has 64 KiB."""
+"""A ticket with large Active Directory authorization data takes 64 KiB."""
 
 _MAX_TEXT: Final = 300
 _NO_LAYER: Final = 1
@@ -48,27 +48,27 @@ _REMEDIES: Final = {
     -1765328230: ("check the realm in krb5.conf (KRB5_CONFIG)", None),
     -1765328228: ("check the network, and the addresses of the KDC in krb5.conf (KRB5_CONFIG)", None),
 }
-"""Codes of MIT Kerberos that name a cause: KDC_ERR_S_PRINCIPAL_UNKNOWN, AP_ERR_SKEW, REALM_UNKNOWN, KDC_UNREACH."""
+"""MIT Kerberos codes with known causes: KDC_ERR_S_PRINCIPAL_UNKNOWN, AP_ERR_SKEW, REALM_UNKNOWN, KDC_UNREACH."""
 
 
 class _State(Enum):
     CONTEXT = auto()
-    """Tokens go to and fro until both sides are proved."""
+    """Both sides exchange tokens until both are authenticated."""
     LAYER = auto()
-    """The broker offers security layers next."""
+    """The broker's offer of security layers comes next."""
     CHOSEN = auto()
     """Only an empty message may come."""
 
 
 @final
 class Gssapi:
-    """One conversation.
+    """One login conversation.
 
     Args:
-        host: The broker's name, of which its principal is made.
-        service: The other part of it.
-        keytab: A file with keys to get a ticket with; empty: the ticket that is there, or KRB5_CLIENT_KTNAME.
-        principal: Who logs in; empty: the one of the keytab, or of the ticket.
+        host: The broker's host name, which is part of its principal.
+        service: The service name, the other part of it.
+        keytab: A file with keys to get a ticket with; if empty, the cached ticket or KRB5_CLIENT_KTNAME is used.
+        principal: The client's principal; if empty, that of the keytab or of the ticket.
     """
 
     __slots__ = ("_context", "_keytab", "_principal", "_server", "_state")
@@ -81,21 +81,21 @@ class Gssapi:
         self._state = _State.CONTEXT
 
     def start(self) -> Work:
-        """The first token; its work raises AuthenticationError where there is no ticket for this broker."""
+        """Return the first token as work, which raises AuthenticationError without a ticket for this broker."""
         return Work(self._begin, what=MECHANISM)
 
     def step(self, challenge: bytes) -> Answer:
-        """The next token, then the choice of no security layer, then `None`.
+        """Return the next token, then the choice of no security layer, then `None`.
 
         Raises:
-            AuthenticationError: The broker has not proved itself, or wants a security layer, or its message is too
-                large; mostly raised by the work.
+            AuthenticationError: If the broker has not authenticated itself, requires a security layer, or sent a
+                message that is too large. Usually the returned work raises it.
         """
         if len(challenge) > _MAX_CHALLENGE:
-            raise self._refused(f"{len(challenge):,} bytes, at most {_MAX_CHALLENGE:,} are taken")
+            raise self._refused(f"{len(challenge):,} bytes, but the limit is {_MAX_CHALLENGE:,}")
         if self._state is _State.CHOSEN:
             if challenge:
-                raise self._refused("a token when all was said")
+                raise self._refused("a token after the end of the exchange")
             return None
         return Work(lambda: self._go_on(challenge), what=MECHANISM)
 
@@ -114,7 +114,7 @@ class Gssapi:
         name = gssapi.Name(self._principal, gssapi.NameType.kerberos_principal) if self._principal else None
         if not self._keytab:
             return gssapi.Credentials(name=name, usage="initiate")
-        # Tickets of a keytab stay in memory, where all connections find them: the user's own cache is not ours.
+        # Tickets from a keytab stay in memory, shared by all connections, and not in the user's own cache.
         which = hashlib.sha256(f"{self._keytab}\0{self._principal}".encode()).hexdigest()[:16]
         store: dict[bytes | str, bytes | str] = {
             "client_keytab": self._keytab,
@@ -142,11 +142,11 @@ class Gssapi:
     def _choose_no_layer(self, context: gssapi.SecurityContext, challenge: bytes) -> bytes:
         offer = context.unwrap(challenge).message
         if len(offer) != 4:
-            raise self._refused(f"an offer of security layers of {len(offer)} bytes, which has 4 (RFC 4752)")
+            raise self._refused(f"an offer of security layers of {len(offer)} bytes instead of 4 (RFC 4752)")
         if not offer[0] & _NO_LAYER:
-            raise self._refused("the demand for a security layer, which Kafka's protocol does not have")
+            raise self._refused("a demand for a security layer, which Kafka's protocol does not support")
         self._state = _State.CHOSEN
-        # No layer, so no size of a message either; no other identity to act as.
+        # No layer, hence no message size, and no other identity to act as.
         answer: bytes = context.wrap(bytes([_NO_LAYER, 0, 0, 0]), encrypt=False).message
         return answer
 
@@ -158,24 +158,24 @@ class Gssapi:
             raise self._error(error) from error
         except NotImplementedError as error:
             raise AuthenticationError(
-                "this machine's Kerberos library takes no keytab from us: name it in KRB5_CLIENT_KTNAME instead of"
-                " keyTab in sasl.jaas.config",
+                "this machine's Kerberos library does not accept a keytab from the client: name it in "
+                "KRB5_CLIENT_KTNAME instead of keyTab in sasl.jaas.config",
                 mechanism=MECHANISM,
                 setting=_JAAS,
             ) from error
 
     def _error(self, error: GSSError) -> AuthenticationError:
-        # The mechanism's own words, or the library's where it has none.
+        # The mechanism's message, or the library's if there is none.
         said = " ".join(error.get_all_statuses(error.min_code, False) if error.min_code else [str(error)])
         remedy, setting = self._remedy(error)
         return AuthenticationError(
-            f"no login by Kerberos at {self._server}: {said[:_MAX_TEXT]}; {remedy}",
+            f"Kerberos login at {self._server} failed: {said[:_MAX_TEXT]}; {remedy}",
             mechanism=MECHANISM,
             setting=setting,
         )
 
     def _remedy(self, error: GSSError) -> tuple[str, str | None]:
-        """What to do about it, and the setting to look at."""
+        """Return the remedy, and the setting to check."""
         code = error.min_code - (1 << 32) if error.min_code >= 1 << 31 else error.min_code
         if code in _REMEDIES:
             return _REMEDIES[code]
@@ -187,21 +187,21 @@ class Gssapi:
         if isinstance(error, gssapi.exceptions.BadNameError):
             return "check principal in sasl.jaas.config, and sasl.kerberos.service.name", _JAAS
         if not isinstance(error, of_credentials):
-            return "look at the broker's log, and whether sasl.mechanism is the listener's", "sasl.mechanism"
+            return "see the broker's log, and check that sasl.mechanism is the listener's", "sasl.mechanism"
         if self._keytab:
             return (
-                "check keyTab and principal in sasl.jaas.config: is that file there, with that principal?",
+                "check keyTab and principal in sasl.jaas.config: the file must exist and contain the principal",
                 _JAAS,
             )
         return (
-            "get a ticket with kinit, or name a keytab in KRB5_CLIENT_KTNAME, or by keyTab and principal in"
+            "get a ticket with kinit, or name a keytab in KRB5_CLIENT_KTNAME, or with keyTab and principal in"
             " sasl.jaas.config",
             _JAAS,
         )
 
     def _refused(self, what: str) -> AuthenticationError:
         return AuthenticationError(
-            f"the broker answered GSSAPI with {what}; look at its log, and whether sasl.mechanism is that of the"
+            f"the broker answered GSSAPI with {what}; see its log, and check that sasl.mechanism is that of the"
             " listener",
             mechanism=MECHANISM,
             setting="sasl.mechanism",
@@ -211,12 +211,12 @@ class Gssapi:
 def converse_by(
     service: str, *, keytab: str = "", principal: str = ""
 ) -> Callable[[str, Credential], Gssapi]:
-    """What makes the conversation of one connection, for `Sasl.converse`; what the credential holds is not used.
+    """Return the factory of login conversations, for `Sasl.converse`; it ignores the credential's value.
 
     Args:
         service: `sasl.kerberos.service.name`: the first part of the brokers' principals, `"kafka"`.
-        keytab: A file with keys to get a ticket with; empty: the ticket that is there, or KRB5_CLIENT_KTNAME.
-        principal: Who logs in; empty: the one of the keytab, or of the ticket.
+        keytab: A file with keys to get a ticket with; if empty, the cached ticket or KRB5_CLIENT_KTNAME is used.
+        principal: The client's principal; if empty, that of the keytab or of the ticket.
     """
 
     def converse(host: str, _credential: Credential) -> Gssapi:

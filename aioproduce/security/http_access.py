@@ -1,13 +1,13 @@
-"""Who may see what is served by HTTP: a token, in the forms that programs and browsers send it.
+"""Access control of the HTTP servers: a token, in the forms that programs and browsers send.
 
-Called by `dashboard.app` and `reporters.prometheus` for each request.
+Used by `dashboard.app` and `reporters.prometheus` for each request.
 
 Invariants:
 
-1. A token is compared in a time that does not depend on how much of it is right.
-2. It stands in a header and nowhere else: never in an address, which logs and histories keep. A browser asks for it
-   as for a password (`Authorization: Basic`, with any name), and remembers it until it ends.
-3. Nothing of what was sent is said or logged.
+1. A token is compared in constant time.
+2. It is accepted only in a header and never in an address, because logs and histories keep addresses. A browser
+   asks for it as a password (`Authorization: Basic`, with any name) and remembers it until the browser ends.
+3. Nothing that was sent is repeated or logged.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from aioproduce.config.secret import Secret
 from aioproduce.errors import ConfigError
 
 CHALLENGE: Final = 'Basic realm="aioproduce", charset="UTF-8"'
-"""`WWW-Authenticate` of a 401: a browser asks for name and password."""
+"""The `WWW-Authenticate` header of a 401, for which a browser asks for name and password."""
 
 REFUSAL: Final = b"This needs a token: as Authorization: Bearer, or as the password of any user.\n"
 
@@ -31,13 +31,13 @@ _LONGEST: Final = 4096
 
 @final
 class HttpAccess:
-    """What lets a request in.
+    """Decides whether a request is allowed.
 
     Args:
         token: The token, at least 8 characters of ASCII without spaces.
 
     Raises:
-        ConfigError: It is no such text.
+        ConfigError: If the token is not such a text.
     """
 
     __slots__ = ("_token",)
@@ -53,7 +53,7 @@ class HttpAccess:
             )
 
     def allows(self, authorization: str | bytes | None) -> bool:
-        """Whether this value of the header `Authorization` has the token."""
+        """Return whether this value of the header `Authorization` contains the token."""
         value = (
             authorization.encode("latin-1", "replace") if isinstance(authorization, str) else authorization
         )
@@ -75,12 +75,12 @@ class HttpAccess:
 
 
 def made_access(token: str | Secret | None) -> HttpAccess | None:
-    """What lets in those who have this token; `None`: everybody may see it."""
+    """Return the access control for this token; `None` allows everybody."""
     return None if token is None else HttpAccess(token)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is seen from this machine alone."""
+    """Return whether an address is reachable only from this machine."""
     try:
         return ipaddress.ip_address(address.partition("%")[0]).is_loopback
     except ValueError:

@@ -1,6 +1,6 @@
-"""TLS of what is not Kafka: a schema registry's client, and the servers of the dashboard and of metrics.
+"""TLS for HTTP: the schema registry's client, and the servers of the dashboard and of metrics.
 
-Called by `serializers.registry_settings`, `dashboard.server` and `reporters.prometheus`. It blocks: files are read.
+Used by `serializers.registry_settings`, `dashboard.server` and `reporters.prometheus`. It blocks to read files.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def client_context(keystore: KeyStore, truststore: TrustStore) -> ssl.SSLContext:
-    """The context of these stores, as a producer's connections have it.
+    """Return a context with these stores, with the same rules as a producer's connections.
 
     Raises:
-        TlsError: A file cannot be read, or does not hold what it should; names the setting.
+        TlsError: If a file cannot be read or has the wrong content. The error names the setting.
     """
     channels = TlsChannels(TlsSettings(keystore=keystore, truststore=truststore), wall_clock=time.time)
     channels.prepare()
@@ -36,19 +36,20 @@ def server_context(
     key: str | os.PathLike[str] | None = None,
     key_password: Secret | None = None,
 ) -> ssl.SSLContext:
-    """The context of a server that shows this certificate, TLS 1.2 and newer.
+    """Return the context of a server with this certificate, for TLS 1.2 and newer.
 
     Args:
-        certificate: A PEM file: its certificate, and those that signed it.
-        key: A PEM file with its key; by default that is in the same one.
-        key_password: What opens the key, if it is encrypted.
+        certificate: A PEM file with its certificate and the certificates that signed it.
+        key: A PEM file with its key; by default the key is in the same file.
+        key_password: The key's password, if it is encrypted.
 
     Raises:
-        ConfigError: A file cannot be read, the key does not fit, or it is encrypted and there is no password.
+        ConfigError: If a file cannot be read, if the key does not fit, or if it is encrypted and there is no
+            password.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # Without a callable OpenSSL would ask on the terminal.
+    # Without a callable, OpenSSL would ask on the terminal.
     password: Callable[[], str] = _no_password if key_password is None else key_password.reveal
     try:
         context.load_cert_chain(certificate, key, password)
@@ -58,11 +59,11 @@ def server_context(
         return context
     places = f"{certificate}" if key is None else f"{certificate} and {key}"
     raise ConfigError(
-        f"{places} cannot be loaded ({why}): certificate= is a PEM file with the certificate, key= one with the "
-        "key that goes with it, and key_password= opens that key",
+        f"{places} cannot be loaded ({why}): certificate= is a PEM file with the certificate, key= a PEM "
+        "file with the key that belongs to it, and key_password= the password of that key",
         key="certificate",
     )
 
 
 def _no_password() -> NoReturn:
-    raise ConfigError("the server's key is encrypted: key_password= opens it", key="key_password")
+    raise ConfigError("the server's key is encrypted: set key_password=", key="key_password")

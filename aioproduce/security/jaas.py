@@ -1,9 +1,9 @@
-"""Java's `sasl.jaas.config`, read as Kafka's `JaasConfig` reads it: `Class required option="value" ...;`.
+"""Parses Java's `sasl.jaas.config` as Kafka's `JaasConfig` does: `Class required option="value" ...;`.
 
-1. What Java reads, this reads alike: comments, quotes, escapes, a bare number that is no value.
-2. Every text of the configuration is a `Secret` from the tokenizer on. Errors name no value, and no name either
-   that might be a piece of one, after a quote in the wrong place.
-3. The options of a login module that do not mean anything here are refused, and not passed over.
+1. The syntax is exactly Java's: comments, quotes, escapes, and bare numbers, which are not values.
+2. Every text of the configuration is a `Secret` from the tokenizer on. Errors do not contain values, nor names that
+   might be part of a value after a misplaced quote.
+3. Options of a login module that have no meaning here are refused and not ignored.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class ScramLogin:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsecuredClaims:
-    """The claims of a token that nobody signed: OAuthBearerLoginModule's `unsecuredLogin*`.
+    """The claims of an unsigned token: OAuthBearerLoginModule's `unsecuredLogin*`.
 
     Attributes:
-        strings: Claims of one text each: `sub`.
-        numbers: Claims of one number each.
-        lists: Claims of several texts each.
-        extensions: What else the broker is told (KIP-342).
-        lifetime: Seconds that the token lasts.
-        principal_claim: Which claim names the user.
-        scope_claim: Which claim has the scope.
+        strings: Claims with one text each, e.g. `sub`.
+        numbers: Claims with one number each.
+        lists: Claims with several texts each.
+        extensions: SASL extensions (KIP-342).
+        lifetime: The token's lifetime in seconds.
+        principal_claim: The claim that names the user.
+        scope_claim: The claim that contains the scope.
     """
 
     strings: Mapping[str, str] = field(default_factory=_nothing)
@@ -80,11 +80,11 @@ class OAuthBearerLogin:
     """`org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule`; any part may be missing.
 
     Attributes:
-        client_id: For the token endpoint.
-        client_secret: For the token endpoint.
-        scope: What the token is asked for.
-        extensions: KIP-342's, without the `extension_` of their options.
-        unsecured: The claims of an unsigned token, if any option asks for one.
+        client_id: The id for the token endpoint.
+        client_secret: The secret for the token endpoint.
+        scope: The scope to request.
+        extensions: SASL extensions (KIP-342), without the prefix `extension_` of their options.
+        unsecured: The claims of an unsigned token, if any option requests one.
     """
 
     client_id: str = ""
@@ -101,9 +101,9 @@ class KerberosLogin:
 
     Attributes:
         keytab: The file with keys; empty unless `useKeyTab` is true.
-        principal: Who logs in; empty: the one of the keytab, or of the ticket.
-        use_ticket_cache: Whether a ticket that is there is used.
-        service_name: As `sasl.kerberos.service.name`.
+        principal: The client's principal; if empty, that of the keytab or of the ticket.
+        use_ticket_cache: Whether to use a cached ticket.
+        service_name: The same as `sasl.kerberos.service.name`.
     """
 
     keytab: str = ""
@@ -126,8 +126,8 @@ class IamLogin:
 
 Login: TypeAlias = PlainLogin | ScramLogin | OAuthBearerLogin | KerberosLogin | IamLogin
 
-# java.io.StreamTokenizer as Kafka sets it up: '/' begins a comment, whatever follows; digits, '.' and '-' begin a
-# number but go on with a word; the end of a line ends a quoted text.
+# java.io.StreamTokenizer as Kafka configures it: any '/' begins a comment; digits, '.' and '-' begin a number but
+# continue a word; the end of a line ends a quoted text.
 _TOKEN: Final = re.compile(
     r"""
     (?P<nothing> [\x00-\x20]+ | /\*[\s\S]*?(?:\*/|\Z) | //[^\r\n]* | /[^*/]?[^\r\n]* )
@@ -146,7 +146,7 @@ _DECIMAL: Final = re.compile(r"[+-]?[0-9]{1,18}(?:\.[0-9]{0,18})?(?:[eE][+-]?[0-
 _SECONDS: Final = re.compile(r"[0-9]{1,18}")
 
 _Token: TypeAlias = Secret | str
-"""A word or a quoted text; `=`, `;`, or `?` for what else there is, for it may be a piece of a password."""
+"""A word or a quoted text; `=`, `;`, or `?` for any other character, which may be part of a password."""
 
 
 def _tokens(text: str) -> Iterator[_Token]:
@@ -166,11 +166,11 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def parse(config: Secret) -> Login:
-    """Read `sasl.jaas.config`.
+    """Parse `sasl.jaas.config`.
 
     Raises:
-        ConfigError: It is not what Java reads, or does not have exactly one login module, of those that are known
-            here, with options that are known here. The key is `sasl.jaas.config`.
+        ConfigError: If it is not valid for Java, or does not have exactly one known login module with known
+            options. The error's key is `sasl.jaas.config`.
 
     Example:
         >>> parse(Secret('org.apache.kafka.common.security.plain.PlainLoginModule required '
@@ -181,7 +181,7 @@ def parse(config: Secret) -> Login:
     read = _MODULES.get(module)
     if read is None:
         _refuse(
-            f"{_shown(module)} is not a login module that aioproduce knows: use one of"
+            f"{_shown(module)} is not a login module that aioproduce supports: use one of"
             f" {', '.join(name.reveal() for name in _MODULES)}; or sasl.username and sasl.password instead"
         )
     login = read(options)
@@ -190,10 +190,10 @@ def parse(config: Secret) -> Login:
 
 
 def entry(config: Secret) -> tuple[Secret, Options]:
-    """The login module's class, and its options.
+    """Return the login module's class and its options.
 
     Raises:
-        ConfigError: See `parse()`.
+        ConfigError: If the text is not valid; see `parse()`.
     """
     tokens = list(_tokens(config.reveal()))
     if not tokens:
@@ -205,7 +205,7 @@ def entry(config: Secret) -> tuple[Secret, Options]:
         entries.append((module, options))
     if len(entries) > 1:
         _refuse(
-            f"{len(entries)} login modules, Kafka takes one: is a semicolon, or a quote, in the wrong place?"
+            f"{len(entries)} login modules, but Kafka accepts one: is a semicolon, or a quote, in the wrong place?"
         )
     return entries[0]
 
@@ -213,7 +213,7 @@ def entry(config: Secret) -> tuple[Secret, Options]:
 def _entry(tokens: list[_Token], at: int) -> tuple[Secret, Options, int]:
     module = tokens[at]
     if not isinstance(module, Secret) or not module:
-        _refuse("the class of the login module is not where it should be: first of all")
+        _refuse("it does not begin with the class of the login module")
     flag = tokens[at + 1] if at + 1 < len(tokens) else None
     if not isinstance(flag, Secret) or flag.reveal().upper() not in (
         "REQUIRED",
@@ -228,7 +228,7 @@ def _entry(tokens: list[_Token], at: int) -> tuple[Secret, Options, int]:
         key, equals, value = (*tokens[at : at + 3], None, None)[:3]
         if equals != "=" or not isinstance(value, Secret):
             _refuse(
-                f'option {len(options) + 1} has no value: write name="value", in quotes where the value is not a'
+                f'option {len(options) + 1} has no value: write name="value", in quotes if the value is not a'
                 " word (a number, a path), and a semicolon after the last one"
             )
         if not isinstance(key, Secret):
@@ -242,10 +242,10 @@ def _entry(tokens: list[_Token], at: int) -> tuple[Secret, Options, int]:
 
 @final
 class Options:
-    """The options of one login module, which are taken one by one; what is left over is refused.
+    """The options of one login module. Each is read by name; options that nobody read are refused.
 
     Args:
-        found: By name. The names are hidden too, until somebody asks for them: see invariant 2.
+        found: The options by name. The names are hidden, too, until they are read: see invariant 2.
     """
 
     __slots__ = ("_asked", "_left")
@@ -255,29 +255,29 @@ class Options:
         self._asked: list[str] = []
 
     def secret(self, name: str) -> Secret:
-        """A value that is hidden; an empty one if it is not there."""
+        """Return a hidden value, empty if the option is missing."""
         self._asked.append(name)
         return self._left.pop(Secret(name), Secret(""))
 
     def text(self, name: str) -> str:
-        """A value that may be seen."""
+        """Return a value that is not a secret."""
         return self.secret(name).reveal()
 
     def required(self, name: str) -> Secret:
-        """A value that must be there.
+        """Return a value that must be set.
 
         Raises:
-            ConfigError: It is not, or is empty.
+            ConfigError: If it is missing or empty.
         """
         return self.secret(name) or _refuse(
             f'it lacks the option {name}: write {name}="..." in front of the semicolon'
         )
 
     def flag(self, name: str) -> bool:
-        """Whether it is true; false if it is not there.
+        """Return whether a flag is true; a missing flag is false.
 
         Raises:
-            ConfigError: It is neither true nor false, which Java takes for false.
+            ConfigError: If it is neither true nor false, which Java treats as false.
         """
         value = self.secret(name)
         if value.reveal().lower() not in ("", "true", "false"):
@@ -285,20 +285,20 @@ class Options:
         return value.reveal().lower() == "true"
 
     def with_prefix(self, prefix: str) -> dict[str, Secret]:
-        """All whose names begin so, by what follows."""
+        """Return all options with this prefix, by the rest of their names."""
         self._asked.append(f"{prefix}*")
         names = [name for name in self._left if name.reveal().startswith(prefix) and name.reveal() != prefix]
         return {name.reveal().removeprefix(prefix): self._left.pop(name) for name in names}
 
     def left(self) -> Mapping[Secret, Secret]:
-        """Those that nobody has taken yet."""
+        """Return the options that were not read yet."""
         return MappingProxyType(self._left)
 
     def refuse_the_rest(self) -> None:
-        """Refuse what nobody has asked for.
+        """Refuse the options that were not read.
 
         Raises:
-            ConfigError: Something is left. The name is not told: it may be a piece of a password.
+            ConfigError: If an option is left. The error does not name it: it may be part of a password.
         """
         if not self._left:
             return
@@ -306,9 +306,9 @@ class Options:
             near for name in self._left for near in get_close_matches(name.reveal(), self._asked, 1, 0.7)
         ]
         raise ConfigError(
-            f"{KEY}: it has {len(self._left)} option(s) that aioproduce does not know for this login module, whose"
-            f" options are {', '.join(self._asked)}; remove the others, and put values in quotes"
-            + (f" (did you mean {close[0]}?)" if close else ""),
+            f"{KEY}: it has {len(self._left)} option(s) that aioproduce does not support for this login "
+            f"module, whose options are {', '.join(self._asked)}; remove the others, and put values in "
+            "quotes" + (f" (did you mean {close[0]}?)" if close else ""),
             key=KEY,
             suggestion=close[0] if close else None,
         )
@@ -344,7 +344,7 @@ def _unsecured(options: Options) -> UnsecuredClaims | None:
         for name, value in options.with_prefix("unsecuredLoginNumberClaim_").items()
     }
     lists = {
-        # The first character separates the values.
+        # The first character is the separator of the values.
         name: tuple(value.reveal()[1:].split(value.reveal()[0])) if value.reveal()[1:] else ()
         for name, value in options.with_prefix("unsecuredLoginListClaim_").items()
     }
@@ -369,7 +369,7 @@ def _unsecured(options: Options) -> UnsecuredClaims | None:
 
 def _checked_number(value: Secret, name: str, pattern: re.Pattern[str]) -> str:
     if not pattern.fullmatch(value.reveal()):
-        _refuse(f"the option {name} is not a number that it can be")
+        _refuse(f"the option {name} is not a valid number")
     return value.reveal()
 
 
@@ -380,10 +380,8 @@ def _revealed(values: Mapping[str, Secret]) -> Mapping[str, str]:
 def _kerberos(options: Options) -> Login:
     keytab, use_keytab = options.secret("keyTab"), options.flag("useKeyTab")
     if keytab and not use_keytab:
-        _refuse(
-            "keyTab is given without useKeyTab=true, by which Java does not look at it: write both, or neither"
-        )
-    # A key is kept for what an acceptor does, which a producer is not; nobody is ever asked on a terminal.
+        _refuse("keyTab is set without useKeyTab=true, so Java would ignore it: set both, or neither")
+    # storeKey is for acceptors, which a producer is not, and nobody is ever asked on a terminal.
     options.flag("storeKey")
     options.flag("doNotPrompt")
     return KerberosLogin(
@@ -414,9 +412,9 @@ _MODULES: Final[Mapping[Secret, Callable[[Options], Login]]] = {
 
 
 def _shown(module: Secret) -> str:
-    """Its name if it looks like one, for a password in the wrong place does not."""
+    """Return the name if it looks like a class name, because it may be a misplaced password."""
     looks_well = re.fullmatch(r"(?:[A-Za-z_$][\w$]*\.)+[A-Za-z_$]*LoginModule", module.reveal(), re.ASCII)
-    return module.reveal() if looks_well else "what it begins with"
+    return module.reveal() if looks_well else "its first word"
 
 
 def _refuse(problem: str) -> NoReturn:

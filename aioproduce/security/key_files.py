@@ -1,14 +1,14 @@
-"""What Kafka's `ssl.keystore.*` and `ssl.truststore.*` name, read and recognised by its content.
+"""Reads the key and trust stores of Kafka's `ssl.keystore.*` and `ssl.truststore.*`, recognised by content.
 
-Called by `tls`, in a thread: it reads files. It knows nothing of OpenSSL's contexts; what comes out is PEM.
+Used by `tls` in a thread, because it reads files. It knows nothing of OpenSSL's contexts; its results are PEM.
 
 Invariants:
 
-1. A store is what its bytes say: PEM or PKCS12, whatever its suffix or `ssl.*.type` is. Only Java's own JKS and
-   JCEKS are refused, with the command that converts them.
-2. A private key and a password are within `Secret`, and revealed in the expression that uses them: no frame that an
-   error leaves has one in a local variable.
-3. Every fault is a `TlsError` that names the setting, the file and the remedy, never its content.
+1. The bytes of a store decide whether it is PEM or PKCS12, not its suffix or `ssl.*.type`. Java's own JKS and JCEKS
+   are refused with the command that converts them.
+2. Private keys and passwords are held in `Secret` and revealed only in the expression that uses them, so that no
+   frame of an error has one in a local variable.
+3. Every failure is a `TlsError` that names the setting, the file and the remedy, never its content.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
 _log = logging.getLogger("aioproduce")
 
 _MAX_SIZE: Final = 16 << 20
-"""Bytes of a store. The largest ones, with every public CA in the world, have a quarter of a million."""
+"""The maximum size of a store in bytes. Stores with every public CA in the world take about 250,000."""
 
 _JKS: Final = ("\xfe\xed\xfe\xed", "\xce\xce\xce\xce")
 _PEM: Final = "-----BEGIN "
 _CERTIFICATE: Final = frozenset({"CERTIFICATE", "X509 CERTIFICATE"})
 
 _open_to_all: set[str] = set()
-"""Key files that were warned of in this process."""
+"""The key files that this process has warned about."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who the client says it is: its certificates, and the key that goes with the first of them.
+    """The client's identity: its certificates, and the key that belongs to the first of them.
 
     Attributes:
         chain: Certificates as PEM, the client's own one first.
-        key: The private key as PEM; encrypted if it was so in a PEM store.
-        password: What opens the key, if it is encrypted.
-        place: Where they came from, for messages: `"ssl.keystore.location (client.pem)"`.
-        setting: The key of Kafka's that named them.
-        password_setting: And the one that has the password.
+        key: The private key as PEM, encrypted if it is encrypted in a PEM store.
+        password: The key's password, if it is encrypted.
+        place: The origin of both, for messages: `"ssl.keystore.location (client.pem)"`.
+        setting: Kafka's key that names the origin.
+        password_setting: Kafka's key for the password.
     """
 
     chain: str
@@ -70,17 +70,17 @@ class Identity:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyStore:
-    """Where the client's own certificate and key are; nowhere by default.
+    """The location of the client's own certificate and key; none by default.
 
     Attributes:
         location: `ssl.keystore.location`, a file: PEM with both, or PKCS12.
-        password: `ssl.keystore.password`: of a PKCS12 store. Of a PEM store's key too, if `key_password` is unset.
+        password: `ssl.keystore.password` of a PKCS12 store, and of a PEM store's key if `key_password` is unset.
         key: `ssl.keystore.key`, the key itself as PEM.
         certificate_chain: `ssl.keystore.certificate.chain`, its certificates as PEM.
-        key_password: `ssl.key.password`: of a key in PEM. Of a PKCS12 store too, if `password` is unset.
+        key_password: `ssl.key.password` of a key in PEM, and of a PKCS12 store if `password` is unset.
 
     Raises:
-        ConfigError: A file and a key are both given, or one of key and chain without the other.
+        ConfigError: If a file and a key are both given, or if only one of key and chain is given.
     """
 
     location: str | None = None
@@ -99,22 +99,22 @@ class KeyStore:
         if bool(self.key) != bool(self.certificate_chain):
             missing = "ssl.keystore.certificate.chain" if self.key else "ssl.keystore.key"
             raise ConfigError(
-                f"{missing} is not set: a key and its certificates are of use together only", key=missing
+                f"{missing} is not set: a key and its certificates must be set together", key=missing
             )
 
     @property
     def is_set(self) -> bool:
-        """Whether there is one."""
+        """Whether a key store is set."""
         return bool(self.location or self.key)
 
     @property
     def setting(self) -> str:
-        """The key that names it, or would."""
+        """Kafka's key that names the store."""
         return "ssl.keystore.key" if self.key else "ssl.keystore.location"
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """The store's place, for messages."""
         if self.location:
             return f"ssl.keystore.location ({self.location})"
         return (
@@ -124,11 +124,11 @@ class KeyStore:
         )
 
     def read(self) -> Identity | None:
-        """Read the store; `None` if none is set.
+        """Read the store; return `None` if none is set.
 
         Raises:
-            TlsError: It cannot be read, or does not hold one key and its certificates.
-            MissingExtraError: It is PKCS12 and `cryptography` is not installed.
+            TlsError: If it cannot be read, or does not hold one key and its certificates.
+            MissingExtraError: If it is PKCS12 and `cryptography` is not installed.
         """
         if self.location:
             content = _read(self.location, self.setting, has_key=True)
@@ -149,7 +149,7 @@ class KeyStore:
                 else ("certificate", "ssl.keystore.certificate.chain")
             )
             raise TlsError(
-                f"{place} holds no {what}: a PEM key store has the client's certificate, those of the CAs "
+                f"{place} does not hold a {what}: a PEM key store holds the client's certificate, those of the CAs "
                 f"between it and the root, and the private key. Add the {what}",
                 reason=f"no {what}",
                 setting=setting if self.location else inline,
@@ -176,7 +176,7 @@ class KeyStore:
         if store.key is None or store.cert is None:
             what = "private key" if store.key is None else "certificate of its private key"
             raise TlsError(
-                f"{place} is a PKCS12 store without a {what}: is it a trust store? Name the client's own one",
+                f"{place} is a PKCS12 store without a {what}: is it a trust store? Name the client's key store",
                 reason="no private key" if store.key is None else "no certificate",
                 setting=setting,
             )
@@ -193,7 +193,7 @@ class KeyStore:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustStore:
-    """Whom the client trusts; by default those whom the system trusts.
+    """The certificates that the client trusts; by default those that the system trusts.
 
     Attributes:
         location: `ssl.truststore.location`, a file: PEM or PKCS12.
@@ -201,7 +201,7 @@ class TrustStore:
         certificates: `ssl.truststore.certificates`, the certificates themselves as PEM.
 
     Raises:
-        ConfigError: Both a file and certificates are given.
+        ConfigError: If both a file and certificates are given.
     """
 
     location: str | None = None
@@ -217,12 +217,12 @@ class TrustStore:
 
     @property
     def setting(self) -> str:
-        """The key that names it, or would."""
+        """Kafka's key that names the store."""
         return "ssl.truststore.certificates" if self.certificates else "ssl.truststore.location"
 
     @property
     def place(self) -> str:
-        """Where it is, for messages."""
+        """The store's place, for messages."""
         if self.location:
             return f"ssl.truststore.location ({self.location})"
         return (
@@ -230,11 +230,11 @@ class TrustStore:
         )
 
     def read(self) -> str | None:
-        """Read all of its certificates, as PEM; `None` if none is set.
+        """Read all of its certificates as PEM; return `None` if none is set.
 
         Raises:
-            TlsError: It cannot be read, or holds no certificate.
-            MissingExtraError: It is PKCS12 and `cryptography` is not installed.
+            TlsError: If it cannot be read, or does not hold a certificate.
+            MissingExtraError: If it is PKCS12 and `cryptography` is not installed.
         """
         if not self.location and not self.certificates:
             return None
@@ -248,7 +248,7 @@ class TrustStore:
             found = _certificates(self.certificates or Secret(""))
         if not found:
             raise TlsError(
-                f"{self.place} holds no certificate: put those of the CAs there that issued the brokers'",
+                f"{self.place} does not hold a certificate: add those of the CAs that issued the brokers'",
                 reason="empty store",
                 setting=self.setting,
             )
@@ -261,10 +261,10 @@ class TrustStore:
 
 
 def file_state(location: str | None, setting: str) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written: time, size, inode.
+    """Return a file's time, size and inode, which change when it is replaced or written.
 
     Raises:
-        TlsError: It is not there, or not to be seen.
+        TlsError: If the file is missing or inaccessible.
     """
     if not location:
         return None
@@ -276,7 +276,7 @@ def file_state(location: str | None, setting: str) -> tuple[int, int, int] | Non
 
 
 def _read(location: str, setting: str, *, has_key: bool = False) -> Secret:
-    """The content of a file, each byte as the character of that number."""
+    """Return the content of a file, with each byte as the character of that number."""
     try:
         found = os.stat(location)
         if stat.S_ISREG(found.st_mode) and 0 < found.st_size <= _MAX_SIZE:
@@ -290,7 +290,10 @@ def _read(location: str, setting: str, *, has_key: bool = False) -> Secret:
     elif not found.st_size:
         what, reason = "is empty", "empty store"
     else:
-        what, reason = f"has {found.st_size} bytes, too many for keys and certificates", "not a store"
+        what, reason = (
+            f"has {found.st_size} bytes, which is too large for keys and certificates",
+            "not a store",
+        )
     raise TlsError(
         f"{setting}: {location!r} {what}: name a PEM or PKCS12 file", reason=reason, setting=setting
     )
@@ -298,11 +301,11 @@ def _read(location: str, setting: str, *, has_key: bool = False) -> Secret:
 
 def _unreadable(location: str, setting: str, error: Exception) -> TlsError:
     if isinstance(error, PermissionError):
-        reason, remedy = "permission denied", "let the user that this process runs as read it"
+        reason, remedy = "permission denied", "give the user of this process read permission"
     elif isinstance(error, FileNotFoundError):
         reason, remedy = "no such file", f"set {setting} to the path of the file, as this process sees it"
     else:
-        reason, remedy = "unreadable file", "see that the path is right and that its disk is well"
+        reason, remedy = "unreadable file", "check the path and the disk"
     why = error.strerror if isinstance(error, OSError) else str(error)
     return TlsError(
         f"{setting}: {location!r} cannot be read ({why}): {remedy}", reason=reason, setting=setting
@@ -310,7 +313,7 @@ def _unreadable(location: str, setting: str, error: Exception) -> TlsError:
 
 
 def _warn_of_open_file(location: str) -> None:
-    """A key that every user of the machine may read is told of once in a process."""
+    """Warn once per process about a private key that every user of the machine may read."""
     if os.name != "posix" or location in _open_to_all:
         return
     _open_to_all.add(location)
@@ -321,15 +324,15 @@ def _warn_of_open_file(location: str) -> None:
 
 
 def _is_pkcs12(content: Secret, location: str, setting: str) -> bool:
-    """Whether a store is PKCS12; if not, it is PEM.
+    """Return whether a store is PKCS12; otherwise it is PEM.
 
     Raises:
-        TlsError: It is neither.
+        TlsError: If it is neither.
     """
     if content.reveal().startswith(_JKS):
         target = shlex.quote(str(Path(location).with_suffix(".p12")))
         raise TlsError(
-            f"{setting} ({location}) is a JKS store, which only Java reads. Convert it, and set {setting} to "
+            f"{setting} ({location}) is a JKS store, which only Java can read. Convert it, and set {setting} to "
             f"the result: keytool -importkeystore -srckeystore {shlex.quote(location)} -destkeystore {target} "
             f"-deststoretype pkcs12",
             reason="JKS store",
@@ -337,15 +340,16 @@ def _is_pkcs12(content: Secret, location: str, setting: str) -> bool:
         )
     if _PEM in content.reveal():
         return False
-    # PFX ::= SEQUENCE { version INTEGER (3), ... }: behind the sequence's head, whose length takes 0 to 4 bytes.
+    # PFX ::= SEQUENCE { version INTEGER (3), ... }: after the head of the sequence, whose length takes 0 to 4
+    # bytes.
     if content.reveal().startswith("\x30") and "\x02\x01\x03" in content.reveal()[2:9]:
         return True
     is_der = content.reveal().startswith("\x30")
     remedy = (
-        "one certificate or key as DER: convert it, by openssl x509 -inform der -in FILE, or openssl pkey "
+        "one certificate or key as DER: convert it with openssl x509 -inform der -in FILE, or openssl pkey "
         "-inform der"
         if is_der
-        else "neither PEM (-----BEGIN ...) nor PKCS12: name such a file"
+        else "neither PEM (-----BEGIN ...) nor PKCS12: name a file of one of these formats"
     )
     raise TlsError(f"{setting} ({location}) is {remedy}", reason="not a store", setting=setting)
 
@@ -365,7 +369,7 @@ def _private_keys(content: Secret) -> list[Secret]:
 
 
 def _is_encrypted(key: Secret) -> bool:
-    """PKCS8's own encryption, or that of OpenSSL's first formats."""
+    """Return whether a key has PKCS8's encryption or that of OpenSSL's first formats."""
     return "BEGIN ENCRYPTED" in key.reveal() or "Proc-Type: 4,ENCRYPTED" in key.reveal()
 
 
@@ -381,7 +385,7 @@ def _load_pkcs12(
         )
     except UnsupportedAlgorithm as error:
         raise TlsError(
-            f"{place} is encrypted by an algorithm that is not known here ({error}): export it anew as PKCS12",
+            f"{place} is encrypted with an unsupported algorithm ({error}): export it again as PKCS12",
             reason="unsupported store",
             setting=password_setting,
         ) from None
@@ -394,15 +398,15 @@ def _load_pkcs12(
             setting=password_setting,
         )
     raise TlsError(
-        f"{place} is not opened by {password_setting}: the password is wrong, or the file is damaged. Try it by "
-        f"openssl pkcs12 -info -noout -in FILE",
+        f"{place} cannot be opened with {password_setting}: the password is wrong, or the file is damaged. "
+        "Try it with openssl pkcs12 -info -noout -in FILE",
         reason="wrong password",
         setting=password_setting,
     )
 
 
 def _chain(leaf: Certificate, others: list[Certificate]) -> Iterator[Certificate]:
-    """The client's certificate, its issuer, the issuer's, as far as they are there: a store has others too."""
+    """Yield the client's certificate, its issuer, the issuer's issuer and so on, and skip the store's others."""
     left = list(others)
     here: Certificate | None = leaf
     while here is not None:
@@ -421,19 +425,19 @@ def _pem_of(certificate: Certificate) -> str:
 
 @final
 class KeyPassword:
-    """What OpenSSL asks for the key's password: without one it would ask on the terminal."""
+    """The callback for the key's password, without which OpenSSL would ask on the terminal."""
 
     __slots__ = ("_identity", "was_asked_for")
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
-        self.was_asked_for = False
+        self.was_asked_for: bool = False
 
     def __call__(self) -> str:
-        """Give it.
+        """Return the password.
 
         Raises:
-            TlsError: It is not set.
+            TlsError: If it is not set.
         """
         self.was_asked_for = True
         identity = self._identity
@@ -448,13 +452,13 @@ class KeyPassword:
 
 @contextmanager
 def as_file(content: Secret) -> Iterator[str]:
-    """Put a text where OpenSSL reads it, which takes files only: in memory, or in a file that only we may open."""
+    """Provide a text as a file, as OpenSSL requires: in memory, or readable only by this user."""
     try:
         handle, path, is_named = os.memfd_create("aioproduce"), "", False
         path = f"/proc/self/fd/{handle}"
         if not os.path.exists(path):
             os.close(handle)
-            raise OSError("/proc is not there")
+            raise OSError("/proc is not available")
     except (AttributeError, OSError):
         handle, path = tempfile.mkstemp()
         is_named = True
@@ -469,7 +473,7 @@ def as_file(content: Secret) -> Iterator[str]:
 
 
 def is_empty_folder(folder: str | None) -> bool:
-    """Whether there is nothing in a folder of certificates, which OpenSSL looks into as it needs them."""
+    """Return whether a folder of certificates, which OpenSSL reads on demand, is empty."""
     try:
         return folder is None or not os.listdir(folder)
     except OSError:

@@ -1,12 +1,12 @@
-"""A producer's security, made of its configuration: what `security.protocol`, `ssl.*` and `sasl.*` say.
+"""Creates a producer's security from `security.protocol`, `ssl.*` and `sasl.*` of its configuration.
 
-Called by the producer's start and by the blocking client. Nothing is read or asked here: key files and token
-endpoints come when the first connection does, and in a thread.
+Called at the producer's start and by the blocking client. Nothing is read or requested here: key files and token
+endpoints are used at the first connection, in a thread.
 
 Invariants:
 
-1. What contradicts itself is a `ConfigError` here, before anything is opened; the table has refused what can be
-   seen in single keys.
+1. Contradictory settings raise `ConfigError` here, before anything is opened. The configuration table has already
+   checked each key by itself.
 2. No secret leaves its `Secret`.
 """
 
@@ -57,18 +57,18 @@ _OF_LOGIN: Final[dict[type[Any], tuple[str, ...]]] = {
 
 
 def make_security(config: ProducerConfig, *, wall: Callable[[], float] = time.time) -> Security | None:
-    """What the connections of this configuration have, beyond plaintext.
+    """Return the encryption and login of this configuration's connections.
 
     Args:
         config: The settings.
-        wall: Seconds since the epoch.
+        wall: Returns the seconds since the epoch.
 
     Returns:
         `None` for `security.protocol=PLAINTEXT`.
 
     Raises:
-        ConfigError: Settings are missing, or contradict each other.
-        MissingExtraError: A mechanism needs a library that is not installed.
+        ConfigError: If settings are missing, or contradict each other.
+        MissingExtraError: If a mechanism needs a library that is not installed.
     """
     protocol = config.security_protocol
     if protocol == "PLAINTEXT":
@@ -80,8 +80,8 @@ def make_security(config: ProducerConfig, *, wall: Callable[[], float] = time.ti
 
 
 def make_channels(config: ProducerConfig, wall: Callable[[], float]) -> Any:
-    """What encrypts the connections: Kafka's `ssl.*`."""
-    from aioproduce.security.tls import TlsChannels  # imports OpenSSL, which plaintext has no use for
+    """Return the factory of encrypted channels for Kafka's `ssl.*`."""
+    from aioproduce.security.tls import TlsChannels  # imports OpenSSL, which plaintext does not need
 
     return TlsChannels(
         TlsSettings(
@@ -113,12 +113,12 @@ def _make_sasl(config: ProducerConfig, wall: Callable[[], float]) -> Sasl:
     if login is not None and mechanism not in _OF_LOGIN[type(login)]:
         fitting = " or ".join(_OF_LOGIN[type(login)])
         raise ConfigError(
-            f"{_JAAS} is for {fitting}, and sasl.mechanism is {mechanism}: set one to fit the other",
+            f"{_JAAS} is for {fitting}, but sasl.mechanism is {mechanism}: change one of them",
             key=_JAAS,
         )
     source, converse = _PARTS[mechanism](config, login, wall)
     return Sasl(
-        # MSK takes its tokens under this name; AWS_MSK_IAM is a protocol of Java's library alone.
+        # MSK accepts its tokens under this name; AWS_MSK_IAM is the name in Java's library.
         mechanism="OAUTHBEARER" if mechanism == _MSK else mechanism,
         converse=converse,
         source=source,
@@ -147,7 +147,7 @@ def _scram(config: ProducerConfig, login: Login | None, _wall: Callable[[], floa
 
 
 def _user_password(config: ProducerConfig, login: Login | None) -> CredentialSource:
-    """The name and password of PLAIN and SCRAM."""
+    """Return the source of the name and password for PLAIN and SCRAM."""
     if config.sasl_credentials_provider is not None:
         return UserPasswordProvider(config.sasl_credentials_provider)
     if isinstance(login, PlainLogin | ScramLogin):
@@ -168,10 +168,10 @@ def _kerberos(config: ProducerConfig, login: Login | None, _wall: Callable[[], f
     service = config.sasl_kerberos_service_name or kerberos.service_name
     if not service:
         raise ConfigError(
-            "sasl.kerberos.service.name is missing: it is the first part of the brokers' principals, mostly kafka",
+            "sasl.kerberos.service.name is missing: it is the first part of the brokers' principals, usually kafka",
             key="sasl.kerberos.service.name",
         )
-    from aioproduce.security import gssapi  # whose library few have
+    from aioproduce.security import gssapi  # its library is rarely installed
 
     converse = gssapi.converse_by(service, keytab=kerberos.keytab, principal=kerberos.principal)
     domain = config.sasl_kerberos_domain_name
@@ -186,8 +186,8 @@ def _msk(config: ProducerConfig, login: Login | None, wall: Callable[[], float])
     iam = login if isinstance(login, IamLogin) else IamLogin()
     if iam.sts_region:
         _log.warning(
-            "awsStsRegion of sasl.jaas.config is not used: AWS's signer asks STS in the region of the cluster, or "
-            "where the environment says (AWS_STS_REGIONAL_ENDPOINTS)"
+            "awsStsRegion of sasl.jaas.config is not used: AWS's signer asks STS in the cluster's region, "
+            "or in the region that the environment sets (AWS_STS_REGIONAL_ENDPOINTS)"
         )
     region = region_of(f"{host}:{port}" for host, port in config.bootstrap_servers)
     source = MskSource(
@@ -219,7 +219,7 @@ def _token_source(
     if url is None:
         raise ConfigError(
             "sasl.mechanism=OAUTHBEARER needs tokens: set sasl.oauthbearer.token.endpoint.url, or "
-            "sasl.oauthbearer.token.provider to a callable that gives one",
+            "sasl.oauthbearer.token.provider to a callable that returns one",
             key="sasl.oauthbearer.token.endpoint.url",
         )
     if _retriever(config) == "FileJwtRetriever" or url.startswith("file:"):
@@ -241,7 +241,7 @@ def _token_source(
 
 
 def _retriever(config: ProducerConfig) -> str:
-    """The last part of the class's name, by which Java's files choose."""
+    """Return the last part of the class's name, by which Java's files choose the retriever."""
     return config.sasl_oauthbearer_jwt_retriever_class.rpartition(".")[2]
 
 

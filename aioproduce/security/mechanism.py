@@ -1,17 +1,17 @@
-"""What the core needs of a login: conversations, what they are held with, and where that comes from.
+"""The core's interface to a login: conversations, their credentials, and the sources of these.
 
-A `Mechanism` is one conversation of one connection with its broker. It is held with a `Credential`, which a
-`CredentialSource` gives: one for all connections of a producer, and again when it is about to expire. Implemented
-beside this module; used by `core.cluster.authentication` and `core.cluster.login`.
+A `Mechanism` is one conversation of one connection with its broker. It uses a `Credential` from a
+`CredentialSource`, which returns one for all connections of a producer, and a new one before that expires.
+Implemented by the other modules of this package; used by `core.cluster.authentication` and `core.cluster.login`.
 
-Invariants, which whoever implements a mechanism keeps:
+Invariants of every implementation:
 
-1. No I/O and no waiting in `start()` and `step()`. What takes more than a millisecond, or may wait, is `Work`.
-2. Whatever bytes come, a conversation gives an answer or raises `AuthenticationError`, in bounded memory and time.
-3. No secret is in a message of an error, in a repr, or in a local variable of a frame that an error leaves: a
+1. `start()` and `step()` do no I/O and do not wait. Work that may wait or takes more than a millisecond is `Work`.
+2. For any bytes, a conversation returns an answer or raises `AuthenticationError`, in bounded memory and time.
+3. No secret is in the message of an error, in a repr, or in a local variable of an error's frames, because a
    traceback may be printed with its locals.
-4. A conversation is over when it answers `None`, and not before the broker has proved itself where the mechanism
-   has it do so.
+4. A conversation ends when it answers `None`. It does so only after the broker has authenticated itself, if the
+   mechanism requires that.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from typing import Any, Protocol, TypeAlias, final
 @final
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Something that blocks or waits: a driver runs it elsewhere, and its result is what was asked for.
+    """Work that blocks or waits. A driver runs it elsewhere and returns its result.
 
     Attributes:
-        run: A callable that blocks, to be run in a thread; or one that gives an awaitable, to be run in a task of
-            the event loop.
-        is_async: Which of the two it is.
-        what: What it does, in words, for the name of its thread or task: `"SCRAM-SHA-256"`.
+        run: A callable that blocks, for a thread; or one that returns an awaitable, for a task of the event loop.
+        is_async: Whether `run` returns an awaitable.
+        what: A short description for the name of its thread or task: `"SCRAM-SHA-256"`.
     """
 
     run: Callable[[], Any] = field(repr=False)
@@ -39,41 +38,41 @@ class Work:
 
 
 Answer: TypeAlias = "bytes | Work | None"
-"""What a conversation says next: bytes for the broker; `Work` whose result is the answer; `None`: it went well."""
+"""The next step: bytes for the broker; `Work` whose result is the answer; or `None` after success."""
 
 
 class Mechanism(Protocol):
-    """One conversation."""
+    """One login conversation."""
 
     def start(self) -> Answer:
-        """What the client says first.
+        """Return the client's first message.
 
         Raises:
-            AuthenticationError: It cannot begin with this credential.
+            AuthenticationError: If the conversation cannot begin with this credential.
         """
 
     def step(self, challenge: bytes) -> Answer:
         """Answer the broker.
 
         Args:
-            challenge: What it said, which may be empty.
+            challenge: The broker's message, possibly empty.
 
         Raises:
-            AuthenticationError: The broker has not proved itself, or says what the mechanism does not know.
+            AuthenticationError: If the broker has not authenticated itself, or its message is not valid.
         """
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credential:
-    """What conversations are held with.
+    """The credential of a login.
 
     Attributes:
-        value: A name and a password, a token: what the mechanism takes.
-        expires_at: When it is over, in seconds since the epoch; `None`: never, as far as is known.
-        begins_at: Since when it is of use, likewise; refreshing is reckoned from there. `None`: since it was
-            fetched.
-        principal: Whose it is, for messages; empty where that is not known.
+        value: What the mechanism needs: a name and a password, or a token.
+        expires_at: When it expires, in seconds since the epoch; `None`: never, or unknown.
+        begins_at: Since when it is valid, in seconds since the epoch; the refresh time is computed from it. `None`:
+            since it was fetched.
+        principal: The user's name for messages; empty if unknown.
     """
 
     value: Any = field(repr=False)
@@ -83,11 +82,11 @@ class Credential:
 
 
 class CredentialSource(Protocol):
-    """Where a producer's credentials come from.
+    """The source of a producer's credentials.
 
     Attributes:
-        is_async: Whether `fetch()` gives an awaitable. If not, it blocks, and is called in a thread.
-        is_static: Whether it gives the same whenever it is asked: then it is asked once, at once, and never blocks.
+        is_async: Whether `fetch()` returns an awaitable. Otherwise it blocks, and is called in a thread.
+        is_static: Whether it always returns the same credential. It is then called only once and never blocks.
     """
 
     @property
@@ -96,26 +95,27 @@ class CredentialSource(Protocol):
     def is_static(self) -> bool: ...  # noqa: D102
 
     def fetch(self) -> Credential | Awaitable[Credential]:
-        """A credential that is of use now.
+        """Return a credential that is valid now.
 
         Raises:
-            TokenError: There is none; names the setting and the remedy. Whatever else is raised is taken for a
-                fault of the user's own provider.
+            TokenError: If there is none. The error names the setting and the remedy. Any other exception is
+                reported
+                as a fault of the user's own provider.
         """
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshWindow:
-    """When a credential that expires is fetched anew: Kafka's `sasl.login.refresh.*`.
+    """When an expiring credential is refreshed: Kafka's `sasl.login.refresh.*`.
 
     Attributes:
-        factor: After this part of its lifetime, 0.5 to 1.
-        jitter: Plus up to this part of it, chosen at random, 0 to 0.25.
-        min_period: Not earlier than so many seconds after it was fetched, if it lasts long enough for that.
-        buffer: And not in the last so many seconds, if it lasts long enough for both.
-        retry_backoff: Seconds before the first attempt after one that failed.
-        retry_backoff_max: The bound on that wait, which doubles with each failure.
+        factor: The fraction of its lifetime after which it is refreshed, 0.5 to 1.
+        jitter: The maximum fraction that is added to `factor` at random, 0 to 0.25.
+        min_period: The minimum seconds after it was fetched, if the lifetime is long enough.
+        buffer: The minimum seconds before it expires, if the lifetime is long enough for both.
+        retry_backoff: Seconds before the first retry after a failure.
+        retry_backoff_max: The maximum of that wait, which doubles with each failure.
     """
 
     factor: float = 0.8
@@ -132,10 +132,10 @@ class Sasl:
     """How a producer logs in to its brokers.
 
     Attributes:
-        mechanism: The name that `SaslHandshake` asks for.
-        converse: Makes the conversation of one connection: with the host that it goes to, and a credential.
-        source: Where the credentials come from.
-        refresh: When they are fetched anew.
+        mechanism: The name for `SaslHandshake`.
+        converse: Creates the conversation of one connection from the broker's host and a credential.
+        source: The source of the credentials.
+        refresh: When the credentials are refreshed.
     """
 
     mechanism: str

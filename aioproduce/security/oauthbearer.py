@@ -1,7 +1,7 @@
 r"""OAUTHBEARER (RFC 7628): a token, with Kafka's extensions (KIP-342).
 
-A broker that refuses a token says why in JSON, and is owed one `\x01` before it ends the login. What it said is
-`OAuthBearer.refusal` then, for the error that the core raises.
+A broker that refuses a token sends the reason as JSON, and expects one `\x01` before it ends the login. The reason
+is then in `OAuthBearer.refusal`, for the core's error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _B64TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
 
 _EXTENSION_KEY: Final = re.compile(r"[A-Za-z]+")
 _EXTENSION_VALUE: Final = re.compile(r"[\x20-\x7e\t\r\n]+")
-"""RFC 7628, section 3.1; Kafka refuses an empty one."""
+"""RFC 7628, section 3.1; Kafka refuses an empty value."""
 
 _MAX_REFUSAL: Final = 4096
 _MAX_TEXT: Final = 200
@@ -32,32 +32,32 @@ _MAX_TEXT: Final = 200
 
 @final
 class OAuthBearer:
-    """One conversation.
+    """One login conversation.
 
     Args:
-        token: What logs in.
+        token: The token to log in with.
 
     Attributes:
-        refusal: Why the broker refused the token, as far as it said; empty if it has not refused.
+        refusal: Why the broker refused the token, if it gave a reason; empty if it has not refused.
     """
 
     __slots__ = ("_token", "refusal")
 
     def __init__(self, token: Token) -> None:
         self._token = token
-        self.refusal = ""
+        self.refusal: str = ""
 
     def start(self) -> bytes:
-        """The token and its extensions.
+        """Return the token and its extensions.
 
         Raises:
-            AuthenticationError: A character that the protocol cannot carry.
+            AuthenticationError: If a character is not allowed in the protocol.
         """
         token = self._token
         if not _B64TOKEN.fullmatch(token.value.reveal()):
             raise AuthenticationError(
-                "the token is empty, or has characters that no bearer token has (RFC 6750): check what"
-                " sasl.oauthbearer.token.provider, or the token endpoint, gives",
+                "the token is empty, or has characters that bearer tokens must not have (RFC 6750): check what"
+                " sasl.oauthbearer.token.provider, or the token endpoint, returns",
                 mechanism=MECHANISM,
                 setting="sasl.oauthbearer.token.provider",
             )
@@ -72,10 +72,10 @@ class OAuthBearer:
         return f"n,,\x01auth=Bearer {token.value.reveal()}\x01{extensions}\x01".encode()
 
     def step(self, challenge: bytes) -> bytes | None:
-        r"""`None` for an empty challenge: it went well. `\x01` for a refusal, which `refusal` has then.
+        r"""Return `None` for an empty challenge, which means success, or `\x01` for a refusal, and set `refusal`.
 
         Raises:
-            AuthenticationError: The broker goes on after its refusal.
+            AuthenticationError: If the broker continues after its refusal.
         """
         if self.refusal:
             raise AuthenticationError(
@@ -98,9 +98,9 @@ def _extension_problem(key: str, value: str) -> str:
 
 
 def _refusal(challenge: bytes, token: Secret) -> str:
-    """What the broker says, bounded and printable, and without the token that it was sent."""
+    """Return the broker's reason, shortened, printable, and without the token."""
     if len(challenge) > _MAX_REFUSAL:
-        return f"{len(challenge):,} bytes that are not read"
+        return f"{len(challenge):,} bytes, which is too long"
     try:
         found: Any = json.loads(challenge)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""PLAIN (RFC 4616): the name and the password, as they are. Use it over TLS only."""
+"""PLAIN (RFC 4616): name and password in clear text. Use it only over TLS."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ MECHANISM: Final = "PLAIN"
 
 @final
 class Plain:
-    """One conversation: a single message. The broker proves nothing in it.
+    """One login conversation: a single message. The broker does not authenticate itself.
 
     Args:
-        user: Who logs in.
+        user: The credential.
     """
 
     __slots__ = ("_user",)
@@ -27,10 +27,10 @@ class Plain:
         self._user = user
 
     def start(self) -> bytes:
-        """Name and password, each after a NUL; whoever logs in acts as himself.
+        """Return name and password, each after a NUL, without another identity to act as.
 
         Raises:
-            AuthenticationError: The name or the password is empty, has a NUL, or cannot be encoded.
+            AuthenticationError: If the name or the password is empty, has a NUL, or cannot be encoded.
         """
         user = self._user
         user.check(MECHANISM)
@@ -43,7 +43,7 @@ class Plain:
         return f"\0{user.username}\0{user.password.reveal()}".encode()
 
     def step(self, challenge: bytes) -> None:
-        """It went well: a broker that refuses answers with an error code. RFC 4616 has no challenge to read."""
+        """Accept the login: a broker that refuses answers with an error code, and RFC 4616 has no challenges."""
 
 
 def converse(host: str, credential: Credential) -> Plain:  # noqa: ARG001

@@ -1,12 +1,12 @@
-r"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), as Kafka has them: without SASLprep.
+r"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677) without SASLprep, as in Kafka.
 
-Kafka's `ScramFormatter` hashes a password's plain UTF-8. A library that prepares it first, as the RFC asks, fails
-for `"\ufb01sh"`.
+Kafka's `ScramFormatter` hashes a password's plain UTF-8. A library that prepares it first, as the RFC requires,
+fails for `"\ufb01sh"`.
 
-1. The conversation ends well only after the server's signature was compared with ours.
-2. The broker's words are bounded before they are read: the message, the iterations.
-3. PBKDF2 never runs where the conversation is held. It is `Work`, once for a password, salt and iteration count:
-   the keys that it gives are remembered, for a few of them.
+1. The login succeeds only after the server's signature was compared with ours.
+2. The size of the broker's message and its number of iterations are checked before they are used.
+3. PBKDF2 never runs in the conversation itself. It is `Work`, done once per password, salt and iteration count: the
+   resulting keys are cached for a few of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aioproduce.security.mechanism import Credential
 
 NonceSource: TypeAlias = Callable[[int], bytes]
-"""Gives so many random bytes: `secrets.token_bytes`."""
+"""Returns this number of random bytes: `secrets.token_bytes`."""
 
 DIGESTS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """Name of the mechanism -> hashlib's name."""
@@ -40,16 +40,16 @@ MIN_ITERATIONS: Final = 4096
 """Kafka's own minimum. Its maximum is 16,384."""
 
 MAX_ITERATIONS: Final = 1_000_000
-"""About a second of PBKDF2: a broker must not cost a client more."""
+"""About a second of PBKDF2, the most that a broker may cost a client."""
 
 _MAX_MESSAGE: Final = 4096
 _NONCE_BYTES: Final = 24
 _GS2_HEADER: Final = "n,,"
-"""No channel binding, and the user acts as himself."""
+"""No channel binding, and no other identity to act as."""
 
 _BASE64: Final = rb"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _EXTENSIONS: Final = rb"(?:,[A-Za-ln-z]=[^\0,]+)*"
-"""Those that may be ignored; `m=` says that the rest cannot be understood without it."""
+"""Extensions that may be ignored; `m=` marks one that must be understood."""
 
 _SERVER_FIRST: Final = re.compile(
     rb"r=(?P<nonce>[!-+\--~]+),s=(?P<salt>(?!,)%b),i=(?P<iterations>[1-9][0-9]{0,9})%b"
@@ -61,10 +61,10 @@ _SERVER_ERROR: Final = re.compile(rb"e=([ -+\--~]{1,100})%b" % _EXTENSIONS)
 
 @final
 class _Keys:
-    """ClientKey and ServerKey of one password, salt and iteration count, derived by the first that needs them.
+    """ClientKey and ServerKey of one password, salt and iteration count, derived on first use.
 
     Args:
-        fingerprint: What they belong to. The cache compares it; nothing can be read from it.
+        fingerprint: The identity of these inputs. The cache compares it; it does not reveal anything.
     """
 
     __slots__ = ("client_key", "lock", "server_key")
@@ -75,7 +75,7 @@ class _Keys:
         self.server_key = b""
 
     def derive(self, digest: str, user: UserPassword, salt: bytes, iterations: int) -> None:
-        """Make them. It takes milliseconds; others who need the same wait for them."""
+        """Derive the keys. It takes milliseconds; others that need the same keys wait for them."""
         with self.lock:
             if not self.client_key:
                 self.client_key, self.server_key = _derive(digest, user, salt, iterations)
@@ -91,7 +91,7 @@ _FINGERPRINT_KEY: Final = secrets.token_bytes(32)
 
 
 def _fingerprint(digest: str, user: UserPassword, salt: bytes, iterations: int) -> bytes:
-    """A keyed hash, whose key dies with the process; a forked child shares no lock with its parent by the pid."""
+    """Return a hash with a key of this process; it includes the pid, so that a forked child shares no lock."""
     return hashlib.blake2b(
         repr(
             (os.getpid(), digest, user.username.encode(), user.password.reveal().encode(), salt, iterations)
@@ -102,13 +102,13 @@ def _fingerprint(digest: str, user: UserPassword, salt: bytes, iterations: int) 
 
 @final
 class Scram:
-    """One conversation.
+    """One login conversation.
 
     Args:
         mechanism: A key of `DIGESTS`.
-        user: Who logs in.
-        nonce: Gives random bytes.
-        token_auth: Whether `user` is a delegation token: its id, and its HMAC as the password.
+        user: The credential.
+        nonce: Returns random bytes.
+        token_auth: Whether `user` is a delegation token: its id, with its HMAC as the password.
     """
 
     __slots__ = (
@@ -135,23 +135,24 @@ class Scram:
         self._is_final = False
 
     def start(self) -> bytes:
-        """The client-first-message.
+        """Return the client-first-message.
 
         Raises:
-            AuthenticationError: The name or the password is empty, or cannot be encoded.
+            AuthenticationError: If the name or the password is empty, or cannot be encoded.
         """
         self._user.check(self._mechanism)
         return (_GS2_HEADER + self._first).encode()
 
     def step(self, challenge: bytes) -> Answer:
-        """The client-final-message, as `Work` where the keys are not known yet; then `None`.
+        """Return the client-final-message, as `Work` if the keys are not known yet; then `None`.
 
         Raises:
-            AuthenticationError: The broker names an error, does not know the password, wants too much or too
-                little work, or sends what is not SCRAM.
+            AuthenticationError: If the broker reports an error, does not know the password, asks for too many or
+                too
+                few iterations, or sends a message that is not SCRAM.
         """
         if len(challenge) > _MAX_MESSAGE:
-            raise self._malformed(f"{len(challenge):,} bytes, at most {_MAX_MESSAGE:,} are taken")
+            raise self._malformed(f"{len(challenge):,} bytes, but the limit is {_MAX_MESSAGE:,}")
         if error := _SERVER_ERROR.fullmatch(challenge):
             raise AuthenticationError(
                 f"the broker refused {self._mechanism}: {error[1].decode()}; check sasl.username, sasl.password,"
@@ -168,19 +169,19 @@ class Scram:
         found = _SERVER_FIRST.fullmatch(challenge)
         if found is None:
             raise self._malformed(
-                "what is not a server-first-message, or has an extension that must be known"
+                "an invalid server-first-message, or one with an unknown mandatory extension"
             )
         nonce = found["nonce"].decode()
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise self._malformed("a nonce that does not go on from ours")
+            raise self._malformed("a nonce that does not begin with the client's")
         iterations = int(found["iterations"])
         if iterations > MAX_ITERATIONS:
-            raise self._malformed(f"{iterations:,} iterations, at most {MAX_ITERATIONS:,} are taken")
+            raise self._malformed(f"{iterations:,} iterations, but the limit is {MAX_ITERATIONS:,}")
         if iterations < MIN_ITERATIONS:
             raise AuthenticationError(
-                f"the broker has this user's password with {iterations:,} iterations, which is too weak: make the"
-                f" credentials anew with kafka-configs.sh --alter --add-config '{self._mechanism}="
-                f"[iterations={MIN_ITERATIONS},password=...]' (sasl.mechanism)",
+                f"the broker stores this user's password with {iterations:,} iterations, which is too weak: "
+                "create the credentials again with kafka-configs.sh --alter --add-config "
+                f"'{self._mechanism}=[iterations={MIN_ITERATIONS},password=...]' (sasl.mechanism)",
                 mechanism=self._mechanism,
                 setting="sasl.mechanism",
             )
@@ -206,21 +207,21 @@ class Scram:
     def _verify(self, challenge: bytes) -> None:
         found = _SERVER_FINAL.fullmatch(challenge)
         if found is None:
-            raise self._malformed("what is not a server-final-message")
-        # Without our own there was no client-final-message yet, and what is empty must not equal it.
+            raise self._malformed("an invalid server-final-message")
+        # Before the client-final-message our signature is empty, and an empty one of the broker must not match it.
         if not self._server_signature or not hmac.compare_digest(
             self._server_signature, binascii.a2b_base64(found["signature"])
         ):
             raise AuthenticationError(
-                "the broker has not proved that it knows the password: it is not the one that"
-                " bootstrap.servers means, or its stored credentials are broken",
+                "the broker has not proved that it knows the password: it is not the broker that"
+                " bootstrap.servers should name, or its stored credentials are damaged",
                 mechanism=self._mechanism,
                 setting="bootstrap.servers",
             )
 
     def _malformed(self, what: str) -> AuthenticationError:
         return AuthenticationError(
-            f"the broker answered {self._mechanism} with {what}; look at its log, and whether sasl.mechanism is"
+            f"the broker answered {self._mechanism} with {what}; see its log, and check that sasl.mechanism is"
             " the listener's",
             mechanism=self._mechanism,
             setting="sasl.mechanism",
@@ -230,11 +231,11 @@ class Scram:
 def converse_by(
     mechanism: str, nonce: NonceSource, *, token_auth: bool = False
 ) -> Callable[[str, Credential], Scram]:
-    """What makes the conversation of one connection, for `Sasl.converse`; a credential's value is a `UserPassword`.
+    """Return the factory of login conversations, for `Sasl.converse`; a credential's value is a `UserPassword`.
 
     Args:
         mechanism: `"SCRAM-SHA-256"` or `"SCRAM-SHA-512"`.
-        nonce: Gives random bytes: `secrets.token_bytes`.
+        nonce: Returns random bytes: `secrets.token_bytes`.
         token_auth: Whether the credentials are delegation tokens (`tokenauth=true` of ScramLoginModule).
     """
 

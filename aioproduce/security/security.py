@@ -1,7 +1,7 @@
-"""What is said about all connections of one producer: how they are encrypted, and how it logs in.
+"""The security of all connections of one producer: their encryption and its login.
 
-Made of a configuration by `security.making.make_security`, and by the simulation, which has stand-ins of its own;
-read by `core.cluster.broker_connections`.
+Created from a configuration by `security.making.make_security`, and by the simulation with stand-ins of its own.
+Read by `core.cluster.broker_connections`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """As `security.protocol` has it: each of the two may be without the other.
+    """The parts of `security.protocol`, each of which may be absent.
 
     Attributes:
-        channels: Makes the encrypted channels; `None`: plaintext.
-        sasl: How to log in; `None`: not at all.
+        channels: Creates the encrypted channels; `None`: plaintext.
+        sasl: How to log in; `None`: no login.
     """
 
     channels: Channels | None = None

@@ -1,16 +1,16 @@
-"""TLS without I/O: OpenSSL through `ssl.SSLObject` on memory, as a `Channel`.
+"""TLS without I/O: OpenSSL through `ssl.SSLObject` in memory, as a `Channel`.
 
-The one module of the package that imports `ssl`. `TlsChannels` is made once a producer; its `prepare()` runs in a
-thread before each connection, and `open()` on the event loop.
+This is the only module of the package that imports `ssl`. Each producer has one `TlsChannels`. Its `prepare()` runs
+in a thread before each connection, and `open()` on the event loop.
 
-Invariants, beyond those of `channel`:
+Invariants, in addition to those of `channel`:
 
-1. OpenSSL never asks a person for a password, and reads no file after `prepare()`.
-2. Out of `receive()` and `send()` comes no exception but `TlsError`, which has no cause and leaves no frame with
-   plaintext in a local variable: it may be a password on its way to the broker.
-3. A peer may send `_MAX_SILENT` bytes that carry nothing for this client, and no more.
-4. Files are loaded by name, never as `cadata`: OpenSSL keeps Python's lock for that, 20 ms for the certificates of
-   a system.
+1. OpenSSL never asks for a password on the terminal, and reads no file after `prepare()`.
+2. `receive()` and `send()` raise only `TlsError`, which has no cause and no frame with plaintext in a local
+   variable, because that may be a password for the broker.
+3. A peer may send at most `_MAX_SILENT` bytes without any plaintext for this client.
+4. Files are loaded by name, never as `cadata`: with `cadata`, OpenSSL holds Python's lock for 20 ms for the
+   certificates of a system.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 __all__ = ["TlsChannel", "TlsChannels", "TlsSettings"]
 
 _RECORD: Final = 16_384
-"""Plaintext of the largest record of TLS (RFC 8446, 5.1)."""
+"""The maximum plaintext of a TLS record (RFC 8446, 5.1)."""
 
 _MAX_SILENT: Final = 256 * 1024
-"""Bytes of a handshake, or of records without plaintext since the last one with some. OpenSSL takes certificates up
-to 100 KiB; session tickets and key updates come in hundreds of bytes."""
+"""The maximum bytes of a handshake, or of consecutive records without plaintext. OpenSSL accepts certificates of up
+to 100 KiB; session tickets and key updates take hundreds of bytes."""
 
 _HEAD: Final = 5
-"""Bytes in front of a record: they tell TLS from what is not."""
+"""The bytes at the start of a record, which show whether it is TLS."""
 
 _VERSIONS: Final = {TLS_1_2: ssl.TLSVersion.TLSv1_2, TLS_1_3: ssl.TLSVersion.TLSv1_3}
 
@@ -62,14 +62,14 @@ _system_lock: Final = Lock()
 @final
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a context is made of beside certificates; equal ones share the context that trusts the system."""
+    """A context's settings without its certificates; equal plans share the context that trusts the system."""
 
     versions: tuple[str, ...]
     ciphers: CipherChoice | None
     checks_host: bool
 
     def make(self, *, trusts_system: bool) -> ssl.SSLContext:
-        """A context that has no certificate yet."""
+        """Create a context without certificates."""
         context = _platform_context() if trusts_system else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = _VERSIONS[self.versions[0]]
         context.maximum_version = _VERSIONS[self.versions[-1]]
@@ -83,7 +83,7 @@ class _Plan:
 @final
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """What `prepare()` has made: all that `open()` needs."""
+    """The result of `prepare()`: all that `open()` needs."""
 
     context: ssl.SSLContext
     identity: Identity | None
@@ -92,14 +92,14 @@ class _Ready:
 
 @final
 class TlsChannels:
-    """Makes the encrypted channels of one producer.
+    """Creates the encrypted channels of one producer.
 
     Args:
-        settings: How.
-        wall_clock: Gives the seconds since the epoch, which certificates are compared with.
+        settings: The TLS settings.
+        wall_clock: Returns the seconds since the epoch, for the dates of certificates.
 
     Raises:
-        ConfigError: A cipher suite is not known to this OpenSSL, or does not go together with the protocols.
+        ConfigError: If a cipher suite is unknown to this OpenSSL, or does not fit the protocols.
     """
 
     __slots__ = ("_expiry", "_lock", "_plan", "_ready", "_settings")
@@ -107,14 +107,14 @@ class TlsChannels:
     def __init__(self, settings: TlsSettings, *, wall_clock: Callable[[], float]) -> None:
         self._settings = settings
         self._expiry = ExpiryLog(wall_clock)
-        # Each connection has a thread prepare; the first one does the work.
+        # Each connection calls prepare() in a thread; the first call does the work.
         self._lock = Lock()
         self._plan = _plan(settings)
         self._ready = None if settings.context is None else _Ready(settings.context, None, ())
         settings.warn()
 
     def prepare(self) -> None:
-        """Read the key files anew where they have changed; see `Channels`."""
+        """Reload the key files that have changed; see `Channels`."""
         if self._settings.context is not None:
             return
         keystore, truststore = self._settings.keystore, self._settings.truststore
@@ -133,15 +133,15 @@ class TlsChannels:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """What `prepare()` has made."""
+        """The context that `prepare()` created."""
         if self._ready is None:
-            raise RuntimeError("prepare() comes first")
+            raise RuntimeError("call prepare() first")
         return self._ready.context
 
     def open(self, host: str) -> TlsChannel:
-        """A channel to a broker; see `Channels`."""
+        """Create a channel to a broker; see `Channels`."""
         context = self.context
-        # An address of a link has its zone behind the %, which no certificate has.
+        # A link-local address has a zone after the %, which certificates do not contain.
         name = host.removesuffix(".").partition("%")[0]
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         try:
@@ -154,7 +154,7 @@ class TlsChannels:
             listed = self._plan.ciphers.tls_1_3 if self._plan.ciphers else frozenset()
             return TlsChannel(tls, incoming, outgoing, host, self, listed)
         raise TlsError(
-            f"no TLS channel to {host!r} can be made ({why}): see {setting}",
+            f"cannot create a TLS channel to {host!r} ({why}): see {setting}",
             reason="no channel",
             setting=setting,
             host=host,
@@ -170,11 +170,11 @@ class TlsChannels:
         if trusted is None:
             _load_system(context)
         else:
-            # As Java has it: whatever is in a trust store is trusted, a CA below a root as well.
+            # As in Java, every certificate in a trust store is trusted, including a CA below a root.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             if name := _load_trusted(context, trusted):
                 raise TlsError(
-                    f"{truststore.place} has a certificate that is damaged (OpenSSL: {name}): make it anew",
+                    f"{truststore.place} has a damaged certificate (OpenSSL: {name}): create it again",
                     reason="damaged store",
                     setting=truststore.setting,
                 )
@@ -188,26 +188,26 @@ class TlsChannels:
         now = self._expiry.now()
         if valid is not None and not valid.begins_at <= now <= valid.ends_at:
             is_over = now > valid.ends_at
-            how = f"ended at {day_of(valid.ends_at)}" if is_over else f"begins at {day_of(valid.begins_at)}"
+            how = f"expired at {day_of(valid.ends_at)}" if is_over else f"begins at {day_of(valid.begins_at)}"
             raise TlsError(
-                f"the client's certificate in {identity.place} {how}, and it is {day_of(now)}: "
-                + ("get a new one" if is_over else "see that the clock here is right"),
+                f"the client's certificate in {identity.place} {how}, but the time is {day_of(now)}: "
+                + ("get a new one" if is_over else "check this machine's clock"),
                 reason="certificate expired" if is_over else "certificate not yet valid",
                 setting=identity.setting,
             )
         self._expiry.note(der, f"this client, {identity.place},")
 
     def note_peer(self, der: bytes, host: str) -> None:
-        """Warn if the broker's certificate ends soon."""
+        """Warn if the broker's certificate expires soon."""
         self._expiry.note(der, f"broker {host}")
 
     @property
     def lacks_identity(self) -> bool:
-        """Whether there is no certificate to show to a broker; not known of a context of the user's own."""
+        """Whether there is no certificate to send to a broker; unknown for a context of the user's own."""
         return self._settings.context is None and not self._settings.keystore.is_set
 
     def error(self, fault: Fault, host: str | None) -> TlsError:
-        """A fault in the words of these settings."""
+        """Return a fault as an error that names these settings."""
         keystore, truststore = self._settings.keystore, self._settings.truststore
         places = {"keystore": keystore.place, "truststore": truststore.place}
         settings = {"keystore": keystore.setting, "truststore": truststore.setting}
@@ -236,7 +236,7 @@ class TlsChannels:
 
 @final
 class TlsChannel:
-    """One end of one encrypted connection: made by `TlsChannels.open()`."""
+    """One end of one encrypted connection, created by `TlsChannels.open()`."""
 
     __slots__ = (
         "_channels",
@@ -280,20 +280,20 @@ class TlsChannel:
 
     @property
     def is_ended(self) -> bool:
-        """Whether the peer has said that it sends no more."""
+        """Whether the peer has announced that it sends no more."""
         return self._is_ended
 
     def start(self) -> None:
-        """Begin the handshake: `outgoing()` has its first bytes.
+        """Begin the handshake; `outgoing()` then returns its first bytes.
 
         Raises:
-            TlsError: The settings leave OpenSSL nothing to offer.
+            TlsError: If the settings leave OpenSSL nothing to offer.
         """
         _, fault = self._advance()
         self._raise_if(fault)
 
     def receive(self, data: Buffer) -> bytes:
-        """Take bytes of the socket, give the plaintext that they complete; see `Channel`."""
+        """Process bytes from the socket and return the plaintext that they complete; see `Channel`."""
         self._raise_if(self._fault)
         if self._is_ended:
             return b""
@@ -323,18 +323,18 @@ class TlsChannel:
         self._raise_if(fault)
 
     def outgoing(self) -> bytes:
-        """What is to be written to the socket now, and is forgotten here."""
+        """Return the bytes to write to the socket now, and forget them."""
         return self._outgoing.read()
 
     def describe(self) -> str:
-        """Version and cipher suite, empty before the handshake is done."""
+        """Return version and cipher suite; empty before the handshake is done."""
         cipher = self._tls.cipher()
         if not self._is_established or cipher is None:
             return ""
         return f"{self._tls.version()}, {cipher[0]}"
 
     def peer_certificate(self) -> tuple[Any, bytes | None]:
-        """The broker's, decoded by `ssl` and encoded; nothing before the handshake is done. See `certificates`."""
+        """Return the broker's certificate, decoded and encoded; nothing before the handshake is done."""
         if not self._is_established:
             return None, None
         return self._tls.getpeercert(), self._tls.getpeercert(binary_form=True)
@@ -346,7 +346,7 @@ class TlsChannel:
             raise self._channels.error(fault, self._host)
 
     def _look_at(self, data: Buffer) -> Fault | None:
-        """Keep a peer's first bytes until they show whether it speaks TLS, and give them to OpenSSL if so."""
+        """Collect a peer's first bytes until they show whether it uses TLS, and then pass them to OpenSSL."""
         head = self._head = (self._head or b"") + bytes(data)
         if len(head) < _HEAD:
             return None
@@ -357,15 +357,15 @@ class TlsChannel:
         return None
 
     def _advance(self) -> tuple[bytes, Fault | None]:
-        """Have OpenSSL do what it can with what came: the handshake, then plaintext."""
+        """Let OpenSSL process the received bytes: the handshake, then plaintext."""
         pieces: list[bytes] = []
         try:
             if not self._is_established:
                 self._tls.do_handshake()
                 if fault := self._establish():
                     return b"", fault
-            # OpenSSL takes what there is record by record: asked once too often, it says so by an exception, which
-            # costs as much as a record.
+            # OpenSSL reads record by record. A read without a record raises an exception, which costs as much as a
+            # record.
             while self._incoming.pending or self._tls.pending():
                 piece = self._tls.read(_RECORD)
                 if not piece:
@@ -418,7 +418,7 @@ class TlsChannel:
 
 
 def _records(buffers: Sequence[Buffer]) -> Iterator[Buffer]:
-    """Cut pieces into records of TLS, as few as there can be: what lies in one piece is not copied."""
+    """Group pieces into as few TLS records as possible; a record within one piece is not copied."""
     run: list[Buffer] = []
     room = _RECORD
     for buffer in buffers:
@@ -444,13 +444,13 @@ def _plan(settings: TlsSettings) -> _Plan:
     context.set_ciphers("ALL:!aNULL:!eNULL")
     known = [(cipher["name"], cipher["protocol"]) for cipher in context.get_ciphers()]
     choice = choose_ciphers(settings.cipher_suites, known)
-    # As Java has it: a version of which no suite is listed is not spoken.
+    # As in Java, a version without a listed suite is not offered.
     listed = {TLS_1_2: choice.tls_1_2, TLS_1_3: choice.tls_1_3}
     left = tuple(version for version in versions if listed[version])
     if not left:
         raise ConfigError(
-            f"ssl.cipher.suites lists no cipher suite of {' or '.join(versions)}, which ssl.enabled.protocols "
-            f"asks for",
+            f"ssl.cipher.suites does not list a cipher suite of {' or '.join(versions)}, which "
+            "ssl.enabled.protocols requires",
             key="ssl.cipher.suites",
         )
     plan = _Plan(left, choice, settings.checks_host)
@@ -465,14 +465,14 @@ def _plan(settings: TlsSettings) -> _Plan:
 
 @cache
 def _system_context(plan: _Plan) -> ssl.SSLContext:
-    """What trusts the system and shows no certificate: the system's 150 CAs are loaded once, in 25 ms."""
+    """Return the shared context that trusts the system; loading the system's 150 CAs takes 25 ms."""
     context = plan.make(trusts_system=True)
     _load_system(context)
     return context
 
 
 def _platform_context() -> ssl.SSLContext:
-    """On macOS and Windows `truststore`, if it is installed, asks the system itself."""
+    """Return a context; on macOS and Windows `truststore`, if installed, asks the system itself."""
     if sys.platform in ("darwin", "win32"):
         try:
             import truststore
@@ -489,15 +489,15 @@ def _load_system(context: ssl.SSLContext) -> None:
     context.load_default_certs()
     if not context.cert_store_stats()["x509"] and is_empty_folder(ssl.get_default_verify_paths().capath):
         raise TlsError(
-            "this system trusts nobody: set ssl.truststore.location to the certificate of the brokers' CA, or "
-            "install the system's certificates (ca-certificates)",
+            "this system has no trusted certificates: set ssl.truststore.location to the certificate of "
+            "the brokers' CA, or install the system's certificates (ca-certificates)",
             reason="empty store",
             setting="ssl.truststore.location",
         )
 
 
 def _load_trusted(context: ssl.SSLContext, trusted: str) -> str:
-    """Load what is to be trusted; the name of the error, empty if it went well."""
+    """Load the trusted certificates; return the name of the error, or an empty text after success."""
     try:
         with as_file(Secret(trusted)) as path:
             context.load_verify_locations(path)
@@ -514,7 +514,7 @@ def _load_identity(context: ssl.SSLContext, identity: Identity) -> Fault | None:
     except OSError as error:
         name = getattr(error, "reason", None) or str(error)
     except ValueError:
-        name = "PASSWORD_TOO_LONG"  # more than OpenSSL takes, or no text
+        name = "PASSWORD_TOO_LONG"  # longer than OpenSSL accepts, or not a text
     else:
         return None
     return loading_fault(

@@ -1,8 +1,8 @@
-"""What OpenSSL and peers say when there is no channel, in words that do not change, with setting and remedy.
+"""Maps errors of OpenSSL and of peers to stable reasons, with setting and remedy.
 
-Called by `tls`, with what OpenSSL told. Knows no more of it than names and numbers.
+Used by `tls`, with OpenSSL's error names and numbers.
 
-Invariant: every name and number has an answer; one that is unknown here keeps OpenSSL's own name as the reason.
+Invariant: every name and number has a result. For an unknown one, the reason is OpenSSL's own name.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ class Fault(NamedTuple):
     """Why there is no channel.
 
     Attributes:
-        reason: In a word or two that do not change: `TlsError.reason`.
-        about: Whose setting to look at: `"truststore"`, `"keystore"`, or a key of Kafka's; empty if none.
-        remedy: What is wrong and what to do, a clause or two. `{truststore}` and `{keystore}` stand for the places.
+        reason: A stable reason of a word or two: `TlsError.reason`.
+        about: The setting to check: `"truststore"`, `"keystore"`, or one of Kafka's keys; empty if none.
+        remedy: The cause and what to do, in a clause or two. `{truststore}` and `{keystore}` stand for their
+            places.
     """
 
     reason: str
@@ -31,30 +32,30 @@ _HOSTS: Final = "ssl.endpoint.identification.algorithm"
 _SELF_SIGNED = Fault(
     "self-signed certificate",
     "truststore",
-    "the broker's certificate, or the root that it comes with, is not in {truststore}: put the CA's certificate "
+    "the broker's certificate, or the root that it sends, is not in {truststore}: put the CA's certificate "
     "there if it is yours",
 )
 _UNKNOWN_ISSUER = Fault(
     "unknown issuer",
     "truststore",
     "the broker's certificate was issued by a CA that is not in {truststore}: put the CA's certificate there. "
-    "If it is there, the broker does not send the certificates between",
+    "If it is there, the broker does not send the intermediate certificates",
 )
 _OTHER_HOST = Fault(
     "host name mismatch",
     _HOSTS,
-    "the broker's certificate is for other names: connect by a name that it has (bootstrap.servers, and "
-    "advertised.listeners of the broker), or give the broker a certificate with this one",
+    "the broker's certificate is for other names: connect with one of its names (bootstrap.servers, and "
+    "advertised.listeners of the broker), or give the broker a certificate with this name",
 )
 _EXPIRED = Fault(
     "certificate expired",
     "truststore",
-    "a certificate of the broker is over: the broker needs a new one. If it is not over, the clock here is wrong",
+    "a certificate of the broker has expired: the broker needs a new one. If it has not, the clock here is wrong",
 )
 _NOT_YET_VALID = Fault(
     "certificate not yet valid",
     "truststore",
-    "a certificate of the broker is not valid yet: see that the clocks here and of its CA are right",
+    "a certificate of the broker is not valid yet: check this machine's clock and the CA's",
 )
 _REVOKED = Fault(
     "revoked", "truststore", "the broker's certificate was revoked by its CA: the broker needs a new one"
@@ -62,7 +63,7 @@ _REVOKED = Fault(
 _NO_REVOCATION_LIST = Fault(
     "no revocation list",
     "truststore",
-    "revocation is checked, and the CA's list is not there or over: load a new one",
+    "revocation is checked, but the CA's list is missing or expired: load a new one",
 )
 _WEAK = Fault(
     "weak certificate",
@@ -73,7 +74,7 @@ _WEAK = Fault(
 _WRONG_PURPOSE = Fault(
     "unsuitable certificate",
     "truststore",
-    "the broker's certificates may not be used for a TLS server, or as a CA",
+    "the broker's certificates are not allowed for a TLS server, or for a CA",
 )
 
 _VERIFY: Final = {
@@ -98,68 +99,66 @@ _VERIFY: Final = {
     68: _WEAK,
     79: _WRONG_PURPOSE,
 }
-"""OpenSSL's X509_V_ERR_* -> what it means here."""
+"""OpenSSL's X509_V_ERR_* -> its fault."""
 
 _NO_PROTOCOL = Fault(
     "no common protocol",
     _PROTOCOLS,
-    "this client and the broker share no version of TLS: 1.2 and 1.3 are spoken here, as far as "
-    "ssl.enabled.protocols and ssl.protocol let them",
+    "this client and the broker have no TLS version in common: this client supports 1.2 and 1.3, as far as "
+    "ssl.enabled.protocols and ssl.protocol allow",
 )
 _NO_CIPHER = Fault(
     "no common cipher",
     _CIPHERS,
-    "this client and the broker share no cipher suite: see ssl.cipher.suites on both sides, and what kind of "
-    "key the broker's certificate has",
+    "this client and the broker have no cipher suite in common: see ssl.cipher.suites on both sides, and the type "
+    "of the key in the broker's certificate",
 )
 _NOT_TLS = Fault(
     "not TLS",
     "security.protocol",
-    "what came is not TLS: is this port a PLAINTEXT or SASL_PLAINTEXT listener?",
+    "the answer is not TLS: is this port a PLAINTEXT or SASL_PLAINTEXT listener?",
 )
 _REFUSED = Fault(
     "bad certificate refused by peer",
     "keystore",
-    "the broker does not take the client's certificate ({keystore}): see that the broker's trust store has its CA, "
-    "that the whole chain is in the key store, and what the broker's log says",
+    "the broker does not accept the client's certificate ({keystore}): check that the broker's trust store has its "
+    "CA and that the key store has the whole chain, and see the broker's log",
 )
 _REFUSED_AS_EXPIRED = Fault(
     "bad certificate refused by peer",
     "keystore",
-    "the broker says that the client's certificate ({keystore}) is over",
+    "the broker reports that the client's certificate ({keystore}) has expired",
 )
 _REFUSED_AS_REVOKED = Fault(
     "revoked",
     "keystore",
-    "the broker says that the client's certificate ({keystore}) was revoked: get a new one",
+    "the broker reports that the client's certificate ({keystore}) was revoked: get a new one",
 )
 _WANTS_CERTIFICATE = Fault(
     "peer requires a client certificate",
     "keystore",
-    "the broker asks for a client certificate (ssl.client.auth=required), and none is configured: set "
+    "the broker requires a client certificate (ssl.client.auth=required), but none is configured: set "
     "ssl.keystore.location, or ssl.keystore.key with ssl.keystore.certificate.chain",
 )
-_DAMAGED = Fault("damaged", "", "bytes were changed or lost between the broker and here: it is tried again")
+_DAMAGED = Fault("damaged", "", "bytes were changed or lost on the network: the client tries again")
 _TOO_LARGE = Fault(
-    "oversized message", "", "the peer sent a message larger than TLS lets it: it is no Kafka broker"
+    "oversized message", "", "the peer sent a message larger than TLS allows: it is not a Kafka broker"
 )
 _CLOSED_EARLY = Fault(
     "closed during handshake",
     "security.protocol",
-    "the broker closed the connection in the handshake: is this port a PLAINTEXT listener, or does the broker "
-    "want a client certificate?",
+    "the broker closed the connection during the handshake: is this port a PLAINTEXT listener, or does the broker "
+    "require a client certificate?",
 )
-_TRUNCATED = Fault("truncated", "", "the connection ended in the middle, without TLS's close_notify")
-FLOOD: Final = Fault(
-    "flood", "", "the peer sends records that carry nothing, without end: it is no well-meaning broker"
-)
-_ENDED: Final = Fault("ended", "", "the channel is over: nothing can be sent on it any more")
+_TRUNCATED = Fault("truncated", "", "the connection ended without TLS's close_notify")
+FLOOD: Final = Fault("flood", "", "the peer keeps sending records without content: it is not a proper broker")
+_ENDED: Final = Fault("ended", "", "the channel has ended: nothing can be sent on it")
 NOT_ESTABLISHED: Final = Fault("not established", "", "nothing can be sent before the handshake is done")
 UNLISTED_CIPHER: Final = Fault(
     "no common cipher",
     _CIPHERS,
-    "the broker chose a cipher suite of TLS 1.3 that ssl.cipher.suites does not list (this Python cannot offer "
-    "some of them only): list it, or leave TLSv1.3 out of ssl.enabled.protocols",
+    "the broker chose a TLS 1.3 cipher suite that ssl.cipher.suites does not list (this Python cannot restrict "
+    "the suites of TLS 1.3): list it, or remove TLSv1.3 from ssl.enabled.protocols",
 )
 
 _BY_NAME: Final = {
@@ -203,7 +202,7 @@ _BY_NAME: Final = {
     "DECRYPTION_FAILED_OR_BAD_RECORD_MAC": _DAMAGED,
     "SSLV3_ALERT_BAD_RECORD_MAC": _DAMAGED,
     "BAD_RECORD_TYPE": _DAMAGED,
-    "RECORD_LAYER_FAILURE": _DAMAGED,  # from OpenSSL 3.2 on, which keeps the particulars to itself
+    "RECORD_LAYER_FAILURE": _DAMAGED,  # from OpenSSL 3.2 on, which reports no details
     "EXCESSIVE_MESSAGE_SIZE": _TOO_LARGE,
     "ENCRYPTED_LENGTH_TOO_LONG": _TOO_LARGE,
     "DATA_LENGTH_TOO_LONG": _TOO_LARGE,
@@ -219,7 +218,7 @@ _BY_NAME: Final = {
     "PROTOCOL_IS_SHUTDOWN": _ENDED,
     "CLOSED_DURING_HANDSHAKE": _CLOSED_EARLY,
 }
-"""OpenSSL's name of an error -> what it means here; in a handshake with a broker."""
+"""OpenSSL's name of an error in a handshake with a broker -> its fault."""
 
 _WITHOUT_IDENTITY: Final = frozenset(
     {
@@ -229,7 +228,7 @@ _WITHOUT_IDENTITY: Final = frozenset(
         "TLSV1_ALERT_ACCESS_DENIED",
     }
 )
-"""What brokers say to a client that shows no certificate, once the cipher suite is chosen: Java the first."""
+"""Brokers' alerts for a client without a certificate, after the cipher suite was chosen; the first is Java's."""
 
 _LOADING: Final = {
     "KEY_VALUES_MISMATCH": Fault(
@@ -246,7 +245,7 @@ _LOADING: Final = {
     "CA_MD_TOO_WEAK": Fault(
         "weak certificate",
         "keystore",
-        "a certificate in {keystore} is signed by too weak a hash: get a new one",
+        "a certificate in {keystore} is signed with a weak hash: get a new one",
     ),
 }
 _LOADING["KEY_TYPE_MISMATCH"] = _LOADING["NO_CERTIFICATE_ASSIGNED"] = _LOADING["KEY_VALUES_MISMATCH"]
@@ -254,18 +253,18 @@ _LOADING["CA_KEY_TOO_SMALL"] = _LOADING["EE_KEY_TOO_SMALL"]
 
 
 def handshake_fault(name: str, *, verify_code: int, verify_message: str, lacks_identity: bool) -> Fault:
-    """What an error of a handshake, or of a record, means.
+    """Return the fault for an error of a handshake or of a record.
 
     Args:
-        name: OpenSSL's name of it.
+        name: OpenSSL's name of the error.
         verify_code: What is wrong with the broker's certificate, 0 if nothing.
-        verify_message: The same in OpenSSL's words.
-        lacks_identity: The cipher suite is chosen and the client has no certificate to show.
+        verify_message: OpenSSL's description of that.
+        lacks_identity: Whether the cipher suite was chosen and the client has no certificate to send.
     """
     if verify_code:
         fault = _VERIFY.get(verify_code)
         if fault is None:
-            remedy = "the broker's certificate is not taken: compare it with {truststore}"
+            remedy = "the broker's certificate is not accepted: compare it with {truststore}"
             fault = Fault(verify_message or "bad certificate", "truststore", remedy)
         return fault._replace(remedy=f"{fault.remedy} (OpenSSL: {verify_message.rstrip('.')})")
     if lacks_identity and name in _WITHOUT_IDENTITY:
@@ -276,35 +275,37 @@ def handshake_fault(name: str, *, verify_code: int, verify_message: str, lacks_i
 
 
 def loading_fault(name: str, *, is_encrypted: bool, password_setting: str) -> Fault:
-    """What an error in loading the client's own certificate and key means.
+    """Return the fault for an error while loading the client's own certificate and key.
 
     Args:
-        name: OpenSSL's name of it.
-        is_encrypted: OpenSSL asked for the key's password before.
-        password_setting: The key of Kafka's that has it.
+        name: OpenSSL's name of the error.
+        is_encrypted: Whether OpenSSL asked for the key's password before.
+        password_setting: Kafka's key for the password.
     """
     fault = _LOADING.get(name)
     if fault is None and is_encrypted:
-        remedy = f"the private key in {{keystore}} is not opened by {password_setting}: the password is wrong"
+        remedy = (
+            f"the private key in {{keystore}} cannot be opened with {password_setting}: the password is wrong"
+        )
         return Fault("wrong password", password_setting, remedy)
     if fault is None:
         fault = Fault(
-            "damaged store", "keystore", "a certificate or key in {keystore} is damaged: make it anew"
+            "damaged store", "keystore", "a certificate or key in {keystore} is damaged: create it again"
         )
     return fault._replace(remedy=f"{fault.remedy} (OpenSSL: {name})")
 
 
 def is_tls(head: bytes) -> bool:
-    """Whether a peer's first bytes can be a record of TLS: an alert or a handshake, of version 3."""
+    """Return whether a peer's first bytes can be a TLS record: an alert or a handshake of version 3."""
     return head[:1] in (b"\x15", b"\x16") and head[1:2] in (b"", b"\x03")
 
 
 def not_tls(head: bytes) -> Fault:
-    """Who it is that does not speak TLS, by the first bytes, 5 of them if there are as many."""
+    """Name the protocol of a peer that does not use TLS, from up to 5 of its first bytes."""
     if head.startswith(b"HTTP"):
-        who = "what answers is an HTTP server: is this the port of a Kafka broker?"
+        who = "an HTTP server answers: is this the port of a Kafka broker?"
     elif head.startswith(b"SSH-"):
-        who = "what answers is an SSH server: is this the port of a Kafka broker?"
+        who = "an SSH server answers: is this the port of a Kafka broker?"
     elif head[:1] == b"\x00":
         who = "a broker answers without encryption: is this port a PLAINTEXT or SASL_PLAINTEXT listener?"
     else:

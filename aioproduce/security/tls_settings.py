@@ -1,6 +1,6 @@
-"""Kafka's `ssl.*` as plain values, and what they mean for OpenSSL: versions, cipher suites, checks.
+"""Kafka's `ssl.*` as plain values, and their meaning for OpenSSL: versions, cipher suites, checks.
 
-Made by `making`, read by `tls`. What the values contradict is refused here, before anything is opened.
+Created by `making`, read by `tls`. Contradictory values are refused here, before anything is opened.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BROKEN: Final = frozenset({"TLSv1.1", "TLSv1", "SSLv3", "SSLv2Hello", "SSLv2"})
 _NO_KEYS: Final = KeyStore()
 _THE_SYSTEM: Final = TrustStore()
 _SIGNAL: Final = "TLS_EMPTY_RENEGOTIATION_INFO_SCSV"
-"""Java lists it among cipher suites; OpenSSL sends it by itself."""
+"""Java lists it among cipher suites; OpenSSL sends it anyway."""
 
 
 @final
@@ -35,15 +35,15 @@ class TlsSettings:
 
     Attributes:
         keystore: The client's own certificate and key, for brokers with `ssl.client.auth`; none by default.
-        truststore: Whom to trust; by default those whom the system trusts.
-        enabled_protocols: `ssl.enabled.protocols`. What is older than TLS 1.2 is left out with a warning.
+        truststore: The trusted certificates; by default those that the system trusts.
+        enabled_protocols: `ssl.enabled.protocols`. Versions older than TLS 1.2 are left out with a warning.
         protocol: `ssl.protocol`: `"TLSv1.2"` leaves TLS 1.3 out; `"TLS"` and `"TLSv1.3"` leave nothing out.
-        cipher_suites: `ssl.cipher.suites`, by Java's names (IANA's) or by OpenSSL's; empty: Python's choice.
-        endpoint_identification_algorithm: `"https"` has the broker's name checked; an empty one does not.
-        context: An SSLContext of the user's own, used as it is; nothing else is set then.
+        cipher_suites: `ssl.cipher.suites`, with Java's names (IANA's) or OpenSSL's; empty: Python's choice.
+        endpoint_identification_algorithm: `"https"` checks the broker's name; an empty text does not.
+        context: An SSLContext of the user's own, used unchanged. The other settings must then be unset.
 
     Raises:
-        ConfigError: A value is unknown, or two are at odds.
+        ConfigError: If a value is unknown, or if two contradict each other.
     """
 
     keystore: KeyStore = _NO_KEYS
@@ -58,7 +58,7 @@ class TlsSettings:
         if self.endpoint_identification_algorithm.lower() not in ("https", ""):
             raise ConfigError(
                 f"ssl.endpoint.identification.algorithm is {self.endpoint_identification_algorithm!r}: set it "
-                f"to https, or to nothing, which checks no names",
+                f"to https, or leave it empty to check no names",
                 key="ssl.endpoint.identification.algorithm",
             )
         if self.protocol not in ("TLS", *_SPOKEN):
@@ -73,44 +73,44 @@ class TlsSettings:
         if self.versions() == ():
             raise ConfigError(
                 f"ssl.enabled.protocols is {', '.join(self.enabled_protocols)} and ssl.protocol is "
-                f"{self.protocol}: nothing is left of TLSv1.2 and TLSv1.3, which are spoken here",
+                f"{self.protocol}: that leaves neither TLSv1.2 nor TLSv1.3, the supported versions",
                 key="ssl.enabled.protocols",
             )
 
     @property
     def checks_host(self) -> bool:
-        """Whether the name that was connected to must be one of the broker's certificate."""
+        """Whether the broker's certificate must contain the name of the connection."""
         return bool(self.endpoint_identification_algorithm)
 
     def versions(self) -> tuple[str, ...]:
-        """The versions of TLS to offer."""
+        """Return the versions of TLS to offer."""
         if unknown := set(self.enabled_protocols) - _BROKEN - set(_SPOKEN):
             raise ConfigError(
-                f"ssl.enabled.protocols has {', '.join(sorted(unknown))}: TLSv1.2 and TLSv1.3 are known",
+                f"ssl.enabled.protocols has {', '.join(sorted(unknown))}: TLSv1.2 and TLSv1.3 are supported",
                 key="ssl.enabled.protocols",
             )
         capped = (TLS_1_2,) if self.protocol == TLS_1_2 else _SPOKEN
         return tuple(version for version in capped if version in self.enabled_protocols)
 
     def warn(self) -> None:
-        """Log what is allowed and unwise."""
+        """Log a warning for each setting that is allowed but unwise."""
         if self.context is None and not self.checks_host:
             _log.warning(
-                "ssl.endpoint.identification.algorithm is empty: whoever has a certificate of a trusted CA can "
+                "ssl.endpoint.identification.algorithm is empty: anyone with a certificate of a trusted CA can "
                 "pose as a broker. Set it to https."
             )
         if old := sorted(_BROKEN & set(self.enabled_protocols)):
-            _log.warning("ssl.enabled.protocols has %s, which are broken and left out.", ", ".join(old))
+            _log.warning("ssl.enabled.protocols has %s, which are insecure and ignored.", ", ".join(old))
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class CipherChoice:
-    """The cipher suites of `ssl.cipher.suites`, as OpenSSL calls them.
+    """The cipher suites of `ssl.cipher.suites`, with OpenSSL's names.
 
     Attributes:
-        tls_1_2: For TLS 1.2; empty: none is listed.
-        tls_1_3: For TLS 1.3; likewise.
+        tls_1_2: The suites for TLS 1.2; empty if none is listed.
+        tls_1_3: The suites for TLS 1.3; empty if none is listed.
     """
 
     tls_1_2: tuple[str, ...]
@@ -121,11 +121,11 @@ def choose_ciphers(wanted: Iterable[str], known: Iterable[tuple[str, str]]) -> C
     """Translate names of cipher suites.
 
     Args:
-        wanted: Names of Java's or OpenSSL's.
-        known: What this OpenSSL has: name and version of TLS of each.
+        wanted: Java's or OpenSSL's names.
+        known: Name and TLS version of each suite of this OpenSSL.
 
     Raises:
-        ConfigError: One is not among them.
+        ConfigError: If a name is unknown.
     """
     versions = dict(known)
     older: list[str] = []
@@ -146,7 +146,7 @@ def choose_ciphers(wanted: Iterable[str], known: Iterable[tuple[str, str]]) -> C
 
 
 def openssl_name(name: str) -> str:
-    """OpenSSL's name of a cipher suite of TLS 1.2: `AES128-SHA` of `TLS_RSA_WITH_AES_128_CBC_SHA`."""
+    """Return OpenSSL's name of a TLS 1.2 suite: `AES128-SHA` for `TLS_RSA_WITH_AES_128_CBC_SHA`."""
     name = name.removeprefix("TLS_").removeprefix("RSA_WITH_").replace("_WITH_", "_").replace("_CBC", "")
     name = (
         name.replace("POLY1305_SHA256", "POLY1305")

@@ -7,9 +7,9 @@
         async with SerializingProducer("kafka:9092", value_serializer=orders) as producer:
             await producer.send("orders", {"id": 42})
 
-Nothing in `Producer` knows of this package: one that sends bytes pays nothing for it. The names here are loaded
-when they are first asked for, each with the libraries of its own extra (`avro`, `protobuf`, `registry`) and no
-others. `docs/serializers.md` shows them.
+`Producer` does not use this package, so a producer that sends bytes pays nothing for it. The names are loaded on
+first use, each with only the libraries of its own extra (`avro`, `protobuf`, `registry`). See
+`docs/how-to/serializers.md`.
 """
 
 from __future__ import annotations

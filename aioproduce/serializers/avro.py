@@ -1,4 +1,4 @@
-"""Avro with a schema registry: fastavro writes, the registry gives the schema's id."""
+"""Avro with a schema registry: fastavro encodes, the registry assigns the schema's id."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @final
 class AvroSerializer(TextSchemaSerializer[T]):
-    """Values as Avro, with Confluent's prefix.
+    """Encodes values as Avro, with Confluent's prefix.
 
     Args:
-        registry: Where schemas are kept.
-        schema: The schema as JSON text, as what that text stands for, or as a `Schema` with references. `None`
-            where it comes from the registry (`use_latest_version`, `schema_id`).
-        to_dict: Makes of a value what fastavro writes, e.g. `dataclasses.asdict`.
-        strict: Whether a value with fields that its record does not have is refused. Without it fastavro leaves
-            them out, and nobody notices.
+        registry: The client of the schema registry.
+        schema: The schema as JSON text, as the decoded JSON, or as a `Schema` with references. `None` if it
+            comes from the registry (`use_latest_version`, `schema_id`).
+        to_dict: Converts a value to what fastavro encodes, e.g. `dataclasses.asdict`.
+        strict: Whether to refuse a value with fields that its record does not have. Otherwise fastavro silently
+            drops them.
         options: As in `RegistryOptions`: `subject`, `auto_register`, `use_latest_version`, `schema_id`,
             `normalize`.
 
     Raises:
-        ConfigError: the schema cannot be read, or options are at odds.
-        MissingExtraError: fastavro is not installed.
+        ConfigError: If the schema cannot be read, or if options contradict each other.
+        MissingExtraError: If fastavro is not installed.
 
     Example:
         >>> orders = AvroSerializer(registry, '{"type": "string"}')  # doctest: +SKIP
@@ -63,7 +63,7 @@ class AvroSerializer(TextSchemaSerializer[T]):
         if self._schema is not None:
             read = _read(self._schema.text)
             if not self._schema.references:
-                _parse(read, {})  # to fail here and not with the first record
+                _parse(read, {})  # to fail here and not at the first record
             record = _full_name(read)
         super().__init__(registry, record, options, self._schema is not None)
 
@@ -75,7 +75,7 @@ class AvroSerializer(TextSchemaSerializer[T]):
         parsed = _parse(_read(schema.text), named)
         if parsed == "bytes" or (isinstance(parsed, dict) and parsed.get("type") == "bytes"):
             return _bytes_writer(prefix, to_dict)
-        # Bound here, as a record passes each of these names.
+        # Local names, because every record uses them.
         write_value, buffer_of, strict = fastavro.schemaless_writer, BytesIO, self._strict
         start = len(prefix)
 
@@ -92,7 +92,7 @@ class AvroSerializer(TextSchemaSerializer[T]):
     async def _load(
         self, references: Sequence[SchemaReference], named: dict[str, Any], loaded: set[tuple[str, int]]
     ) -> None:
-        """The types that a schema refers to, and those that these refer to, into fastavro's names."""
+        """Load the types that a schema refers to, and those that these refer to, into fastavro's names."""
         for _, subject, version in references:
             if (subject, version) in loaded:
                 continue
@@ -103,12 +103,12 @@ class AvroSerializer(TextSchemaSerializer[T]):
 
 
 def _bytes_writer(prefix: bytes, to_dict: Callable[[Any], Any] | None) -> Write:
-    """With the schema "bytes" and nothing more, values stand as they are, without Avro's length, as in Java."""
+    """Return a writer for the schema "bytes" alone, which writes values without Avro's length, as Java does."""
 
     def write(value: Any) -> bytes:
         given = value if to_dict is None else to_dict(value)
         if not isinstance(given, bytes | bytearray | memoryview):
-            raise TypeError(f'the schema is "bytes", and the value is {type(given).__name__}')
+            raise TypeError(f'the schema is "bytes", but the value is {type(given).__name__}')
         return prefix + bytes(given)
 
     return write
@@ -118,23 +118,23 @@ def _read(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        # A lone name is a schema, too: "string" without its quotation marks, as people write it.
+        # A bare name is also a schema: "string" without its quotation marks, as people write it.
         if text.strip().isidentifier():
             return text.strip()
-        raise ConfigError(f"the Avro schema is no JSON: {error}", key="schema") from error
+        raise ConfigError(f"the Avro schema is not valid JSON: {error}", key="schema") from error
 
 
 def _parse(read: Any, named: dict[str, Any]) -> Any:
     try:
         return fastavro.parse_schema(read, named_schemas=named)
-    except Exception as error:  # KeyError, TypeError and fastavro's own, by what is wrong
+    except Exception as error:  # KeyError, TypeError or one of fastavro's own
         raise ConfigError(
             f"fastavro cannot read the Avro schema: {type(error).__name__}: {error}", key="schema"
         ) from error
 
 
 def _full_name(read: Any) -> str | None:
-    """The name that subjects are made of: a record's full name, or a primitive's; a union has none."""
+    """Return the name for subjects: a record's full name, or a primitive's; None for a union."""
     if isinstance(read, str):
         return read
     if not isinstance(read, dict):

@@ -1,4 +1,4 @@
-"""JSON with a schema in a registry: readers find the schema by its id; a validator may say whether values fit."""
+"""JSON with a schema in a registry: readers find the schema by its id, and a validator may check values."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 @final
 class JsonSchemaSerializer(TextSchemaSerializer[T]):
-    """Values as JSON, with Confluent's prefix and a JSON Schema in the registry.
+    """Encodes values as JSON, with Confluent's prefix and a JSON Schema in the registry.
 
     Args:
-        registry: Where schemas are kept.
-        schema: The schema as text, as what it stands for, or as a `Schema` with references. `None` where it comes
-            from the registry (`use_latest_version`, `schema_id`). Its `title` is the record's name for subjects.
-        to_dict: Makes of a value what the encoder writes, e.g. `dataclasses.asdict`.
+        registry: The client of the schema registry.
+        schema: The schema as text, as the decoded JSON, or as a `Schema` with references. `None` if it comes from
+            the registry (`use_latest_version`, `schema_id`). Its `title` is the record's name for subjects.
+        to_dict: Converts a value to what the encoder encodes, e.g. `dataclasses.asdict`.
         dumps: Another encoder, as for `JsonSerializer`.
-        validate: Raises where a value does not fit, e.g. `Draft202012Validator(schema).validate` of jsonschema.
-            Without it nothing is checked here: validation costs more than all the rest.
+        validate: Raises if a value is not valid, e.g. `Draft202012Validator(schema).validate` of jsonschema.
+            By default nothing is checked, because validation costs more than everything else.
         options: As in `RegistryOptions`: `subject`, `auto_register`, `use_latest_version`, `schema_id`,
             `normalize`.
 
     Raises:
-        ConfigError: the schema cannot be read, or options are at odds.
+        ConfigError: If the schema cannot be read, or if options contradict each other.
 
     Example:
         >>> orders = JsonSchemaSerializer(registry, {"title": "Order", "type": "object"})  # doctest: +SKIP
@@ -72,14 +72,14 @@ class JsonSchemaSerializer(TextSchemaSerializer[T]):
 
 
 def _title(schema: Schema | None) -> str | None:
-    """The record's name: what the schema, which has to be one, has as its title."""
+    """Return the record's name, which is the schema's title; check that the schema is valid JSON."""
     if schema is None:
         return None
     try:
         read = json.loads(schema.text)
     except ValueError as error:
-        raise ConfigError(f"the JSON Schema is no JSON: {error}", key="schema") from error
+        raise ConfigError(f"the JSON Schema is not valid JSON: {error}", key="schema") from error
     if not isinstance(read, dict | bool):
-        raise ConfigError("a JSON Schema is an object, or true or false", key="schema")
+        raise ConfigError("a JSON Schema must be an object, true or false", key="schema")
     title = read.get("title") if isinstance(read, dict) else None
     return title if isinstance(title, str) else None

@@ -1,4 +1,4 @@
-"""Serializers that need nobody: text, and JSON without a schema."""
+"""Serializers without a registry: text, and JSON without a schema."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ if TYPE_CHECKING:
 
 Dumps = Callable[[Any], "str | bytes"]
 
-# Compact, as nobody reads it with the eye; no NaN or Infinity, which is no JSON and which other readers refuse.
+# Compact, and without NaN and Infinity, which are not valid JSON and which other readers refuse.
 COMPACT: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
 
 
 @final
 class StringSerializer:
-    """Text as bytes.
+    """Encodes text as bytes.
 
     Args:
         encoding: Python's name of the encoding.
 
     Raises:
-        LookupError: there is no such encoding.
+        LookupError: If there is no such encoding.
 
     Example:
         >>> SerializingProducer("localhost:9092", key_serializer=StringSerializer())  # doctest: +SKIP
@@ -36,7 +36,7 @@ class StringSerializer:
         self._encoding = encoding
 
     def serialize(self, value: str, _context: SerializationContext, /) -> bytes:
-        """The text's bytes; anything but a str is refused, as its `str()` is hardly ever meant."""
+        """Return the text's bytes; raise for anything but a str, because its `str()` is rarely intended."""
         if not isinstance(value, str):
             raise TypeError(f"StringSerializer takes str, not {type(value).__name__}")
         return value.encode(self._encoding)
@@ -44,12 +44,12 @@ class StringSerializer:
 
 @final
 class JsonSerializer:
-    """Values as JSON, without a schema.
+    """Encodes values as JSON, without a schema.
 
     Args:
-        dumps: Another encoder: `orjson.dumps`, or `functools.partial(json.dumps, default=str)`. Its text is
-            sent as UTF-8, its bytes as they are. By default the standard library's, compact, that refuses NaN
-            and Infinity and leaves non-ASCII characters readable.
+        dumps: Another encoder: `orjson.dumps`, or `functools.partial(json.dumps, default=str)`. Text is sent as
+            UTF-8, bytes are sent unchanged. The default is the standard library's encoder. It writes compact
+            JSON, refuses NaN and Infinity, and leaves non-ASCII characters readable.
 
     Example:
         >>> SerializingProducer("localhost:9092", value_serializer=JsonSerializer())  # doctest: +SKIP
@@ -61,11 +61,11 @@ class JsonSerializer:
         self._dumps = dumps or COMPACT
 
     def serialize(self, value: object, _context: SerializationContext, /) -> bytes:
-        """The value's JSON."""
+        """Return the value's JSON."""
         return json_bytes(self._dumps, value)
 
 
 def json_bytes(dumps: Dumps, value: object) -> bytes:
-    """What an encoder gives, as bytes."""
+    """Return the encoder's result as bytes."""
     encoded = dumps(value)
     return encoded.encode() if isinstance(encoded, str) else encoded

@@ -1,11 +1,11 @@
-"""The producer that takes objects: a thin layer above `Producer`, which goes on taking bytes.
+"""The producer that accepts objects: a thin layer above `Producer`, which accepts bytes.
 
 Invariants:
 
-1. Nothing is queued before both key and value are bytes: what fails here holds no memory of the buffer and loses
-   nothing but the call that it fails.
-2. Serializing and waiting for room together take no longer than `max.block.ms`, or `timeout=` where that is less.
-3. A serializer that gives bytes is not awaited, and no timer is set for it.
+1. Nothing is queued before key and value are both bytes. A failure here holds no buffer memory and affects only
+   its own call.
+2. Serializing and waiting for room take no longer than `max.block.ms`, or `timeout=` if that is less.
+3. A serializer that returns bytes is not awaited, and no timer is set for it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Self
 
+from aioproduce.config import configured
 from aioproduce.errors import (
     ConfigError,
     ProducerError,
@@ -33,11 +34,13 @@ from aioproduce.serializers.protocol import (
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from typing import Unpack
 
     from typing_extensions import TypeVar
 
     from aioproduce._native.delivery import DeliveryFuture
     from aioproduce.config import ProducerConfig
+    from aioproduce.config.settings import PlainSettings
     from aioproduce.metrics import MetricsSnapshot
     from aioproduce.producer.producer import OnDelivery
     from aioproduce.records import Header, Headers, RecordMetadata
@@ -50,7 +53,7 @@ else:
     K = TypeVar("K")
     V = TypeVar("V")
 
-# Contexts of records without headers, kept by topic; a service that makes topics up must not grow with them.
+# Contexts of records without headers, by topic; bounded, because a service may create ever new topics.
 _MAX_TOPICS = 1000
 
 
@@ -58,16 +61,19 @@ class SerializingProducer(Generic[K, V]):
     """Sends keys and values that are objects.
 
     Args:
-        producer: What a `Producer` takes: addresses, a mapping, a ProducerConfig. Or a Producer, which several of
-            these may share, each with its own serializers; it stays the caller's to start and close.
+        producer: The arguments of a `Producer`: addresses, a mapping, a ProducerConfig. Or a Producer, which
+            several
+            SerializingProducers may share; the caller starts and closes it.
         key_serializer: For keys: a `Serializer`, or a function of the key (`str.encode`), which may be async.
-            `None` for keys that are bytes.
-        value_serializer: Likewise for values.
+            `None` if keys are bytes.
+        value_serializer: For values: a `Serializer`, or a function of the value, which may be async. `None` if
+            values
+            are bytes.
         **settings: Kafka's producer keys with underscores for dots, as for `Producer`.
 
     Raises:
-        ConfigError: as for `Producer`; or its configuration has serializers already.
-        TypeError: a serializer is neither of both.
+        ConfigError: If `Producer` raises it, or if its configuration already has serializers.
+        TypeError: If a serializer is neither a `Serializer` nor a function.
 
     Example:
         >>> async def main(registry):
@@ -82,7 +88,7 @@ class SerializingProducer(Generic[K, V]):
         *,
         key_serializer: SerializerLike[K] | None = None,
         value_serializer: SerializerLike[V] | None = None,
-        **settings: object,
+        **settings: Unpack[PlainSettings],
     ) -> None:
         self._serialize_key = serialize_of(key_serializer, "key")
         self._serialize_value = serialize_of(value_serializer, "value")
@@ -90,20 +96,22 @@ class SerializingProducer(Generic[K, V]):
         self._is_owner = not isinstance(producer, Producer)
         if isinstance(producer, Producer):
             if settings:
-                raise TypeError("a Producer is complete: give the settings to its constructor instead")
+                raise TypeError(
+                    "a Producer is already configured: pass the settings to its constructor instead"
+                )
             self._producer = producer
         else:
-            self._producer = Producer(producer, **settings)
+            self._producer = Producer(configured(producer, settings))
         config = self._producer.config
         if config.key_serializer is not None or config.value_serializer is not None:
             raise ConfigError(
-                "the producer's configuration has serializers of its own: give them to SerializingProducer alone"
+                "the producer's configuration has serializers of its own: pass them only to SerializingProducer"
             )
         self._contexts: dict[str, tuple[SerializationContext, SerializationContext]] = {}
 
     @property
     def producer(self) -> Producer:
-        """The producer beneath, that takes bytes: for its metrics, a dashboard, `send_many()` and the rest."""
+        """The underlying producer, which accepts bytes: for its metrics, a dashboard, `send_many()` and others."""
         return self._producer
 
     def __repr__(self) -> str:
@@ -112,12 +120,15 @@ class SerializingProducer(Generic[K, V]):
     # -- life ---
 
     async def start(self, *, require_broker: bool = False) -> None:
-        """As `Producer.start()`; does nothing where the Producer was given."""
+        """Start the producer, as `Producer.start()` does; do nothing if a Producer was passed in."""
         if self._is_owner:
             await self._producer.start(require_broker=require_broker)
 
     async def close(self, timeout: float | None = None) -> None:
-        """As `Producer.close()`; does nothing where the Producer was given. A registry's client stays open."""
+        """Close the producer, as `Producer.close()` does, unless it was passed in.
+
+        A registry's client stays open.
+        """
         if self._is_owner:
             await self._producer.close(timeout)
 
@@ -129,15 +140,15 @@ class SerializingProducer(Generic[K, V]):
         await self.close()
 
     async def prepare(self, *topics: str) -> None:
-        """Have the serializers ask their registry now, so that no `send()` to these topics has to.
+        """Let the serializers ask their registry now, so that `send()` to these topics need not.
 
-        Those that have nothing to prepare are left out.
+        Serializers without a registry are skipped.
 
         Args:
             topics: The topics.
 
         Raises:
-            SchemaRegistryError: the registry refused a schema, or did not answer.
+            SchemaRegistryError: If the registry refused a schema, or did not answer.
 
         Example:
             >>> await producer.prepare("orders", "refunds")  # doctest: +SKIP
@@ -163,7 +174,7 @@ class SerializingProducer(Generic[K, V]):
         timeout: float | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> DeliveryFuture:
-        """Serialize one record, and accept it as `Producer.send()` does.
+        """Serialize one record, and send it as `Producer.send()` does.
 
         Args:
             topic: The topic.
@@ -172,18 +183,17 @@ class SerializingProducer(Generic[K, V]):
             partition: The partition; `None` lets the partitioner choose.
             timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
             headers: `(name, value)` pairs; serializers see them.
-            timeout: Seconds to wait at most for serializers, metadata and room together, where that is less than
-                `max.block.ms`.
+            timeout: Maximum seconds to wait for serializers, metadata and room together, capped by `max.block.ms`.
             on_delivery: As in `Producer.send()`.
 
         Returns:
             The record's future: await it for its RecordMetadata or its DeliveryError.
 
         Raises:
-            SerializationError: a serializer failed; what it raised is the cause.
-            SerializationTimeoutError: a serializer was not done in time.
-            SchemaRegistryError: the registry refused the schema, or did not answer; and what `Producer.send()`
-                raises. Nothing was queued then.
+            SerializationError: If a serializer failed; the cause is the serializer's error.
+            SerializationTimeoutError: If a serializer did not finish in time.
+            SchemaRegistryError: If the registry refused the schema, or did not answer.
+            ProducerError: If `Producer.send()` raises. After any of these errors, nothing was queued.
 
         Example:
             >>> delivery = await producer.send("orders", {"id": 42}, key="customer-7")  # doctest: +SKIP
@@ -232,10 +242,11 @@ class SerializingProducer(Generic[K, V]):
         timeout: float | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> RecordMetadata:
-        """`send()`, then await the acknowledgement.
+        """Send a record with `send()` and await the acknowledgement.
 
         Raises:
-            DeliveryError: it was not acknowledged; and what `send()` raises.
+            DeliveryError: If the record was not acknowledged.
+            ProducerError: If `send()` raises.
 
         Example:
             >>> metadata = await producer.send_and_wait("orders", {"id": 42})  # doctest: +SKIP
@@ -253,14 +264,14 @@ class SerializingProducer(Generic[K, V]):
         return await delivery
 
     async def flush(self, timeout: float | None = None) -> None:
-        """As `Producer.flush()`: of what was accepted; a `send()` that still serializes is not."""
+        """Flush accepted records, as `Producer.flush()` does; a `send()` that is still serializing is not."""
         await self._producer.flush(timeout)
 
     def metrics(self) -> MetricsSnapshot:
-        """As `Producer.metrics()`."""
+        """Return the metrics, as `Producer.metrics()` does."""
         return self._producer.metrics()
 
-    # -- what is between ---
+    # -- internals ---
 
     def _contexts_for(
         self, topic: str, headers: Sequence[Header] | None
@@ -277,12 +288,12 @@ class SerializingProducer(Generic[K, V]):
         return known
 
     def _count_refused(self) -> None:
-        """In `record-error-total`, as the Producer counts what it refuses itself."""
+        """Count a failure in `record-error-total`, as the Producer does for records that it refuses itself."""
         if self._producer._life.was_started:
             self._producer._life.refused()
 
     def _bound(self, timeout: float | None) -> float:
-        """Seconds that a call may take."""
+        """Return the maximum seconds of a call."""
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout must be 0 or more seconds, not {timeout}")
         longest = self._producer.config.max_block
@@ -292,13 +303,13 @@ class SerializingProducer(Generic[K, V]):
         return max(0.0, self._bound(timeout) - (time.monotonic() - started_at))
 
     async def _awaited(self, given: object, context: SerializationContext, left: float) -> bytes | None:
-        """The bytes of what a serializer gave in their place."""
+        """Return the bytes for an awaitable that a serializer returned."""
         if isinstance(given, bytes | bytearray | memoryview):
             return bytes(given)
         if not isinstance(given, Awaitable):
             raise _no_bytes(context, given)
         try:
-            # Here and not for each record: Producer.send() checks those that nothing is awaited for.
+            # Needed only here: Producer.send() checks records whose serializers returned bytes.
             self._producer._life.check_callable()
         except ProducerError:
             if isinstance(given, Coroutine):
@@ -318,7 +329,7 @@ class SerializingProducer(Generic[K, V]):
             raise _failed(context, error) from error
         assert scope.cancelled_caught  # nothing else ends the block without a result
         raise SerializationTimeoutError(
-            f"{_named(context)} was not done within {left:.3g} s (does a registry not answer? the log has its "
+            f"{_named(context)} did not finish within {left:.3g} s (if it asks a registry, see the log for "
             "failures); nothing was sent",
             waited=left,
             field=context.field,
@@ -337,7 +348,7 @@ def _serialize(serialize: Serialize, given: object, context: SerializationContex
 
 def _no_bytes(context: SerializationContext, given: object) -> SerializationError:
     return SerializationError(
-        f"{_named(context)} gave {type(given).__name__}; not bytes, None or an awaitable of these",
+        f"{_named(context)} returned {type(given).__name__}, not bytes, None or an awaitable of these",
         field=context.field,
         topic=context.topic,
     )

@@ -29,9 +29,9 @@ M = TypeVar("M", bound=Message)
 FileDescriptorProto: TypeAlias = descriptor_pb2.FileDescriptorProto
 
 ReferenceSubject: TypeAlias = Callable[[str], str]
-"""The subject that an imported file is registered under, from its path."""
+"""Returns the subject of an imported file from its path."""
 
-# Every registry has these built in.
+# Every registry has these files built in.
 _BUILT_IN = ("google/protobuf/", "google/type/", "confluent/")
 
 
@@ -41,21 +41,21 @@ def _path(imported: str) -> str:
 
 @final
 class ProtobufSerializer(RegisteredSerializer[M]):
-    """Messages of a generated class, with Confluent's prefix.
+    """Encodes messages of a generated class, with Confluent's prefix.
 
-    The file of the message is registered as a descriptor, each file that it imports under a subject of its own
-    first, but for those that registries have built in (`google/protobuf/`, `google/type/`, `confluent/`).
+    The message's file is registered as a descriptor, after the files that it imports, each under its own subject.
+    Files that registries have built in (`google/protobuf/`, `google/type/`, `confluent/`) are not registered.
 
     Args:
-        registry: Where schemas are kept.
-        message_type: The generated class; messages of others are refused.
-        reference_subject: The subject of an imported file, from its path; the path itself by default.
+        registry: The client of the schema registry.
+        message_type: The generated class; messages of other classes are refused.
+        reference_subject: Returns the subject of an imported file from its path; by default the path itself.
         options: As in `RegistryOptions`: `subject`, `auto_register`, `use_latest_version`, `schema_id`,
             `normalize`.
 
     Raises:
-        ConfigError: options are at odds.
-        MissingExtraError: protobuf is not installed.
+        ConfigError: If options contradict each other.
+        MissingExtraError: If protobuf is not installed.
 
     Example:
         >>> orders = ProtobufSerializer(registry, orders_pb2.Order)  # doctest: +SKIP
@@ -81,7 +81,7 @@ class ProtobufSerializer(RegisteredSerializer[M]):
         return await self._file_schema(self._descriptor.file)
 
     async def _file_schema(self, file: FileDescriptor) -> Schema:
-        """A file as the registry takes it, after what it imports has been registered."""
+        """Return a file as the registry's schema, after registering its imports."""
         references = []
         for imported in file.dependencies:
             if imported.name.startswith(_BUILT_IN):
@@ -90,9 +90,9 @@ class ProtobufSerializer(RegisteredSerializer[M]):
             schema = await self._file_schema(imported)
             if self._options.way == "register":
                 await self._registry.register(subject, schema, normalize=self._options.normalize)
-            # Registries of before 7.9 do not tell the version when they register.
+            # Registries before 7.9 do not return the version when registering.
             found = await self._registry.lookup(subject, schema, normalize=self._options.normalize)
-            assert found.version is not None  # a look-up always tells it
+            assert found.version is not None  # a lookup always returns it
             references.append(SchemaReference(imported.name, subject, found.version))
         return Schema(base64.b64encode(file.serialized_pb).decode(), "PROTOBUF", tuple(references))
 
@@ -107,31 +107,31 @@ class ProtobufSerializer(RegisteredSerializer[M]):
         def write(message: Any) -> bytes:
             if not isinstance(message, message_type):
                 raise TypeError(
-                    f"this serializer takes {message_type.__name__}, not {type(message).__name__}"
+                    f"this serializer accepts {message_type.__name__}, not {type(message).__name__}"
                 )
-            # Deterministic, as one key must have one form: maps have no order of their own.
+            # Deterministic, because equal keys must have equal bytes, and maps have no order.
             return prefix + message.SerializeToString(deterministic=True)
 
         return write
 
 
 def _own_indexes(descriptor: Any) -> list[int]:
-    """Where a message stands in its own file."""
+    """Return a message's position in its own file."""
     indexes = _indexes(FileDescriptorProto.FromString(descriptor.file.serialized_pb), descriptor.full_name)
-    assert indexes is not None  # or it would not be its file
+    assert indexes is not None  # the file contains the message
     return indexes
 
 
 def _indexes_in(schema: Schema, descriptor: Any, subject: str) -> list[int]:
-    """Where the message of that name stands in the registry's file, which may have others before it.
+    """Return the message's position in the registry's file, where other messages may precede it.
 
     Raises:
-        IncompatibleSchemaError: it is not in there.
+        IncompatibleSchemaError: If the file does not contain the message.
     """
     try:
         file = FileDescriptorProto.FromString(base64.b64decode(schema.text, validate=True))
     except (binascii.Error, DecodeError):
-        # A registry that knows no form but text: what is known is where the message stands in our own file.
+        # The registry offers only text, so the position in our own file is used.
         return _own_indexes(descriptor)
     indexes = _indexes(file, descriptor.full_name)
     if indexes is None:
@@ -147,7 +147,7 @@ def _indexes_in(schema: Schema, descriptor: Any, subject: str) -> list[int]:
 
 
 def _indexes(file: FileDescriptorProto, full_name: str) -> list[int] | None:
-    """The index of the outermost message among the file's, of the next among those nested in it, and so on."""
+    """Return the index of the outermost message in the file, then of the next one nested in it, and so on."""
     name = full_name.removeprefix(f"{file.package}.") if file.package else full_name
     indexes: list[int] = []
     level = file.message_type

@@ -1,9 +1,9 @@
-"""What a serializer is: one method, that gives bytes at once or something to await.
+"""The interface of a serializer: one method that returns bytes or an awaitable.
 
-Called by `SerializingProducer` for each key and value that is not None. A serializer that can answer at once
-gives bytes, and costs what it costs; one that must ask somebody (a registry, a key service) gives an awaitable,
-that time only if it likes. Whether it did is told by what it gave, never by what it is: the schema of a topic
-is asked for once, and all records after the first take the short way.
+`SerializingProducer` calls it for each key and value that is not None. A serializer that can answer at once returns
+bytes, which costs nothing extra. One that must ask another service (a registry, a key service) returns an
+awaitable. The result of each call decides, not the serializer's type: the schema of a topic is requested once, and
+all later records return bytes directly.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 T_contra = TypeVar("T_contra", contravariant=True)
 
 Field: TypeAlias = Literal["key", "value"]
-"""Which part of a record is serialized."""
+"""The part of a record to serialize."""
 
 Serialized: TypeAlias = "bytes | bytearray | memoryview | None"
-"""What is sent: bytes, or None for a null key or value."""
+"""The serialized form: bytes, or None for a null key or value."""
 
 
 class SerializationContext(NamedTuple):
-    """What a serializer is told of the record.
+    """The record's properties that a serializer may use.
 
     Attributes:
-        topic: The topic that the record goes to.
+        topic: The record's topic.
         field: `"key"` or `"value"`.
-        headers: The record's headers, to read.
+        headers: The record's headers, read-only.
     """
 
     topic: str
@@ -50,9 +50,9 @@ class Serializer(Protocol[T_contra]):
     def serialize(
         self, value: T_contra, context: SerializationContext, /
     ) -> Serialized | Awaitable[Serialized]:
-        """The bytes of a value that is not None, or what to await for them.
+        """Return the bytes of a value that is not None, or an awaitable of them.
 
-        What it raises fails that `send()`: errors of aioproduce as they are, all others as the cause of a
+        An exception fails that `send()`: errors of aioproduce unchanged, all others as the cause of a
         SerializationError.
         """
         ...
@@ -62,19 +62,19 @@ SerializerLike: TypeAlias = "Serializer[T_contra] | Callable[[T_contra], Seriali
 """A serializer, or a function of the value alone: `str.encode`, `json_bytes`, an `async def`."""
 
 Serialize: TypeAlias = Callable[[Any, SerializationContext], "Serialized | Awaitable[Serialized]"]
-"""Either of them as the producer calls it."""
+"""The common form in which the producer calls both."""
 
 
 def serialize_of(serializer: SerializerLike[Any] | None, field: Field) -> Serialize | None:
-    """The one form that the producer calls.
+    """Return the callable for the producer.
 
     Raises:
-        TypeError: neither a serializer nor a function.
+        TypeError: If the argument is neither a serializer nor a function.
     """
     if serializer is None:
         return None
     if isinstance(serializer, type):
-        raise TypeError(f"{field}_serializer is the class {serializer.__name__}: give an object of it")
+        raise TypeError(f"{field}_serializer is the class {serializer.__name__}: pass an instance")
     if isinstance(serializer, Serializer):
         return serializer.serialize
     if callable(serializer):

@@ -1,12 +1,12 @@
-"""What the serializers of a registry share: from a record's subject to the schema's id, once and never again.
+"""The common base of serializers with a registry: it finds the schema's id for a record's subject, once.
 
-Each format says how a value is written with a schema (`_writer_for`); here is decided which schema that is, and
-whether anybody must be asked.
+Each format implements how to encode a value with a schema (`_writer_for`). This module decides which schema that
+is, and whether to ask the registry.
 
 Invariants:
 
-1. A subject that is known costs one look into a dict: `serialize()` gives bytes, and no coroutine is made.
-2. What the registry refuses or does not answer is raised by that `serialize()`, and asked again by the next.
+1. For a known subject, `serialize()` returns bytes after one dict lookup and without a coroutine.
+2. A refusal or failure of the registry is raised by that `serialize()`; the next one asks again.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ else:
 
 Write: TypeAlias = Callable[[Any], bytes]
 
-# Where a strategy of the user's own makes ever new subjects, memory must not grow with them.
+# Bounded, because a custom strategy may return ever new subjects.
 _MAX_SUBJECTS: Final = 1000
 
 
 class RegistryOptions(TypedDict, total=False):
-    """What every serializer with a registry takes beside its schema.
+    """The options of every serializer with a registry, besides its schema.
 
     Attributes:
         subject: The subject strategy: `topic_name` (default), `record_name`, `topic_record_name`, or a function
             of `(context, record_name)`.
-        auto_register: Whether a schema that the subject lacks is registered. By default it is, unless
-            `use_latest_version` or `schema_id` is given. Without it, it must be there.
-        use_latest_version: Whether values are written with the newest schema of the subject instead of one's own.
-        schema_id: Write with the schema of this id instead.
-        normalize: Whether the registry is to take schemas as equal that differ in order and spelling only.
+        auto_register: Whether to register a schema that the subject lacks. By default true, unless
+            `use_latest_version` or `schema_id` is set. If false, the schema must already be registered.
+        use_latest_version: Whether to encode with the newest schema of the subject instead of the given one.
+        schema_id: Encode with the schema of this id instead.
+        normalize: Whether the registry treats schemas as equal that differ only in order and spelling.
     """
 
     subject: SubjectStrategy
@@ -85,16 +85,16 @@ def _options(
     if auto_register:
         ways.append("register")
     if len(ways) > 1:
-        raise ConfigError("give one of auto_register=True, use_latest_version=True and schema_id")
+        raise ConfigError("set only one of auto_register=True, use_latest_version=True and schema_id")
     if not ways:
         ways.append("register" if auto_register is None else "lookup")
     if not callable(subject):
         raise ConfigError(
-            "subject is a function of (context, record_name), e.g. aioproduce.serializers.topic_name",
+            "subject must be a function of (context, record_name), e.g. aioproduce.serializers.topic_name",
             key="subject",
         )
     if schema_id is not None and not 0 <= schema_id <= 0x7FFFFFFF:
-        raise ConfigError("schema_id is a number from 0 to 2^31 - 1", key="schema_id")
+        raise ConfigError("schema_id must be a number from 0 to 2^31 - 1", key="schema_id")
     return _Options(subject, ways[0], schema_id or 0, normalize)
 
 
@@ -102,7 +102,7 @@ class RegisteredSerializer(ABC, Generic[T]):
     """A serializer whose schema is in a registry."""
 
     _type: ClassVar[SchemaType]
-    # The form that the registry is to give the text of schemas in.
+    # The form in which to request schema texts from the registry.
     _form: ClassVar[str] = ""
 
     def __init__(
@@ -110,7 +110,7 @@ class RegisteredSerializer(ABC, Generic[T]):
     ) -> None:
         unknown = options.keys() - RegistryOptions.__annotations__.keys()
         if unknown:
-            raise TypeError(f"{type(self).__name__} has no option {min(unknown)!r}")
+            raise TypeError(f"{type(self).__name__} does not have an option {min(unknown)!r}")
         self._registry = registry
         self._record = record
         self._options = _options(**options)
@@ -125,11 +125,11 @@ class RegisteredSerializer(ABC, Generic[T]):
         self._latest: dict[str, RegisteredSchema] = {}
 
     def serialize(self, value: T, context: SerializationContext, /) -> bytes | Awaitable[bytes]:
-        """The value in Confluent's wire format: at once where the subject's schema is known.
+        """Return the value in Confluent's wire format, directly if the subject's schema is known.
 
         Raises:
-            SchemaRegistryError: the registry refused the schema, or did not answer.
-            Exception: the value does not fit the schema.
+            SchemaRegistryError: If the registry refused the schema, or did not answer.
+            Exception: If the value does not fit the schema.
         """
         subject = self._strategy(context, self._record)
         write = self._writes.get(subject)
@@ -138,7 +138,7 @@ class RegisteredSerializer(ABC, Generic[T]):
         return write(value)
 
     async def prepare(self, topic: str, field: Literal["key", "value"] = "value") -> str:
-        """Ask the registry now, so that no `send()` has to: at a service's start, to fail there if anywhere.
+        """Ask the registry now, at a service's start, so that `send()` need not and failures show early.
 
         Args:
             topic: The topic that records will go to.
@@ -148,7 +148,7 @@ class RegisteredSerializer(ABC, Generic[T]):
             The subject.
 
         Raises:
-            SchemaRegistryError: as in `serialize()`.
+            SchemaRegistryError: If the registry refused the schema, or did not answer.
         """
         subject = self._strategy(SerializationContext(topic, field), self._record)
         await self._prepare(subject)
@@ -161,10 +161,10 @@ class RegisteredSerializer(ABC, Generic[T]):
         found = await self._find(subject)
         if found.schema.schema_type != self._type:
             raise _unusable(
-                found, f"is {found.schema.schema_type}, and {type(self).__name__} writes {self._type}"
+                found, f"is {found.schema.schema_type}, but {type(self).__name__} writes {self._type}"
             )
         if found.schema.writing_rules:
-            # To write without them could be to write in the clear what is to be encrypted.
+            # Without the rules, data that must be encrypted could be sent in clear text.
             rules = ", ".join(found.schema.writing_rules)
             raise _unusable(found, f"has rules that this producer does not execute ({rules})")
         write = await self._writer_for(found.schema_id, found.schema, subject)
@@ -178,7 +178,7 @@ class RegisteredSerializer(ABC, Generic[T]):
         return write
 
     async def _find(self, subject: str) -> RegisteredSchema:
-        """The schema to write with, and the id that it has."""
+        """Return the schema to encode with, and its id."""
         options = self._options
         if options.way == "id":
             schema = await self._registry.schema(options.schema_id, form=self._form)
@@ -195,38 +195,40 @@ class RegisteredSerializer(ABC, Generic[T]):
 
     @abstractmethod
     async def _schema_with_references(self) -> Schema:
-        """One's own schema, with what it refers to in the registry."""
+        """Return the serializer's own schema, with its references in the registry."""
 
     @abstractmethod
     async def _writer_for(self, schema_id: int, schema: Schema, subject: str, /) -> Write:
-        """How values are written with a schema: everything that can be done beforehand is done here."""
+        """Return the function that encodes values with a schema, after all work that can be done once."""
 
 
 class TextSchemaSerializer(RegisteredSerializer[T]):
-    """One whose schema is a text of one's own, or the registry's."""
+    """A serializer whose schema is a text, given by the user or by the registry."""
 
     _schema: Schema | None
 
     @property
     def schema(self) -> Schema:
-        """One's own schema, for `SchemaRegistryClient.check_compatibility()`.
+        """The serializer's own schema, for `SchemaRegistryClient.check_compatibility()`.
 
         Raises:
-            ValueError: it comes from the registry.
+            ValueError: If the schema comes from the registry.
         """
         if self._schema is None:
-            raise ValueError("this serializer has no schema of its own: it writes with the registry's")
+            raise ValueError("this serializer has no schema of its own: it uses the registry's")
         return self._schema
 
     async def _schema_with_references(self) -> Schema:
         return self.schema
 
     def _as_schema(self, given: object) -> Schema | None:
-        """What the constructor was given, as a schema; None for none."""
+        """Return the constructor's argument as a schema, or None for none."""
         if given is not None and not isinstance(given, Schema):
             given = Schema(given if isinstance(given, str) else json.dumps(given), self._type)
         if given is not None and given.schema_type != self._type:
-            raise ConfigError(f"{type(self).__name__} takes no {given.schema_type} schema", key="schema")
+            raise ConfigError(
+                f"{type(self).__name__} does not accept a {given.schema_type} schema", key="schema"
+            )
         return given
 
 

@@ -1,13 +1,13 @@
-"""The client of a schema registry: what a producer asks one, once.
+"""The client of a schema registry, which asks each question of a producer once.
 
-Used by the registry's serializers, and by whoever wants to ask at start-up or in a deployment's check. It
-speaks the REST interface of Confluent's Schema Registry, as Karapace and Apicurio do.
+Used by the registry's serializers, and by users for checks at start-up or in a deployment. It uses the REST
+interface of Confluent's Schema Registry, which Karapace and Apicurio also offer.
 
 Invariants:
 
-1. What never changes is asked once, however many want it at the same time: the id of a schema under a subject,
-   the schema of an id. A failure is not kept.
-2. It holds no task: a question lives in the task of whoever asks (`single_flight`).
+1. Answers that never change (the id of a schema under a subject, the schema of an id) are requested once, even by
+   concurrent callers. Failures are not cached.
+2. The client has no tasks of its own: a request runs in its caller's task (`single_flight`).
 """
 
 from __future__ import annotations
@@ -43,41 +43,41 @@ _log = logging.getLogger("aioproduce")
 
 _TYPES: Final[dict[object, SchemaType]] = {"AVRO": "AVRO", "PROTOBUF": "PROTOBUF", "JSON": "JSON"}
 
-# Modes of rules that have no say where a value is written.
+# Modes of rules that do not apply when a value is written.
 _NOT_ON_WRITING: Final = ("READ", "UPGRADE", "DOWNGRADE", "UPDOWN")
 
-# How an id was asked for, the subject, the schema, and whether it was normalized.
+# The kind of request, the subject, the schema, and whether it is normalized.
 _Asked: TypeAlias = "tuple[str, str, Schema, bool]"
 
 
 @final
 class SchemaRegistryClient:
-    """Asks a schema registry, and remembers what it said.
+    """Asks a schema registry, and caches its answers.
 
-    It connects when it is first asked, and belongs to the event loop of that question. Close it with `async
-    with`, or `close()`.
+    It connects at its first request, and belongs to the event loop of that request. Close it with `async with` or
+    `close()`.
 
     Args:
-        urls: Base URLs, one or several of the same registry; the next is tried where one fails. A user and
-            password in the first are taken as `basic_auth`.
+        urls: Base URLs, one or more of the same registry; if one fails, the next is tried. A user and password in
+            the first are used as `basic_auth`.
         basic_auth: User and password; the password may be a `Secret`.
-        bearer_token: A token (a text or a `Secret`), or a function that gives one (it may be async), asked for each
-            request.
-        timeout: Seconds for one question with all its tries; a `send()` waits no longer than its own time-out.
-        request_timeout: Seconds for each step of one try.
-        retries: How often a question is asked again where no registry answered, or with 429 or 5xx.
-        backoff: Seconds before the second try, doubled with each, with jitter.
-        max_backoff: Seconds between tries at most. A registry's `Retry-After` is heeded beyond it.
-        latest_ttl: Seconds for which the latest version of a subject is remembered; `None` for ever. Where the
-            registry cannot be asked again then, the one that is known goes on being used.
-        cache_capacity: How many schemas and ids are remembered.
+        bearer_token: A token (a text or a `Secret`), or a function that returns one (it may be async) and is called
+            for each request.
+        timeout: Seconds for one request with all its retries; a `send()` waits no longer than its own timeout.
+        request_timeout: Seconds for each step of one attempt.
+        retries: How often a request is repeated if no registry answered, or answered 429 or 5xx.
+        backoff: Seconds before the second attempt, doubled for each further one, with jitter.
+        max_backoff: Maximum seconds between attempts. A registry's `Retry-After` may exceed it.
+        latest_ttl: Seconds for which the latest version of a subject is cached; `None` for ever. If the registry
+            does not answer after that, the cached version stays in use.
+        cache_capacity: How many schemas and ids are cached.
         headers: Further headers, e.g. `{"target-sr-cluster": "lsrc-42"}`.
-        ssl_context: For https, or what makes one, in a thread; by default the platform's certificates.
-        transport: An httpx2 transport in place of sockets, for tests and proxies.
-        clock: Seconds that only go forward, for tests of `latest_ttl`.
+        ssl_context: For https, or a function that creates one in a thread; by default the platform's certificates.
+        transport: An httpx2 transport instead of sockets, for tests and proxies.
+        clock: A monotonic clock in seconds, for tests of `latest_ttl`.
 
     Raises:
-        ConfigError: no URL, one that is not http(s), or two kinds of credentials.
+        ConfigError: If there is no URL, one that is not http(s), or two kinds of credentials.
 
     Example:
         >>> async with SchemaRegistryClient("http://localhost:8081") as registry:  # doctest: +SKIP
@@ -138,18 +138,18 @@ class SchemaRegistryClient:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, object], **arguments: Any) -> Self:
-        """Make one by Confluent's keys, of a Java client's properties or confluent-kafka's configuration.
+        """Create a client from Confluent's keys, as in Java's properties or confluent-kafka's configuration.
 
         Args:
             settings: `schema.registry.url`; `basic.auth.credentials.source` and `basic.auth.user.info`;
                 `bearer.auth.credentials.source` with `bearer.auth.token`, or with the keys of OAUTHBEARER;
                 `ssl.ca.location`, `ssl.certificate.location`, `ssl.key.location`, `ssl.key.password`,
                 `ssl.truststore.*`, `ssl.keystore.*`. Each may have the prefix `schema.registry.`. `sasl.*` is
-                read where a source inherits it; all else is left alone.
-            **arguments: As for the class; they win.
+                read if a source inherits it; all other keys are ignored.
+            **arguments: As for the class; they take precedence.
 
         Raises:
-            ConfigError: A key is missing, or two contradict each other.
+            ConfigError: If a key is missing, or if two contradict each other.
 
         Example:
             >>> settings = {"schema.registry.url": "https://sr:8081", "basic.auth.user.info": "me:letmein"}
@@ -163,7 +163,7 @@ class SchemaRegistryClient:
         return cls(urls, **made)
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_http"):  # in the traceback of a constructor that failed
+        if not hasattr(self, "_http"):  # in the traceback of a failed constructor
             return "<SchemaRegistryClient, not made>"
         return f"<SchemaRegistryClient {', '.join(self._http.urls)}>"
 
@@ -174,11 +174,11 @@ class SchemaRegistryClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close its connections; what is asked after this is refused with ProducerClosedError."""
+        """Close the connections; later requests raise ProducerClosedError."""
         with anyio.CancelScope(shield=True):
             await self._http.close()
 
-    # -- what serializers ask ---
+    # -- requests of serializers ---
 
     async def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> RegisteredSchema:
         """Register a schema under a subject, or find it there.
@@ -186,11 +186,11 @@ class SchemaRegistryClient:
         Args:
             subject: The subject.
             schema: The schema.
-            normalize: Whether the registry takes schemas as equal that differ in order and spelling only.
+            normalize: Whether the registry treats schemas as equal that differ only in order and spelling.
 
         Raises:
-            IncompatibleSchemaError: it breaks the subject's compatibility rules.
-            SchemaRegistryError: it was refused for another reason, or no registry answered.
+            IncompatibleSchemaError: If the schema breaks the subject's compatibility rules.
+            SchemaRegistryError: If it was refused for another reason, or if no registry answered.
         """
 
         async def question() -> RegisteredSchema:
@@ -205,7 +205,7 @@ class SchemaRegistryClient:
         """Find a schema under a subject, without registering it.
 
         Raises:
-            SchemaRegistryError: it is not there (`error_code` 40401 or 40403), or no registry answered.
+            SchemaRegistryError: If it is not there (`error_code` 40401 or 40403), or if no registry answered.
         """
 
         async def question() -> RegisteredSchema:
@@ -217,14 +217,14 @@ class SchemaRegistryClient:
         return await self._ids.ask(("lookup", subject, schema, normalize), question)
 
     async def latest(self, subject: str, *, form: str = "") -> RegisteredSchema:
-        """The newest version of a subject, as it was at most `latest_ttl` seconds ago.
+        """Return the newest version of a subject, at most `latest_ttl` seconds old.
 
         Args:
             subject: The subject.
-            form: A form of the text that the registry offers: `"serialized"` gives Protobuf's descriptor.
+            form: A form of the text that the registry offers: `"serialized"` returns Protobuf's descriptor.
 
         Raises:
-            SchemaRegistryError: there is no such subject (`error_code` 40401), or no registry answered.
+            SchemaRegistryError: If there is no such subject (`error_code` 40401), or if no registry answered.
         """
         fresh = self.known_latest(subject, form=form)
         if fresh is not None:
@@ -237,16 +237,16 @@ class SchemaRegistryClient:
             except SchemaRegistryError as error:
                 if stale is None or not error.retriable:
                     raise
-                _log.warning("%s; version %s is used on", error, stale[1].version)
+                _log.warning("%s; version %s stays in use", error, stale[1].version)
                 registered = stale[1]
             return self._clock(), registered
 
         return (await self._latest.ask((subject, form), question, again=True))[1]
 
     def known_latest(self, subject: str, *, form: str = "") -> RegisteredSchema | None:
-        """What is known of the newest version; `None` where it is time to ask, and nobody does yet.
+        """Return the cached newest version; `None` if it is time to ask and no request is in progress.
 
-        One asks, and all others go on with what is known: a registry that stalls keeps one waiting.
+        Only one caller asks, and the others use the cached version, so a registry that stalls delays only one.
         """
         known = self._latest.get((subject, form))
         if known is None:
@@ -255,10 +255,10 @@ class SchemaRegistryClient:
         return known[1] if is_fresh or self._latest.is_asking((subject, form)) else None
 
     async def version(self, subject: str, version: int, *, form: str = "") -> RegisteredSchema:
-        """One version of a subject.
+        """Return one version of a subject.
 
         Raises:
-            SchemaRegistryError: there is no such subject or version, or no registry answered.
+            SchemaRegistryError: If there is no such subject or version, or if no registry answered.
         """
 
         async def question() -> RegisteredSchema:
@@ -267,10 +267,10 @@ class SchemaRegistryClient:
         return await self._versions.ask((subject, version, form), question)
 
     async def schema(self, schema_id: int, *, form: str = "") -> Schema:
-        """The schema of an id.
+        """Return the schema with an id.
 
         Raises:
-            SchemaRegistryError: no schema has this id (`error_code` 40403), or no registry answered.
+            SchemaRegistryError: If no schema has this id (`error_code` 40403), or if no registry answered.
         """
 
         async def question() -> Schema:
@@ -279,20 +279,21 @@ class SchemaRegistryClient:
 
         return await self._schemas.ask((schema_id, form), question)
 
-    # -- what people ask ---
+    # -- requests of users ---
 
     async def check_compatibility(
         self, subject: str, schema: Schema, version: int | None = None
     ) -> Compatibility:
-        """Whether a schema could be registered under a subject, and why not. Nothing is changed or remembered.
+        """Return whether a schema could be registered under a subject, and why not, without changing anything.
 
         Args:
-            subject: The subject; one that has no version yet is compatible with everything.
+            subject: The subject; if it has no version yet, every schema is compatible.
             schema: The schema.
-            version: The version to compare with; `None` for those that the subject's level names.
+            version: The version to compare with; `None` for those that the subject's compatibility level names.
 
         Raises:
-            SchemaRegistryError: the registry cannot read the schema, has no such version, or did not answer.
+            SchemaRegistryError: If the registry cannot read the schema, does not have the version, or did not
+                answer.
 
         Example:
             >>> answer = await registry.check_compatibility("orders-value", schema)  # doctest: +SKIP
@@ -311,10 +312,10 @@ class SchemaRegistryClient:
         return Compatibility(is_compatible, tuple(map(str, messages)) if isinstance(messages, list) else ())
 
     async def subjects(self) -> list[str]:
-        """All subjects: the cheapest way to see that the registry is there and lets us in.
+        """Return all subjects: the cheapest check that the registry is reachable and accepts the credentials.
 
         Raises:
-            SchemaRegistryError: it is not, or does not.
+            SchemaRegistryError: If it does not answer or refuses.
         """
         answer = await self._http.ask("GET", "/subjects")
         if not isinstance(answer, list) or not all(isinstance(name, str) for name in answer):
@@ -349,7 +350,7 @@ def _formed(form: str) -> dict[str, str]:
 
 
 def _as_json(schema: Schema) -> dict[str, object]:
-    """A schema as the registry takes it; Avro is what it takes a schema for that does not say."""
+    """Return a schema as the registry's JSON; without a type it means Avro."""
     asked: dict[str, object] = {"schema": schema.text}
     if schema.schema_type != "AVRO":
         asked["schemaType"] = schema.schema_type
@@ -376,7 +377,7 @@ def _schema(answer: Any, subject: str | None) -> Schema:
 
 
 def _writing_rules(rule_set: object) -> tuple[str, ...]:
-    """The names of the rules that apply where a value is written, and are not disabled."""
+    """Return the names of the enabled rules that apply when a value is written."""
     if not isinstance(rule_set, dict):
         return ()
     lists = (rule_set.get(kind) for kind in ("domainRules", "encodingRules"))
@@ -392,7 +393,7 @@ def _writing_rules(rule_set: object) -> tuple[str, ...]:
 
 def _number(answer: Any, name: str, subject: str | None) -> int:
     number = answer.get(name) if isinstance(answer, dict) else None
-    # An id has four bytes in the wire format.
+    # Ids have four bytes in the wire format.
     if type(number) is not int or not 0 <= number <= 0x7FFFFFFF:
         raise _unreadable(answer, name, subject)
     return number
@@ -400,17 +401,17 @@ def _number(answer: Any, name: str, subject: str | None) -> int:
 
 def _unreadable(answer: object, name: str, subject: str | None) -> SchemaRegistryError:
     return SchemaRegistryError(
-        f"the schema registry's answer has no usable {name!r}: {str(answer)[:200]}",
+        f"the schema registry's answer does not have a usable {name!r}: {str(answer)[:200]}",
         status=200,
         error_code=None,
         subject=subject,
-        remedy="is that the base URL of a schema registry?",
+        remedy="is this the base URL of a schema registry?",
         retriable=False,
     )
 
 
 def _base_urls(urls: str | Sequence[str]) -> tuple[list[str], tuple[str, str] | None]:
-    """The URLs without credentials, and the credentials of the first that has some."""
+    """Return the URLs without credentials, and the credentials of the first that has some."""
     bases: list[str] = []
     user: tuple[str, str] | None = None
     for url in urls.split(",") if isinstance(urls, str) else urls:
@@ -420,8 +421,10 @@ def _base_urls(urls: str | Sequence[str]) -> tuple[list[str], tuple[str, str] | 
         except ValueError:
             parts, host, port = urlsplit(""), None, None
         if parts.scheme not in ("http", "https") or not host:
-            # Never shown: there may be a password in it.
-            raise ConfigError("a schema registry's URL is http://host:port or https://host:port", key="urls")
+            # The URL is never shown: it may contain a password.
+            raise ConfigError(
+                "a schema registry's URL must be http://host:port or https://host:port", key="urls"
+            )
         if user is None and parts.username is not None:
             user = unquote(parts.username), unquote(parts.password or "")
         place = f"[{host}]" if ":" in host else host

@@ -1,14 +1,13 @@
-"""Asking a schema registry over HTTP: fail-over, retries, time-outs, credentials, and errors that say what to do.
+"""HTTP requests to a schema registry: fail-over, retries, timeouts, credentials, and errors with remedies.
 
-Called by `SchemaRegistryClient` alone; knows paths and JSON, nothing of what they mean. Works on every event
-loop that anyio runs on.
+Used by `SchemaRegistryClient` alone. It handles paths and JSON without knowing their meaning, on every event loop
+that anyio supports.
 
 Invariants:
 
-1. A question ends within `timeout` seconds, whatever the registry does, with an answer or a SchemaRegistryError.
-2. Every failure of a server is worth another try (no answer, 429, 5xx): all that is asked here may be asked
-   twice.
-3. Credentials go into the request's header and nowhere else: not into a URL, a representation or an error.
+1. A request ends within `timeout` seconds, whatever the registry does, with an answer or a SchemaRegistryError.
+2. Every failure of a server is retried (no answer, 429, 5xx), because all requests are idempotent.
+3. Credentials appear only in the request's header: not in a URL, a repr or an error.
 """
 
 from __future__ import annotations
@@ -56,34 +55,34 @@ _ACCEPT: Final = (
     "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json"
 )
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-# The largest schemas seen in the wild are some MB; what is larger is not a registry's answer.
+# Large schemas take some MB; a larger answer is not a registry's.
 _MAX_ANSWER: Final = 32 * 1024 * 1024
 _MESSAGE_LENGTH: Final = 1000
 
 _REMEDIES: Final = {
     401: "check basic_auth or bearer_token",
-    403: "this user may not do that: ask for the permission, or register schemas elsewhere (auto_register=False)",
+    403: "this user may not do this: ask for the permission, or register schemas elsewhere (auto_register=False)",
     409: "change the schema so that it is compatible (give new fields a default), or the subject's compatibility "
-    "level; SchemaRegistryClient.check_compatibility() tells beforehand",
-    40401: "register the schema first, or let auto_register=True do it; is the subject strategy the right one?",
+    "level; SchemaRegistryClient.check_compatibility() checks it beforehand",
+    40401: "register the schema first, or let auto_register=True do it; check the subject strategy",
     40402: "ask for a version that the subject has",
     40403: "register the schema first, or let auto_register=True do it",
-    42201: "the registry cannot read the schema: check it, and that its references are given",
-    42202: 'a version is a number from 1, or "latest"',
+    42201: "the registry cannot read the schema: check it and its references",
+    42202: 'a version must be a number from 1, or "latest"',
 }
-_NO_REGISTRY: Final = "is that the base URL of a schema registry?"
-_LATER: Final = "try again later; look at the registry's own log"
+_NO_REGISTRY: Final = "is this the base URL of a schema registry?"
+_LATER: Final = "try again later; see the registry's log"
 
 
 @final
 class Credentials:
-    """What goes into `Authorization`; shows itself to nobody."""
+    """The content of the `Authorization` header, which is never shown."""
 
     __slots__ = ("_basic", "_token")
 
     def __init__(self, basic: tuple[str, str | Secret] | None, token: TokenSource | None) -> None:
         if basic is not None and token is not None:
-            raise ConfigError("give basic_auth (or a URL with a password) or bearer_token, not both")
+            raise ConfigError("set basic_auth (or a URL with a password) or bearer_token, not both")
         self._basic = None if basic is None else _encoded(*basic)
         self._token = Secret(token) if isinstance(token, str) else token
         if isinstance(self._token, Secret):
@@ -94,10 +93,10 @@ class Credentials:
         return f"<Credentials {kind}>"
 
     async def header(self) -> Secret | None:
-        """The header's value; a function for the token is asked each time, so that it can renew it.
+        """Return the header's value; a function for the token is called each time, so that it can renew it.
 
         Raises:
-            TokenError: a source of tokens has none.
+            TokenError: If a source of tokens has none.
         """
         if self._token is None:
             return self._basic
@@ -126,9 +125,9 @@ def _bearer(token: Secret) -> Secret:
 @final
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class RegistryHttp:
-    """Asks one of several registries that hold the same; arguments as of `SchemaRegistryClient`.
+    """Sends requests to one of several equivalent registries; arguments as of `SchemaRegistryClient`.
 
-    The URLs have no credentials any more; what follows the host is kept (`http://host/registry`).
+    The URLs have no credentials any more; a path after the host is kept (`http://host/registry`).
     """
 
     urls: Sequence[str]
@@ -141,7 +140,7 @@ class RegistryHttp:
     max_backoff: float
     ssl_context: ssl.SSLContext | Callable[[], ssl.SSLContext] | None
     transport: httpx2.AsyncBaseTransport | None
-    # While a registry is away every record of a new schema asks it.
+    # During an outage, every record with a new schema asks the registry.
     _bounded_log: BoundedLog = field(default_factory=lambda: BoundedLog(_log), init=False)
     _client: httpx2.AsyncClient | None = field(default=None, init=False)
     _loop: object = field(default=None, init=False)
@@ -153,7 +152,7 @@ class RegistryHttp:
             _check_header(value, f"the header {name!r}")
 
     async def close(self) -> None:
-        """Close the connections. Questions after this are refused."""
+        """Close the connections. Later requests are refused."""
         if self._client is not None:
             self._check_loop()
         self._is_closed = True
@@ -170,25 +169,25 @@ class RegistryHttp:
         body: object = None,
         subject: str | None = None,
     ) -> Any:
-        """The JSON that a registry answers.
+        """Return the JSON of a registry's answer.
 
         Args:
-            method: HTTP's method.
-            path: Below the base URL, quoted.
+            method: The HTTP method.
+            path: The path below the base URL, quoted.
             query: Parameters.
-            body: What to send, as JSON; None for nothing.
-            subject: Which subject it is about, for errors.
+            body: The body, sent as JSON; None for none.
+            subject: The subject, for errors.
 
         Raises:
-            SchemaRegistryError: no registry answered in time, or it refused.
-            ProducerClosedError: after `close()`.
-            WrongEventLoopError: in another event loop than the first question.
+            SchemaRegistryError: If no registry answered in time, or if it refused.
+            ProducerClosedError: If the client is closed.
+            WrongEventLoopError: If the first request was in another event loop.
         """
         question = _Question(method, path, query or {}, body, subject)
         with anyio.move_on_after(self.timeout) as scope:
             return await self._ask_until_answered(question, anyio.current_time() + self.timeout)
         if scope.cancelled_caught:
-            raise question.unanswered(f"nothing came within {self.timeout:g} s")
+            raise question.unanswered(f"timed out after {self.timeout:g} s")
         raise AssertionError("unreachable: a question is answered, refused or out of time")
 
     async def _ask_until_answered(self, question: _Question, deadline: float) -> Any:
@@ -203,20 +202,20 @@ class RegistryHttp:
                 break
             pause = self._pause(round_, question.retry_after)
             if anyio.current_time() + pause >= deadline:
-                raise question.unanswered(f"no time is left of {self.timeout:g} s to try again")
+                raise question.unanswered(f"the {self.timeout:g} s leave no time to try again")
             self._bounded_log.warning(
                 question.cause, anyio.current_time(), "%s; trying again in %.1f s", question.trouble, pause
             )
             await anyio.sleep(pause)
-        raise question.unanswered(f"{self.retries + 1} tries")
+        raise question.unanswered(f"{self.retries + 1} attempts")
 
     def _pause(self, round_: int, asked_for: float) -> float:
-        # With jitter, as many clients notice an outage at the same time; up to 2^60 is far above any maximum.
+        # With jitter, because many clients notice an outage at the same time; 2^60 is far above any maximum.
         pause = min(self.max_backoff, self.backoff * 2.0 ** min(round_, 60)) * random.uniform(0.5, 1.0)
         return max(pause, asked_for)
 
     async def _try(self, question: _Question, url: str) -> tuple[bool, Any]:
-        """Whether the registry at this URL answered, and what; why not is noted in the question."""
+        """Return whether the registry at this URL answered, and its answer; note a failure in the question."""
         headers = {**self.headers, "Accept": _ACCEPT}
         try:
             authorization = await self.credentials.header()
@@ -235,7 +234,7 @@ class RegistryHttp:
             question.method, url + question.path, params=question.query, headers=headers, content=content
         )
         if authorization is not None:
-            # Its own headers show it to nobody, unlike a dict in this frame.
+            # httpx's headers hide the value in tracebacks, unlike a dict in this frame.
             request.headers["Authorization"] = authorization.reveal()
         try:
             response = await client.send(request, stream=True)
@@ -243,7 +242,7 @@ class RegistryHttp:
                 read = await _read(response)
             finally:
                 await response.aclose()
-        except (httpx2.HTTPError, OSError) as error:  # the latter of a TLS alert behind the handshake
+        except (httpx2.HTTPError, OSError) as error:  # OSError for a TLS alert after the handshake
             _drop_frames(error)
             question.note(url, None, None, f"{type(error).__name__}: {error}".rstrip(": "), error)
             return False, None
@@ -263,7 +262,7 @@ class RegistryHttp:
             try:
                 return True, json.loads(read)
             except (ValueError, RecursionError) as error:
-                raise question.refused(url, status, None, f"no JSON: {read[:80]!r}", _NO_REGISTRY) from error
+                raise question.refused(url, status, None, f"not JSON: {read[:80]!r}", _NO_REGISTRY) from error
         error_code, message = _complaint(read)
         if status == 429 or status >= 500:
             question.note(url, status, error_code, message, None)
@@ -271,7 +270,7 @@ class RegistryHttp:
             return False, None
         remedy = _REMEDIES.get(error_code or status) or _REMEDIES.get(status)
         if remedy is None or (status == 404 and error_code is None):
-            remedy = _NO_REGISTRY if error_code is None else "see the registry's documentation of that code"
+            remedy = _NO_REGISTRY if error_code is None else "see the registry's documentation of this code"
         raise question.refused(url, status, error_code, message, remedy)
 
     async def _opened(self) -> httpx2.AsyncClient:
@@ -285,32 +284,32 @@ class RegistryHttp:
             self._check_loop()
         else:
             self._loop = _loop_here()
-            # Without an https URL no certificates need to be read, which takes tens of milliseconds.
+            # Without an https URL there is no need to read certificates, which takes tens of milliseconds.
             is_encrypted = any(url.startswith("https:") for url in self.urls)
             self._client = httpx2.AsyncClient(
                 verify=context or is_encrypted,
                 timeout=self.request_timeout,
-                follow_redirects=False,  # to another host the credentials would go along
+                follow_redirects=False,  # would send the credentials to another host
                 transport=self.transport,
             )
         return self._client
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise ProducerClosedError("this SchemaRegistryClient is closed: make another one")
+            raise ProducerClosedError("this SchemaRegistryClient is closed: create another one")
 
     def _check_loop(self) -> None:
         if self._loop is not _loop_here():
             raise WrongEventLoopError(
-                "this SchemaRegistryClient has its connections in another event loop, the one that it was first "
-                "asked in: make one for each loop"
+                "this SchemaRegistryClient has its connections in the event loop of its first request, "
+                "which is another one: create a client for each loop"
             )
 
 
 @final
 @dataclass(slots=True, eq=False, repr=False)
 class _Question:
-    """One question with what went wrong so far."""
+    """One request and its failures so far."""
 
     method: str
     path: str
@@ -325,26 +324,26 @@ class _Question:
 
     @property
     def cause(self) -> tuple[int | None, int | None]:
-        """What kind of trouble it is, by which log lines are counted."""
+        """The kind of failure, by which log lines are counted."""
         return self._status, self._code
 
     def note(
         self, url: str, status: int | None, code: int | None, message: str, cause: Exception | None
     ) -> None:
-        """One try failed, and another may help."""
+        """Record a failed attempt that may be retried."""
         self.retry_after = 0.0
         self.trouble = self._told(url, status, code, message)
         self._status, self._code, self._cause = status, code, cause
 
     def unanswered(self, why: str) -> SchemaRegistryError:
-        """Nothing came of it."""
+        """Return the error for a request without an answer."""
         trouble = self.trouble or f"the schema registry did not answer{self._about()}"
         error = SchemaRegistryError(
             f"{trouble} ({why})",
             status=self._status,
             error_code=self._code,
             subject=self.subject,
-            remedy="is it running, and reachable from here? Nothing was sent: the record can be sent again"
+            remedy="check that it is running and reachable. Nothing was sent: the record can be sent again"
             if self._status is None
             else _LATER,
             retriable=True,
@@ -355,7 +354,7 @@ class _Question:
     def refused(
         self, url: str, status: int, code: int | None, message: str, remedy: str
     ) -> SchemaRegistryError:
-        """The registry said no, and will again."""
+        """Return the error for a refusal, which a retry would not change."""
         kind = IncompatibleSchemaError if status == 409 else SchemaRegistryError
         return kind(
             self._told(url, status, code, message),
@@ -367,7 +366,7 @@ class _Question:
         )
 
     def _told(self, url: str, status: int | None, code: int | None, message: str) -> str:
-        answered = "gave no answer" if status is None else f"answered {status}"
+        answered = "did not answer" if status is None else f"answered {status}"
         if code is not None and code != status:
             answered += f" (error code {code})"
         return f"the schema registry {url} {answered}{self._about()}: {message}"
@@ -377,13 +376,13 @@ class _Question:
 
 
 def _check_header(value: object, what: str) -> None:
-    """Refuse here what the HTTP library would refuse with the value in its message, which may be a secret."""
+    """Refuse a header value that the HTTP library would refuse with the value, maybe a secret, in its message."""
     if not isinstance(value, str) or not value.isascii() or not value.isprintable() or value != value.strip():
-        raise ConfigError(f"{what} is no text that can stand in an HTTP header (a line break at its end?)")
+        raise ConfigError(f"{what} is not a valid HTTP header value (a line break at its end?)")
 
 
 def _drop_frames(error: BaseException) -> None:
-    """Take the HTTP library's frames off, which hold the request's headers as they are sent."""
+    """Remove the HTTP library's frames, which hold the request's headers in clear text."""
     link: BaseException | None = error
     while link is not None:
         link.__traceback__ = None
@@ -391,16 +390,16 @@ def _drop_frames(error: BaseException) -> None:
 
 
 def _loop_here() -> object:
-    """What stands for the event loop of the task that asks, asyncio's or trio's."""
+    """Return an object that identifies the current event loop, asyncio's or trio's."""
     loop = asyncio_loop_here()
     if loop is not None:
         return loop
-    trio: Any = sys.modules["trio"]  # or anyio would have found no event loop before us
+    trio: Any = sys.modules["trio"]  # anyio has found an event loop before
     return trio.lowlevel.current_trio_token()
 
 
 async def _read(response: httpx2.Response) -> bytes | None:
-    """The answer's body; None where it is larger than any answer."""
+    """Return the answer's body, or None if it is too large."""
     read = bytearray()
     async for part in response.aiter_bytes():
         read += part
@@ -410,7 +409,7 @@ async def _read(response: httpx2.Response) -> bytes | None:
 
 
 def _complaint(read: bytes) -> tuple[int | None, str]:
-    """The registry's own error code and message, or what came in their place."""
+    """Return the registry's own error code and message, or the answer's text."""
     try:
         answer = json.loads(read)
     except (ValueError, RecursionError):
@@ -423,7 +422,7 @@ def _complaint(read: bytes) -> tuple[int | None, str]:
 
 
 def _seconds(retry_after: str | None) -> float:
-    """`Retry-After` in seconds; 0 where there is none, or a date, which no registry sends."""
+    """Return `Retry-After` in seconds; 0 if there is none, or if it is a date, which registries do not send."""
     try:
         seconds = float(retry_after or 0)
     except ValueError:

@@ -1,11 +1,11 @@
-"""A registry's settings under Confluent's keys: credentials and TLS, as for Java's and confluent-kafka's clients.
+"""A registry's settings with Confluent's keys: credentials and TLS, as for Java's and confluent-kafka's clients.
 
-Called by `SchemaRegistryClient.from_mapping`. Keys may have the prefix `schema.registry.`, which wins.
+Used by `SchemaRegistryClient.from_mapping`. A key with the prefix `schema.registry.` takes precedence.
 
 Invariants:
 
 1. No secret is shown: a value is a `Secret` from the moment it is read.
-2. Nothing is read and nobody is asked here: key files and tokens come with the first question.
+2. Nothing is read or requested here: key files and tokens are read at the first request.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from aioproduce.security.mechanism import Credential, CredentialSource
 
 _PREFIX: Final = "schema.registry."
-_REFRESH_FACTOR: Final = 0.8  # as `sasl.login.refresh.window.factor`
+_REFRESH_FACTOR: Final = 0.8  # the default of `sasl.login.refresh.window.factor`
 
 
 @final
 class SourceToken:
-    """The token of a source of OAUTHBEARER credentials: fetched once for all who wait, and before it expires.
+    """The token of an OAUTHBEARER source: fetched once for all callers, and again before it expires.
 
     Args:
-        source: Where it comes from.
-        now: Seconds since the epoch.
+        source: The source of tokens.
+        now: Returns the seconds since the epoch.
     """
 
     __slots__ = ("_credential", "_lock", "_now", "_refresh_at", "_source")
@@ -53,10 +53,10 @@ class SourceToken:
         self._lock: anyio.Lock | None = None
 
     async def __call__(self) -> Secret:
-        """The token.
+        """Return the token.
 
         Raises:
-            TokenError: There is none.
+            TokenError: If there is none.
         """
         if self._lock is None:
             self._lock = anyio.Lock()
@@ -80,10 +80,10 @@ class SourceToken:
 
 
 def arguments_of(settings: Mapping[str, object]) -> dict[str, Any]:
-    """The arguments of `SchemaRegistryClient` that these settings stand for; other keys are left alone.
+    """Return the arguments of `SchemaRegistryClient` for these settings; other keys are ignored.
 
     Raises:
-        ConfigError: A key is missing, or two contradict each other.
+        ConfigError: If a key is missing, or if two contradict each other.
     """
     keys = _Keys(settings)
     url = keys.text("url") or keys.text("schema.registry.url")
@@ -107,7 +107,7 @@ def arguments_of(settings: Mapping[str, object]) -> dict[str, Any]:
 
 @final
 class _Keys:
-    """Values by key, with the prefix or without."""
+    """Values by key, with or without the prefix."""
 
     __slots__ = ("settings",)
 
@@ -115,14 +115,14 @@ class _Keys:
         self.settings = settings
 
     def text(self, key: str) -> str | None:
-        """A value that may be shown."""
+        """Return a value that may be shown."""
         value = self.settings.get(_PREFIX + key, self.settings.get(key))
         if value is not None and not isinstance(value, str):
             raise ConfigError(f"{key} must be a text, not {type(value).__name__}", key=key)
         return value or None
 
     def secret(self, key: str) -> Secret | None:
-        """A value that may not."""
+        """Return a secret value."""
         value = self.settings.get(_PREFIX + key, self.settings.get(key))
         if isinstance(value, Secret) or value is None:
             return value
@@ -131,7 +131,7 @@ class _Keys:
         return Secret(value)
 
     def source(self) -> CredentialSource:
-        """What the producer itself logs in with: `sasl.*` of the same settings."""
+        """Return the producer's own source of credentials: `sasl.*` of the same settings."""
         sasl = {key: value for key, value in self.settings.items() if key.startswith("sasl.")}
         config = ProducerConfig.from_mapping(
             {
@@ -166,7 +166,7 @@ def _basic(keys: _Keys) -> tuple[str, Secret] | None:
     if user_info is None or source == "URL":
         return None
     if ":" not in user_info.reveal():
-        raise ConfigError("basic.auth.user.info is name:password", key="basic.auth.user.info")
+        raise ConfigError("basic.auth.user.info must be name:password", key="basic.auth.user.info")
     return user_info.reveal().partition(":")[0], Secret(user_info.reveal().partition(":")[2])
 
 
@@ -175,7 +175,7 @@ def _bearer(keys: _Keys) -> Secret | SourceToken | None:
     token = keys.secret("bearer.auth.token")
     if source in (None, "STATIC_TOKEN"):
         if source is not None and token is None:
-            raise ConfigError("bearer.auth.token is missing: it is the token", key="bearer.auth.token")
+            raise ConfigError("bearer.auth.token is missing: set it to the token", key="bearer.auth.token")
         return token
     if source in ("SASL_INHERIT", "SASL_OAUTHBEARER_INHERIT"):
         return SourceToken(keys.source())
@@ -183,13 +183,13 @@ def _bearer(keys: _Keys) -> Secret | SourceToken | None:
         return SourceToken(_endpoint(keys))
     raise ConfigError(
         f"bearer.auth.credentials.source is {source!r}: set it to STATIC_TOKEN, OAUTHBEARER or "
-        "SASL_OAUTHBEARER_INHERIT; a function of your own is bearer_token=",
+        "SASL_OAUTHBEARER_INHERIT; pass a function of your own as bearer_token=",
         key="bearer.auth.credentials.source",
     )
 
 
 def _endpoint(keys: _Keys) -> CredentialSource:
-    """The producer's own source of tokens, by the registry's keys."""
+    """Return the producer's own kind of token source, with the registry's keys."""
     given: dict[str, object] = {
         "sasl.mechanism": "OAUTHBEARER",
         "sasl.oauthbearer.token.endpoint.url": keys.text("bearer.auth.issuer.endpoint.url"),
@@ -209,16 +209,14 @@ def _endpoint(keys: _Keys) -> CredentialSource:
 
 
 def _context(keys: _Keys) -> Callable[[], ssl.SSLContext] | None:
-    """Makes the context of own authorities and a client's certificate; `None`: neither is set."""
+    """Return a function that creates a context with these certificates, or `None` if none are set."""
     from aioproduce.security.key_files import KeyStore, TrustStore
 
     certificate, key = keys.text("ssl.certificate.location"), keys.text("ssl.key.location")
     trust = keys.text("ssl.ca.location") or keys.text("ssl.truststore.location")
     store = keys.text("ssl.keystore.location") or (certificate if key in (None, certificate) else None)
     if key is not None and certificate is None:
-        raise ConfigError(
-            "ssl.key.location is of use with ssl.certificate.location only", key="ssl.certificate.location"
-        )
+        raise ConfigError("ssl.key.location needs ssl.certificate.location", key="ssl.certificate.location")
     if trust is None and store is None and certificate is None:
         return None
     key_password = keys.secret("ssl.key.password")

@@ -1,4 +1,4 @@
-"""Schemas as a registry keeps them: values without behaviour."""
+"""Schemas of a registry, as values without behaviour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SchemaReference(NamedTuple):
     """Another schema that a schema uses.
 
     Attributes:
-        name: How the schema calls it: for Avro the type's full name, for Protobuf the path of the import.
+        name: The schema's name for it: for Avro the type's full name, for Protobuf the path of the import.
         subject: The subject that it is registered under.
         version: Its version there.
     """
@@ -24,15 +24,15 @@ class SchemaReference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema's text with what it refers to.
+    """A schema's text with its references.
 
     Args:
         text: The schema: JSON for Avro and JSON Schema; for Protobuf the `.proto` text, or a
             FileDescriptorProto as base64.
         schema_type: `"AVRO"`, `"PROTOBUF"` or `"JSON"`.
-        references: Other schemas that it uses, in the registry already.
-        writing_rules: The names of rules that the registry wants values to go through when they are written (data
-            contracts: encryption, conditions), as it told them.
+        references: Other schemas that it uses, already in the registry.
+        writing_rules: The names of the registry's rules that apply when a value is written (data contracts:
+            encryption, conditions).
 
     Example:
         >>> Schema('{"type": "string"}').schema_type
@@ -52,7 +52,7 @@ class RegisteredSchema:
     Attributes:
         subject: The subject.
         schema_id: Its id, the same under every subject.
-        version: Its version under this subject, from 1; `None` where the registry did not tell.
+        version: Its version under this subject, from 1; `None` if the registry did not return it.
         schema: The schema itself.
     """
 
@@ -64,11 +64,11 @@ class RegisteredSchema:
 
 @dataclass(frozen=True, slots=True)
 class Compatibility:
-    """What a registry says of a schema that is not registered yet.
+    """A registry's verdict on a schema that is not registered yet.
 
     Attributes:
         is_compatible: Whether it could be registered.
-        messages: What is wrong, in the registry's words.
+        messages: The problems, in the registry's words.
     """
 
     is_compatible: bool

@@ -1,13 +1,13 @@
-"""A bounded cache that asks once for what many want at the same time.
+"""A bounded cache that sends one request for concurrent callers.
 
-Used by the registry's client for schemas and ids, on whatever event loop anyio knows.
+Used by the registry's client for schemas and ids, on every event loop that anyio supports.
 
 Invariants:
 
-1. At most one question is under way for a key. Who comes meanwhile waits for its answer.
-2. There is no task in the background: the first who wants the answer asks, in its own task. If that is
-   cancelled the next takes over; the others notice nothing.
-3. A failure is told to all who waited for that question, and is not kept: who comes later asks again.
+1. At most one request per key is in progress. Other callers wait for its answer.
+2. There is no background task: the first caller sends the request in its own task. If that task is cancelled,
+   the next caller takes over, and the others notice nothing.
+3. A failure is raised to all callers that waited for that request, and is not cached: a later caller asks again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ V = TypeVar("V")
 
 @final
 class _Question(Generic[V]):
-    """One question under way, and what came of it."""
+    """A request in progress, and its result."""
 
     __slots__ = ("error", "is_answered", "settled")
 
@@ -37,10 +37,10 @@ class _Question(Generic[V]):
 
 @final
 class SingleFlight(Generic[K, V]):
-    """Answers by key.
+    """The cache: answers by key.
 
     Args:
-        capacity: How many answers are kept; the oldest go first.
+        capacity: How many answers are kept; the oldest are dropped first.
     """
 
     __slots__ = ("_answers", "_capacity", "_questions")
@@ -51,35 +51,36 @@ class SingleFlight(Generic[K, V]):
         self._questions: dict[K, _Question[V]] = {}
 
     def get(self, key: K) -> V | None:
-        """What is known already."""
+        """Return the cached answer."""
         return self._answers.get(key)
 
     def put(self, key: K, answer: V) -> None:
-        """Keep what was learnt on another way."""
+        """Store an answer that was found in another way."""
         self._answers.pop(key, None)
         self._answers[key] = answer
         if len(self._answers) > self._capacity:
             del self._answers[next(iter(self._answers))]
 
     def forget(self, key: K) -> None:
-        """Ask again next time."""
+        """Drop an answer, so that the next caller asks again."""
         self._answers.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all that is known; what is under way goes on."""
+        """Drop all answers; requests in progress continue."""
         self._answers.clear()
 
     def is_asking(self, key: K) -> bool:
-        """Whether a question is under way for this key."""
+        """Return whether a request for this key is in progress."""
         return key in self._questions
 
     async def ask(self, key: K, question: Callable[[], Awaitable[V]], *, again: bool = False) -> V:
-        """The answer for a key: what is known, or what the one question that is under way brings.
+        """Return the answer for a key from the cache, from the request in progress, or from a new request.
 
         Args:
-            key: What it is about.
-            question: Asks; called only if nobody else is asking.
-            again: Whether what is known is not enough. It stays known until the new answer is.
+            key: The key.
+            question: Sends the request; called only if no other caller is asking.
+            again: Whether to ask although there is a cached answer, which stays in the cache until the new one
+                arrives.
         """
         while True:
             answer = self._answers.get(key)
@@ -90,7 +91,7 @@ class SingleFlight(Generic[K, V]):
                 return await self._ask(key, question)
             await under_way.settled.wait()
             if under_way.error is not None:
-                # A copy, as each of those who wait raises it with a traceback of its own.
+                # A copy, because each waiting caller raises it with a traceback of its own.
                 raise copy_of(under_way.error)
             again = again and not under_way.is_answered
 

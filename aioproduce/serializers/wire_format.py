@@ -1,6 +1,6 @@
-"""Confluent's wire format: what stands before the payload, so that a reader knows its schema.
+"""Confluent's wire format: the bytes before the payload that identify its schema.
 
-    magic   schema id           Protobuf only: where the message stands in its file     payload
+    magic   schema id           Protobuf only: position of the message in its file      payload
     0x00    4 bytes, big end    count and indexes, as zigzag varints; 0x00 for [0]      ...
 
 https://docs.confluent.io/platform/current/schema-registry/fundamentals/serdes-develop/index.html#wire-format
@@ -18,14 +18,14 @@ _FIRST_MESSAGE: Final = (0,)
 
 
 def schema_prefix(schema_id: int) -> bytes:
-    """Magic byte and schema id."""
+    """Return magic byte and schema id."""
     return _HEAD.pack(_MAGIC, schema_id)
 
 
 def message_indexes(indexes: Sequence[int]) -> bytes:
-    """Where a Protobuf message stands in its file: its index among the messages, then among those nested in it.
+    """Return a Protobuf message's position in its file: its index among the messages, then among nested ones.
 
-    The first message of a file, by far the most frequent, has the short form of one byte.
+    The first message of a file, by far the most frequent one, has a short form of one byte.
     """
     if tuple(indexes) == _FIRST_MESSAGE:
         return b"\0"
@@ -33,7 +33,7 @@ def message_indexes(indexes: Sequence[int]) -> bytes:
 
 
 def _zigzag_varint(number: int) -> bytes:
-    # Never negative here, so that zigzag only doubles.
+    # Never negative here, so zigzag only doubles.
     rest = number << 1
     encoded = bytearray()
     while rest > 0x7F:

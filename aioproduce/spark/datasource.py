@@ -189,7 +189,7 @@ class _AtLeastOnce:
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self.options = options
         self.columns = columns
-        self.fresh_id = uuid.uuid4().hex
+        self.fresh_id: str = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskReport:
         """Write one task's rows; all of them are acknowledged when it returns.

@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce.errors import BrokerRejectedError, DeliveryError, ProducerError, RecordTooLargeError
 from aioproduce.spark.errors import WriteError
@@ -128,7 +128,7 @@ class DeadLetters:
         run: The query's id, or the write's.
     """
 
-    producer: Producer
+    producer: Producer[Any, Any]
     topic: str
     identity: TaskIdentity
     run: str

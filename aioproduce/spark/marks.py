@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from aioproduce.audit.mark import MAX_FAILED_RANGES, Mark
@@ -46,7 +46,7 @@ _WARN_AGAIN_AFTER: Final = 60.0
 
 # Producers whose cluster has no default topic for them, and when that was told last. By producer: what one cluster
 # lacks another may have.
-_unusable: WeakKeyDictionary[Producer, float] = WeakKeyDictionary()
+_unusable: WeakKeyDictionary[Producer[Any, Any], float] = WeakKeyDictionary()
 
 
 def closing_mark(
@@ -92,7 +92,7 @@ def closing_mark(
     )
 
 
-async def publish(producer: Producer, topic: str, mark: Mark, *, is_named: bool) -> bool:
+async def publish(producer: Producer[Any, Any], topic: str, mark: Mark, *, is_named: bool) -> bool:
     """Send a mark, and wait until it is acknowledged.
 
     Args:
@@ -126,7 +126,7 @@ async def publish(producer: Producer, topic: str, mark: Mark, *, is_named: bool)
     return True
 
 
-async def _deliver(producer: Producer, topic: str, mark: Mark) -> None:
+async def _deliver(producer: Producer[Any, Any], topic: str, mark: Mark) -> None:
     for patience in (*((0.0,) if producer in _unusable else ()), _PATIENCE, None):
         try:
             delivery = await producer.send(topic, mark.to_json(), mark.key, timeout=patience)
@@ -149,7 +149,7 @@ def _why_unusable(error: ProducerError) -> str | None:
     return None
 
 
-def _warn(producer: Producer, topic: str, why: str) -> None:
+def _warn(producer: Producer[Any, Any], topic: str, why: str) -> None:
     now = time.monotonic()
     told_at = _unusable.get(producer)
     if told_at is not None and now - told_at < _WARN_AGAIN_AFTER:

@@ -1,7 +1,7 @@
 """The table of the sink's options: name, values, default, meaning. Read by `options` and printed for the page.
 
-Called by `options`, which parses by it, and by the test that holds `docs/spark-sink.md` to it. Kafka's own keys
-are among the options, as `kafka.<key>`; so is what is refused or none of the sink's business.
+Called by `options`, which parses by it, and by the test that holds `docs/how-to/spark-sink.md` to it. Kafka's own
+keys are among the options, as `kafka.<key>`; so is what is refused or none of the sink's business.
 """
 
 from __future__ import annotations
@@ -181,12 +181,12 @@ OPTIONS: Final = ConfigDef(
 
 
 def markdown_table() -> str:
-    """The options as the table of `docs/spark-sink.md`."""
+    """The options as the table of `docs/how-to/spark-sink.md`."""
     defaults = ", ".join(f"`{name}={value}`" for name, value in KAFKA_DEFAULTS.items())
     rows = [
         "| option | takes | default | what it does |\n|---|---|---|---|",
-        f"| `kafka.<key>` | as [configuration](configuration.md) | as there, but {defaults} | A setting of the "
-        "producer, under Kafka's name; `kafka.bootstrap.servers` is required. |",
+        f"| `kafka.<key>` | as [configuration](../reference/configuration.md) | as there, but {defaults} | "
+        "A setting of the producer, under Kafka's name; `kafka.bootstrap.servers` is required. |",
         "| `header.<name>` | text | none | A header that every record gets. Spark hands the name over in lower "
         "case; see `headers` for one with capitals. |",
         *(

@@ -76,7 +76,7 @@ class Pacer:
         self._sleep = sleep
         now = clock()
         self._buckets = tuple(TokenBucket(rate, now) for rate in self._rates)
-        self.waited = 0.0
+        self.waited: float = 0.0
 
     @property
     def has_limit(self) -> bool:

@@ -53,7 +53,7 @@ class Runtime:
     _left: ClassVar[list[Runtime]] = []
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
+        self.pid: int = os.getpid()
         self._producers: dict[ProducerKey, Producer] = {}  # the one that was used last comes last
         self._thread = LoopThread("aioproduce-spark", new_loop())
 
@@ -119,7 +119,7 @@ class Runtime:
         """Run a coroutine function in the loop thread; as `submit()` and `result()`."""
         return self.result(self.submit(function, *args, **kwargs), timeout)
 
-    def producer(self, key: ProducerKey) -> Producer:
+    def producer(self, key: ProducerKey) -> Producer[Any, Any]:
         """The started producer of these settings.
 
         Raises:
@@ -158,7 +158,7 @@ class Runtime:
         self._thread.join(_CLOSE_BOUND)
 
 
-async def _started(key: ProducerKey) -> Producer:
+async def _started(key: ProducerKey) -> Producer[Any, Any]:
     producer = Producer(dict(key))
     await producer.start()
     return producer

@@ -200,7 +200,7 @@ class TaskSending:
         headers: Of all rows that bring none.
     """
 
-    producer: Producer
+    producer: Producer[Any, Any]
     topic: str | None
     policy: str
     dead_letters: DeadLetters | None

@@ -108,8 +108,8 @@ class Store:
                 "object store use a table format and its own compaction",
                 path=lake,
             )
-        self.root = local_path(table_path(lake, table))
-        self.work = local_path(lake) / WORK / table
+        self.root: Path = local_path(table_path(lake, table))
+        self.work: Path = local_path(lake) / WORK / table
 
     @property
     def manifest_path(self) -> Path:

@@ -291,7 +291,7 @@ class _Task:
         )
 
 
-async def _counts(producer: Producer) -> tuple[int, int]:
+async def _counts(producer: Producer[Any, Any]) -> tuple[int, int]:
     """Produce requests and records sent again, since the producer's start."""
     metrics = producer.metrics()
     return metrics.histogram("request-latency").count, int(metrics.value("record-retry-total"))

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce.testing.fake_cluster.cluster import FakeTransaction, IsolationLevel
-    from aioproduce.testing.fake_cluster.connections import BrokerSideConnection
+    from aioproduce.testing.fake_cluster.connections import BrokerSideConnection, RequestLog
+    from aioproduce.testing.fake_cluster.faults import Faults
     from aioproduce.testing.fake_cluster.log import PartitionLog
     from aioproduce.testing.fake_cluster.security import FakeSecurity
     from aioproduce.testing.fake_cluster.state import TopicState
@@ -114,8 +115,8 @@ class ClusterThread:
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._target = FakeCluster(*args, **kwargs)
         self._thread: LoopThread | None = None
-        self.faults = _remote(self._target.faults, self._call)
-        self.requests = _remote(self._target.requests, self._call)
+        self.faults: Faults = _remote(self._target.faults, self._call)
+        self.requests: RequestLog = _remote(self._target.requests, self._call)
 
     # Life
 
@@ -218,48 +219,48 @@ class ClusterThread:
         """Those of `transactions` that readers may have to wait for."""
         return self._call(lambda: self._target.open_transactions)
 
-    records = _on_its_thread(FakeCluster.records)
-    log = _on_its_thread(FakeCluster.log)
-    leader = _on_its_thread(FakeCluster.leader)
-    isr = _on_its_thread(FakeCluster.isr)
-    high_watermark = _on_its_thread(FakeCluster.high_watermark)
-    last_stable_offset = _on_its_thread(FakeCluster.last_stable_offset)
-    transaction_coordinator = _on_its_thread(FakeCluster.transaction_coordinator)
-    committed_offset = _on_its_thread(FakeCluster.committed_offset)
+    records: Final = _on_its_thread(FakeCluster.records)
+    log: Final = _on_its_thread(FakeCluster.log)
+    leader: Final = _on_its_thread(FakeCluster.leader)
+    isr: Final = _on_its_thread(FakeCluster.isr)
+    high_watermark: Final = _on_its_thread(FakeCluster.high_watermark)
+    last_stable_offset: Final = _on_its_thread(FakeCluster.last_stable_offset)
+    transaction_coordinator: Final = _on_its_thread(FakeCluster.transaction_coordinator)
+    committed_offset: Final = _on_its_thread(FakeCluster.committed_offset)
 
     # What happens to the cluster
 
-    create_topic = _on_its_thread(FakeCluster.create_topic)
-    delete_topic = _on_its_thread(FakeCluster.delete_topic)
-    add_partitions = _on_its_thread(FakeCluster.add_partitions)
-    deny_topic = _on_its_thread(FakeCluster.deny_topic)
-    deny_group = _on_its_thread(FakeCluster.deny_group)
-    deny_transactional_id = _on_its_thread(FakeCluster.deny_transactional_id)
-    set_transaction_version = _on_its_thread(FakeCluster.set_transaction_version)
-    move_transaction_coordinator = _on_its_thread(FakeCluster.move_transaction_coordinator)
-    take_transaction_coordinator = _on_its_thread(FakeCluster.take_transaction_coordinator)
-    elect_transaction_coordinator = _on_its_thread(FakeCluster.elect_transaction_coordinator)
-    move_leader = _on_its_thread(FakeCluster.move_leader)
-    take_leader = _on_its_thread(FakeCluster.take_leader)
-    elect_leader = _on_its_thread(FakeCluster.elect_leader)
-    elect_unclean = _on_its_thread(FakeCluster.elect_unclean)
-    truncate = _on_its_thread(FakeCluster.truncate)
-    delete_records = _on_its_thread(FakeCluster.delete_records)
-    forget_producers = _on_its_thread(FakeCluster.forget_producers)
-    set_api_versions = _on_its_thread(FakeCluster.set_api_versions)
-    subscribe_metrics = _on_its_thread(FakeCluster.subscribe_metrics)
-    limit_produce = _on_its_thread(FakeCluster.limit_produce)
-    delay_metadata = _on_its_thread(FakeCluster.delay_metadata)
-    advertise = _on_its_thread(FakeCluster.advertise)
+    create_topic: Final = _on_its_thread(FakeCluster.create_topic)
+    delete_topic: Final = _on_its_thread(FakeCluster.delete_topic)
+    add_partitions: Final = _on_its_thread(FakeCluster.add_partitions)
+    deny_topic: Final = _on_its_thread(FakeCluster.deny_topic)
+    deny_group: Final = _on_its_thread(FakeCluster.deny_group)
+    deny_transactional_id: Final = _on_its_thread(FakeCluster.deny_transactional_id)
+    set_transaction_version: Final = _on_its_thread(FakeCluster.set_transaction_version)
+    move_transaction_coordinator: Final = _on_its_thread(FakeCluster.move_transaction_coordinator)
+    take_transaction_coordinator: Final = _on_its_thread(FakeCluster.take_transaction_coordinator)
+    elect_transaction_coordinator: Final = _on_its_thread(FakeCluster.elect_transaction_coordinator)
+    move_leader: Final = _on_its_thread(FakeCluster.move_leader)
+    take_leader: Final = _on_its_thread(FakeCluster.take_leader)
+    elect_leader: Final = _on_its_thread(FakeCluster.elect_leader)
+    elect_unclean: Final = _on_its_thread(FakeCluster.elect_unclean)
+    truncate: Final = _on_its_thread(FakeCluster.truncate)
+    delete_records: Final = _on_its_thread(FakeCluster.delete_records)
+    forget_producers: Final = _on_its_thread(FakeCluster.forget_producers)
+    set_api_versions: Final = _on_its_thread(FakeCluster.set_api_versions)
+    subscribe_metrics: Final = _on_its_thread(FakeCluster.subscribe_metrics)
+    limit_produce: Final = _on_its_thread(FakeCluster.limit_produce)
+    delay_metadata: Final = _on_its_thread(FakeCluster.delay_metadata)
+    advertise: Final = _on_its_thread(FakeCluster.advertise)
 
     # How it is secured
 
-    client_settings = _on_its_thread(FakeCluster.client_settings)
-    client_context = _on_its_thread(FakeCluster.client_context)
-    client_identity = _on_its_thread(FakeCluster.client_identity)
-    set_password = _on_its_thread(FakeCluster.set_password)
-    remove_user = _on_its_thread(FakeCluster.remove_user)
-    set_certificate = _on_its_thread(FakeCluster.set_certificate)
+    client_settings: Final = _on_its_thread(FakeCluster.client_settings)
+    client_context: Final = _on_its_thread(FakeCluster.client_context)
+    client_identity: Final = _on_its_thread(FakeCluster.client_identity)
+    set_password: Final = _on_its_thread(FakeCluster.set_password)
+    remove_user: Final = _on_its_thread(FakeCluster.remove_user)
+    set_certificate: Final = _on_its_thread(FakeCluster.set_certificate)
 
     @property
     def security(self) -> FakeSecurity | None:

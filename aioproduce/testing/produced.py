@@ -12,7 +12,7 @@ from __future__ import annotations
 import json as json_module
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, final, overload
 
 if TYPE_CHECKING:
     from aioproduce.testing.fake_cluster.cluster import FakeRecord
@@ -61,7 +61,7 @@ class Produced(Sequence["FakeRecord"]):
     def __init__(
         self, topic: str, records: Iterable[FakeRecord], *, among: Mapping[str, int] | None = None
     ) -> None:
-        self.topic = topic
+        self.topic: str = topic
         self._records = tuple(records)
         self._among = among or {}
 
@@ -84,7 +84,7 @@ class Produced(Sequence["FakeRecord"]):
             return self.topic == other.topic and self._records == other._records
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]  # how Python says that it has none
 
     def __repr__(self) -> str:
         return f"<Produced {self.topic!r}: {_counted(len(self))}>"

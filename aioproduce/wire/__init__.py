@@ -1,23 +1,23 @@
-"""Bytes to messages and back: framing, versions, requests, responses. Sans-IO.
+"""Bytes to messages and back: framing, versions, requests, responses.
 
-Called by the core (connections, sender) and by the embedded broker of `aioproduce.testing`. Nothing is
-re-exported here: import the module that is meant.
+Used by the core (connections, sender) and by the embedded broker of `aioproduce.testing`. This package does
+no I/O and re-exports nothing: import the module that you need.
 
-| module | what lives there |
+| module | contents |
 |---|---|
-| `api` | the APIs that we speak, in which versions, and what one connection negotiated |
-| `messages` | typed, version-independent values: what the core sees |
+| `api` | the APIs and versions that this client supports, and the versions negotiated per connection |
+| `messages` | typed, version-independent values that the core uses |
 | `error_codes` | Kafka's error codes by name |
-| `framing` | a stream of bytes cut into frames |
-| `schema` | kio's generated classes, imported one by one when first needed |
-| `primitives`, `reader` | our own decoder, compiled from those classes, safe against any bytes |
-| `requests` | messages to frames |
-| `responses` | frames to messages |
-| `preload` | the newest versions loaded ahead of time |
+| `framing` | splits a stream of bytes into frames |
+| `schema` | kio's generated classes, each imported on first use |
+| `primitives`, `reader` | our own decoder, compiled from those classes and safe against hostile bytes |
+| `requests` | encodes messages as frames |
+| `responses` | decodes frames to messages |
+| `preload` | loads the newest versions ahead of time |
 
-1. Any bytes give a message or a ProtocolError, never anything else, and never more memory or time than in
-   proportion to the bytes.
-2. Importing this package does not import kio: a schema is loaded when the first message of its API and
-   version is met (`preload.preload()` does it ahead of time).
-3. kio's own decoder never sees bytes from the network: a hostile array length aborts the process there.
+1. Decoding any bytes gives a message or a ProtocolError and nothing else. It takes time and memory in
+   proportion to the number of bytes.
+2. Importing this package does not import kio. A schema is loaded with the first message of its API and
+   version, or earlier by `preload.preload()`.
+3. kio's own decoder never reads bytes from the network: a hostile array length makes it abort the process.
 """

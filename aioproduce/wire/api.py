@@ -1,10 +1,10 @@
-"""The APIs that this client speaks, in which versions, and what one connection negotiated.
+"""The APIs and versions that this client supports, and the versions negotiated per connection.
 
-Called by `core.cluster.broker_connection` (negotiation) and by everything that names an API.
+Used by `core.cluster.broker_connection` for negotiation and by every module that names an API.
 
-1. `CLIENT_VERSIONS` is what `wire.requests` can write and `wire.responses` can read, no more and no less.
-2. A version is always the highest that both sides speak; it belongs to one connection, never to the cluster
-   (brokers differ during a rolling upgrade).
+1. `CLIENT_VERSIONS` holds exactly the versions that `wire.requests` can write and `wire.responses` can read.
+2. The negotiated version is the highest that both sides support. It belongs to one connection and not to the
+   cluster, because brokers differ during a rolling upgrade.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ApiKey(IntEnum):
-    """Kafka's number of each API that a producer, or the embedded broker, has to do with."""
+    """Kafka's API keys that a producer or the embedded broker uses."""
 
     PRODUCE = 0
     FETCH = 1
@@ -59,7 +59,7 @@ class ApiKey(IntEnum):
 
     @property
     def display_name(self) -> str:
-        """The name as Kafka's documentation writes it, e.g. `InitProducerId`."""
+        """The name as in Kafka's documentation, e.g. `InitProducerId`."""
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
@@ -67,32 +67,32 @@ CLIENT_VERSIONS: Final[Mapping[ApiKey, tuple[int, int]]] = MappingProxyType(
     {
         # v3 is the first that carries record batch v2 (Kafka 0.11); v13 names topics by id.
         ApiKey.PRODUCE: (3, 13),
-        # v0 cannot say "no topics" and knows no controller; nothing that takes Produce v3 lacks v1.
+        # v0 cannot ask for no topics and does not report the controller. Every broker with Produce v3 has v1.
         ApiKey.METADATA: (1, 13),
         ApiKey.API_VERSIONS: (0, 4),
         # v6 (KIP-939, two-phase commit) is not stable in Kafka 4.3.
         ApiKey.INIT_PRODUCER_ID: (0, 5),
         ApiKey.FIND_COORDINATOR: (0, 6),
-        # Later versions are between brokers.
+        # Later versions are for use between brokers.
         ApiKey.ADD_PARTITIONS_TO_TXN: (0, 3),
         ApiKey.ADD_OFFSETS_TO_TXN: (0, 4),
         ApiKey.END_TXN: (0, 5),
         ApiKey.TXN_OFFSET_COMMIT: (0, 5),
         ApiKey.DESCRIBE_TRANSACTIONS: (0, 0),
-        # For operators: `aioproduce txn`.
+        # `aioproduce txn` uses these.
         ApiKey.LIST_TRANSACTIONS: (0, 2),
         ApiKey.DESCRIBE_PRODUCERS: (0, 0),
         ApiKey.WRITE_TXN_MARKERS: (1, 2),
-        # v0 has the mechanism's bytes go without Kafka's framing; nothing that takes Produce v3 lacks v1.
+        # In v0 the mechanism's bytes follow without Kafka's framing. Every broker with Produce v3 has v1.
         ApiKey.SASL_HANDSHAKE: (1, 1),
-        # v1 tells how long the session lasts (KIP-368).
+        # v1 reports how long the session lasts (KIP-368).
         ApiKey.SASL_AUTHENTICATE: (0, 2),
-        # KIP-714: brokers that collect no metrics of clients do not offer these.
+        # KIP-714: brokers that do not collect client metrics do not offer these.
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: (0, 0),
         ApiKey.PUSH_TELEMETRY: (0, 0),
     }
 )
-"""API -> (lowest, highest) version that this client speaks."""
+"""API -> (lowest, highest) version that this client supports."""
 
 
 @final
@@ -100,7 +100,7 @@ class ApiVersions:
     """The version ranges of the broker at the other end of one connection.
 
     Args:
-        broker_versions: API key -> (lowest, highest) version that the broker speaks.
+        broker_versions: API key -> (lowest, highest) version that the broker supports.
 
     Example:
         >>> ApiVersions({0: (0, 11), 3: (0, 12)}).version(ApiKey.PRODUCE)
@@ -110,8 +110,8 @@ class ApiVersions:
     __slots__ = ("_agreed", "broker_versions")
 
     def __init__(self, broker_versions: Mapping[int, tuple[int, int]]) -> None:
-        self.broker_versions = MappingProxyType(dict(broker_versions))
-        # The sender asks once per request: answers are computed once.
+        self.broker_versions: MappingProxyType[int, tuple[int, int]] = MappingProxyType(dict(broker_versions))
+        # The sender asks once per request, so all answers are computed here.
         self._agreed = {
             api: min(highest, self.broker_versions[api][1])
             for api, (lowest, highest) in CLIENT_VERSIONS.items()
@@ -121,11 +121,11 @@ class ApiVersions:
 
     @classmethod
     def from_response(cls, response: ApiVersionsResponse) -> ApiVersions:
-        """Take the ranges from the broker's answer.
+        """Create the ranges from the broker's answer.
 
         Raises:
-            ProtocolError: If the answer is an error. UNSUPPORTED_VERSION (35) is the caller's to handle
-                first, by asking again in a version that the answer offers.
+            ProtocolError: If the answer is an error. The caller handles UNSUPPORTED_VERSION (35) first, by
+                asking again in a version that the answer offers.
         """
         if response.error_code != NONE:
             name = name_of(response.error_code)
@@ -135,10 +135,10 @@ class ApiVersions:
         return cls(response.versions)
 
     def version(self, api: ApiKey) -> int:
-        """Return the highest version of the API that both sides speak.
+        """Return the highest version of the API that both sides support.
 
         Raises:
-            UnsupportedVersionError: If there is none; it names both ranges.
+            UnsupportedVersionError: If both sides have no version in common. The message names both ranges.
         """
         agreed = self._agreed.get(api)
         if agreed is None:
@@ -146,28 +146,28 @@ class ApiVersions:
         return agreed
 
     def supports(self, api: ApiKey) -> bool:
-        """Say whether the two sides share a version of the API."""
+        """Return whether the two sides have a version of the API in common."""
         return api in self._agreed
 
     def _unsupported(self, api: ApiKey) -> UnsupportedVersionError:
         ours = CLIENT_VERSIONS[api]
         theirs = self.broker_versions.get(api)
         if theirs is None:
-            problem = f"the broker does not offer {api.display_name}; this client speaks {_range(ours)}"
+            problem = f"the broker does not offer {api.display_name}; this client supports {_range(ours)}"
         else:
             problem = (
-                f"the broker speaks {api.display_name} {_range(theirs)}, this client {_range(ours)}: "
-                "no version in common"
+                f"the broker supports {api.display_name} {_range(theirs)}, this client {_range(ours)}: "
+                "they have no version in common"
             )
         if theirs is not None and theirs[0] > ours[1]:
             remedy = "the broker is too new for this client: use a newer aioproduce"
         elif api is ApiKey.PRODUCE:
             remedy = (
-                "the broker is too old for record batch v2 (before Kafka 0.11): upgrade it. It speaks "
+                "the broker is too old for record batch v2 (before Kafka 0.11): upgrade it. It supports "
                 + self._describe()
             )
         else:
-            remedy = "the broker is too old for this: upgrade it. It speaks " + self._describe()
+            remedy = "the broker is too old for this request: upgrade it. It supports " + self._describe()
         return UnsupportedVersionError(
             f"{problem}; {remedy}", api=api.display_name, broker_versions=theirs, client_versions=ours
         )

@@ -1,12 +1,12 @@
-"""Kafka's error codes: their names, which of them are worth another try, and what each means to a producer.
+"""Kafka's error codes: their names, which ones are retriable, and what each means for a producer.
 
-Called by the core, which decides by code, and by whatever builds an error message.
+Used by the core, which decides by code, and by the code that builds error messages.
 
-1. A code is always a plain int. One that this client does not know is carried through as it came, is
-   called `UNKNOWN_CODE_<n>`, and is never retriable (Java takes it for UNKNOWN_SERVER_ERROR, likewise final).
+1. A code is always a plain int. An unknown code is passed on unchanged, is named `UNKNOWN_CODE_<n>`, and is
+   never retriable. (Java maps it to UNKNOWN_SERVER_ERROR, which is not retriable either.)
 2. Names, retriability and `INVALID_METADATA` equal those of `org.apache.kafka.common.protocol.Errors` in
-   Kafka 4.3.1 (read from its jar: a code is retriable if its exception is a RetriableException, and makes
-   metadata stale if it is an InvalidMetadataException); the tests hold them against that jar's list.
+   Kafka 4.3.1. There, a code is retriable if its exception is a RetriableException, and it makes metadata stale
+   if its exception is an InvalidMetadataException. The tests compare them with a list read from that jar.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ INVALID_METADATA: Final = frozenset(
         INCONSISTENT_TOPIC_ID,
     )
 )
-"""Codes that say that our metadata is stale: a metadata update is due before the next try."""
+"""Codes that mean that our metadata is stale: update it before the next try."""
 
 _NAMES: Final = {
     -1: "UNKNOWN_SERVER_ERROR",
@@ -275,7 +275,7 @@ _NAMES: Final = {
 }
 
 _MESSAGES: Final = {
-    UNKNOWN_SERVER_ERROR: "the broker failed in a way it does not explain; its log says more",
+    UNKNOWN_SERVER_ERROR: "the broker failed without giving a reason; see the broker's log",
     NONE: "no error",
     CORRUPT_MESSAGE: "the batch's checksum or layout is wrong",
     UNKNOWN_TOPIC_OR_PARTITION: "the broker does not host this topic or partition",
@@ -299,26 +299,26 @@ _MESSAGES: Final = {
     INVALID_GROUP_ID: "the consumer group's name is not legal",
     UNKNOWN_MEMBER_ID: "the consumer group has no such member now",
     GROUP_AUTHORIZATION_FAILED: "the principal may not use this consumer group",
-    INVALID_REQUIRED_ACKS: "the broker takes only acks 0, 1 or all",
+    INVALID_REQUIRED_ACKS: "the broker accepts only acks 0, 1 or all",
     TOPIC_AUTHORIZATION_FAILED: "the principal may not write to this topic; grant it WRITE on the topic",
     CLUSTER_AUTHORIZATION_FAILED: (
-        "the principal lacks a right on the cluster; idempotence needs IDEMPOTENT_WRITE before Kafka 3.0"
+        "the principal lacks a permission on the cluster; idempotence needs IDEMPOTENT_WRITE before Kafka 3.0"
     ),
     INVALID_TIMESTAMP: (
         "a record's timestamp is outside message.timestamp.before.max.ms or message.timestamp.after.max.ms"
     ),
     UNSUPPORTED_SASL_MECHANISM: "the broker does not offer this SASL mechanism",
-    ILLEGAL_SASL_STATE: "the listener wants another security.protocol than this client speaks",
+    ILLEGAL_SASL_STATE: "the listener expects another security.protocol than this client uses",
     UNSUPPORTED_VERSION: "the broker does not know this version of the request",
-    INVALID_REQUEST: "the broker finds the request malformed; its log says more",
+    INVALID_REQUEST: "the broker rejected the request as malformed; see the broker's log",
     UNSUPPORTED_FOR_MESSAGE_FORMAT: "the topic's log.message.format.version is too old for this request",
     POLICY_VIOLATION: "a policy of the cluster forbids this request",
-    OUT_OF_ORDER_SEQUENCE_NUMBER: "the broker misses records that this producer sent there earlier",
+    OUT_OF_ORDER_SEQUENCE_NUMBER: "the broker does not have the records that this producer sent before these",
     DUPLICATE_SEQUENCE_NUMBER: "the broker already has these records",
     INVALID_PRODUCER_EPOCH: "the producer's epoch is older than the one that the broker knows",
     INVALID_TXN_STATE: "the transaction is not in a state that allows this",
     INVALID_PRODUCER_ID_MAPPING: "the producer id does not belong to the transactional id any more",
-    INVALID_TRANSACTION_TIMEOUT: "the broker does not let transactions be open for so long",
+    INVALID_TRANSACTION_TIMEOUT: "the transaction timeout is longer than the broker allows",
     CONCURRENT_TRANSACTIONS: "the coordinator is still busy with this producer's previous transaction",
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the principal may not use this transactional id",
     KAFKA_STORAGE_ERROR: "the broker's disk failed, and the partition's leader will move",
@@ -329,7 +329,7 @@ _MESSAGES: Final = {
     UNKNOWN_LEADER_EPOCH: "the leader epoch in the request is newer than the broker's",
     FENCED_INSTANCE_ID: "the consumer group has another member with this group.instance.id",
     STALE_MEMBER_EPOCH: "the consumer group has another epoch now",
-    UNSUPPORTED_COMPRESSION_TYPE: "the broker or the topic's format does not take this compression.type",
+    UNSUPPORTED_COMPRESSION_TYPE: "the broker or the topic's format does not support this compression.type",
     INVALID_RECORD: "the broker's validation refused a record, e.g. one without a key on a compacted topic",
     THROTTLING_QUOTA_EXCEEDED: "a quota is used up",
     PRODUCER_FENCED: "another producer with the same transactional id has taken over",
@@ -341,7 +341,7 @@ _MESSAGES: Final = {
 
 
 def name_of(code: int) -> str:
-    """Return Kafka's name of the code, or `UNKNOWN_CODE_<n>` for one this client does not know.
+    """Return Kafka's name for the code, or `UNKNOWN_CODE_<n>` for an unknown code.
 
     Example:
         >>> name_of(6), name_of(999)
@@ -352,20 +352,20 @@ def name_of(code: int) -> str:
 
 
 def is_known(code: int) -> bool:
-    """Say whether this client knows the code; what an unknown one leaves undecided is undecided."""
+    """Return whether this client knows the code."""
     return code in _NAMES
 
 
 def is_retriable(code: int) -> bool:
-    """Say whether the same request may succeed if it is sent again; False for an unknown code."""
+    """Return whether the same request may succeed if it is sent again; False for an unknown code."""
     return code in RETRIABLE
 
 
 def message_of(code: int) -> str:
-    """Return what the code means to a producer, in a few words that fit into a longer message."""
+    """Return what the code means for a producer, as a short phrase for use in a longer message."""
     message = _MESSAGES.get(code)
     if message is not None:
         return message
     if code in _NAMES:
-        return f"the broker answered {_NAMES[code]}; its log says more"
-    return f"the broker, newer than this client, answered error code {code}, which this client does not know"
+        return f"the broker answered {_NAMES[code]}; see the broker's log"
+    return f"the broker answered error code {code}, which is unknown to this client"

@@ -1,12 +1,12 @@
-"""A stream of bytes cut into Kafka's frames: a 4-byte big-endian length, then that many bytes.
+"""Splits a stream of bytes into Kafka's frames: a 4-byte big-endian length, then that many bytes.
 
-Called by `core.cluster.broker_connection` with whatever the socket gave, in whatever pieces.
+Used by `core.cluster.broker_connection`, which passes on the chunks that the socket returns.
 
-1. A frame that lies whole in one chunk is never copied: the answer is a view of the chunk. One that spans
-   chunks is copied once. Either way the cost is linear in the bytes, whatever the pieces.
-2. Nothing is allocated on the word of a length: memory grows with the bytes that came.
-3. A length that is negative or above the limit makes the stream unusable: the frames that came whole before
-   it are handed out, after that every call raises the same ProtocolError.
+1. A frame that lies whole in one chunk is never copied: the result is a view of the chunk. A frame that spans
+   chunks is copied once. The cost is linear in the bytes, however they are split into chunks.
+2. An announced length allocates nothing: memory grows only with the bytes received.
+3. A length that is negative or above the limit makes the stream unusable. The complete frames before it are
+   returned; after that, every call raises the same ProtocolError.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _LENGTH_SIZE: Final = 4
 
 @final
 class FrameReader:
-    r"""Collects chunks and hands out frames.
+    r"""Collects chunks and returns the complete frames.
 
     Args:
-        max_frame_size: The longest frame to take, in bytes without the length itself.
+        max_frame_size: The longest frame to accept, in bytes without the length field.
 
     Example:
         >>> [bytes(frame) for frame in FrameReader(100).feed(b"\0\0\0\2ab\0\0\0\1")]
@@ -41,7 +41,7 @@ class FrameReader:
 
     @property
     def buffered(self) -> int:
-        """Bytes held of a frame that is not complete."""
+        """The number of bytes held of an incomplete frame."""
         return len(self._partial)
 
     @property
@@ -50,14 +50,14 @@ class FrameReader:
         return self._error
 
     def feed(self, data: bytes) -> list[memoryview]:
-        """Take the next bytes and return the frames they complete, without their lengths.
+        """Add the next bytes and return the frames that they complete, without their lengths.
 
         Args:
-            data: Must not change afterwards: the frames may be views of it.
+            data: The bytes. They must not change afterwards: the frames may be views of them.
 
         Raises:
-            ProtocolError: On a hostile length, unless this call completed frames before it; then the next
-                call raises, and `error` already says so.
+            ProtocolError: If a length is hostile. If this call completed frames before it, it returns them and
+                sets `error`, and the next call raises.
         """
         if self._error is not None:
             raise self._error
@@ -73,7 +73,7 @@ class FrameReader:
         return frames
 
     def _feed_partial(self, data: bytes, frames: list[memoryview]) -> int:
-        """Complete the frame that earlier chunks began; return how much of `data` that took."""
+        """Complete the frame that earlier chunks began, and return how many bytes of `data` that used."""
         partial = self._partial
         at = 0
         if not self._partial_size:
@@ -93,7 +93,7 @@ class FrameReader:
         return end
 
     def _cut(self, data: bytes, at: int, frames: list[memoryview]) -> None:
-        """Hand out the frames that lie whole in `data` from `at` on, and keep the rest."""
+        """Append the frames that lie whole in `data` from `at` on, and keep the rest."""
         size = len(data)
         view = memoryview(data)
         while size - at >= _LENGTH_SIZE:
@@ -111,13 +111,13 @@ class FrameReader:
         if 0 <= length <= self._max_frame_size:
             return length
         raise ProtocolError(
-            f"the broker announced a frame of {length} bytes, at most {self._max_frame_size} are taken; "
+            f"the broker announced a frame of {length} bytes, but the limit is {self._max_frame_size}; "
             + _remedy(length)
         )
 
 
 def _remedy(length: int) -> str:
-    """Guess from the first four bytes what else than Kafka may be listening there."""
+    """Guess from the first four bytes which other protocol the port uses."""
     first = length.to_bytes(4, "big", signed=True)
     if first[0] in (0x14, 0x15, 0x16) and first[1] == 0x03:
         return "it answers TLS: set security.protocol to SSL or SASL_SSL, or use its plaintext port"

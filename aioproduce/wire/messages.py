@@ -1,10 +1,10 @@
-"""What brokers answer, as typed values that are the same for every version of the protocol.
+"""Brokers' answers as typed values that are the same for every version of the protocol.
 
-Made by `wire.responses` (and by tests), read by the core. All are immutable.
+Created by `wire.responses` (and by tests), read by the core. All are immutable.
 
-1. A field that a version lacks has the value that Kafka's schema gives as its default: -1, `None`, empty.
-2. Durations are seconds; instants on the broker's clock are milliseconds since the epoch, as in records.
-3. Error codes are plain ints: an unknown one is kept (see `wire.error_codes`).
+1. A field that a version lacks has the default value of Kafka's schema: -1, `None` or empty.
+2. Durations are in seconds. Instants on the broker's clock are in milliseconds since the epoch, as in records.
+3. Error codes are plain ints, and unknown ones are kept (see `wire.error_codes`).
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ApiVersionsResponse:
-    """The version ranges that a broker speaks.
+    """The version ranges that a broker supports.
 
     Attributes:
-        error_code: 0, or 35 (UNSUPPORTED_VERSION) where the version asked for is too new for the broker.
+        error_code: 0, or 35 (UNSUPPORTED_VERSION) if the requested version is too new for the broker.
         versions: API key -> (lowest, highest) version.
         throttle: Seconds that the client shall wait (KIP-219).
         finalized_features: Name -> (lowest, highest) level that the whole cluster has agreed on (KIP-584); empty
-            from brokers that do not tell.
-        finalized_features_epoch: Of that agreement; a higher one is newer, -1: not told.
+            if the broker does not report them.
+        finalized_features_epoch: The epoch of that agreement, or -1 if not reported; a higher one is newer.
     """
 
     error_code: int
@@ -51,7 +51,7 @@ class BrokerAddress:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition: its leader (-1: none) with the leader's epoch (-1: not known), and its replicas."""
+    """One partition: its leader (-1: none), the leader's epoch (-1: unknown) and its replicas."""
 
     partition: int
     error_code: int
@@ -70,9 +70,9 @@ class TopicMetadata:
         topic_id: The id; `None` from brokers older than 2.8 and for an unknown topic.
         error_code: The topic's own error code, 0 for none.
         is_internal: Whether it is one of Kafka's own topics.
-        partitions: In the order of the response, which need not be that of their numbers.
-        authorized_operations: What this client may do with it, a bit for each code of Kafka's AclOperation
-            (KIP-430); `None` where that was not asked, or is not told.
+        partitions: The partitions in the order of the response, which need not be sorted by number.
+        authorized_operations: What this client may do with the topic, as one bit per code of Kafka's
+            AclOperation (KIP-430); `None` if not requested or not reported.
     """
 
     name: str | None
@@ -93,7 +93,7 @@ class MetadataResponse:
         brokers: The live brokers.
         cluster_id: The cluster's id, `None` before v2.
         controller_id: The controller's node id, or -1.
-        topics: The topics asked for.
+        topics: The requested topics.
     """
 
     throttle: float
@@ -106,7 +106,7 @@ class MetadataResponse:
 
 @dataclass(frozen=True, slots=True)
 class InitProducerIdResponse:
-    """A producer id and its epoch, both -1 where `error_code` is not 0."""
+    """A producer id and its epoch; both are -1 if `error_code` is not 0."""
 
     throttle: float
     error_code: int
@@ -116,25 +116,25 @@ class InitProducerIdResponse:
 
 @dataclass(frozen=True, slots=True)
 class RecordError:
-    """One record that made the broker refuse its batch (KIP-467): its index in the batch, and why."""
+    """A record that made the broker refuse its batch (KIP-467): its index in the batch, and the reason."""
 
     batch_index: int
     message: str | None
 
 
 class PartitionProduceResponse(NamedTuple):
-    """What became of one batch; a tuple, as that is made in a third of the time of a frozen dataclass.
+    """The result for one batch, a tuple because that takes a third of the time of a frozen dataclass.
 
     Attributes:
-        topic: The topic's name, `None` from v13 on (then `topic_id` says which).
+        topic: The topic's name; `None` from v13 on, where `topic_id` identifies the topic.
         topic_id: The topic's id, `None` before v13.
         partition: The partition's number.
-        error_code: 0 when the batch is in the log.
+        error_code: 0 if the batch is in the log.
         base_offset: The offset of its first record, or -1.
         log_append_time: Milliseconds since the epoch if the topic uses the broker's time, else -1.
         log_start_offset: Where the partition's log begins, or -1.
-        record_errors: The records that the broker refused, where it says so.
-        error_message: The broker's own words, or `None`.
+        record_errors: The records that the broker refused, if it reports them.
+        error_message: The broker's own message, or `None`.
         leader_id: The new leader on NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951), or -1.
         leader_epoch: The new leader's epoch, or -1.
     """
@@ -154,11 +154,11 @@ class PartitionProduceResponse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProduceResponse:
-    """What became of every batch of one Produce request.
+    """The results for all batches of one Produce request.
 
     Attributes:
         throttle: Seconds that the client shall wait (KIP-219).
-        partitions: One for each batch.
+        partitions: One result for each batch.
         node_endpoints: Where the new leaders named in `partitions` listen (KIP-951).
     """
 
@@ -169,18 +169,18 @@ class ProduceResponse:
 
 @dataclass(frozen=True, slots=True)
 class GetTelemetrySubscriptionsResponse:
-    """The metrics that the cluster wants of this client (KIP-714).
+    """The metrics that the cluster requests from this client (KIP-714).
 
     Attributes:
         throttle: Seconds that the client shall wait (KIP-219).
-        error_code: 0 where the rest counts.
-        client_instance_id: The id that the broker gave this client, or the one it asked with.
-        subscription_id: Which subscriptions these are; every push names it.
-        accepted_compression_types: The ids of the codecs that a push may use, the broker's favourite first.
-        push_interval: Seconds from push to push.
-        telemetry_max_bytes: The largest push that the broker takes, as compressed.
-        delta_temporality: Whether totals are to count from push to push, not from the start.
-        requested_metrics: What the names of the metrics begin with; empty: none are wanted.
+        error_code: 0 if the other fields are valid.
+        client_instance_id: The id that the broker assigned to this client, or the id in the request.
+        subscription_id: The id of these subscriptions; every push names it.
+        accepted_compression_types: The ids of the codecs that a push may use, in the broker's order of preference.
+        push_interval: Seconds between pushes.
+        telemetry_max_bytes: The largest push that the broker accepts, in compressed bytes.
+        delta_temporality: Whether totals count from the last push and not from the start.
+        requested_metrics: Prefixes of the names of the requested metrics; if empty, none are requested.
     """
 
     throttle: float
@@ -196,7 +196,7 @@ class GetTelemetrySubscriptionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class PushTelemetryResponse:
-    """Whether the broker took the metrics."""
+    """Whether the broker accepted the metrics."""
 
     throttle: float
     error_code: int
@@ -207,9 +207,10 @@ class SaslHandshakeResponse:
     """Whether the broker offers the mechanism.
 
     Attributes:
-        error_code: 0, 33 (UNSUPPORTED_SASL_MECHANISM) or 34 (ILLEGAL_SASL_STATE: the listener takes no logins).
-        mechanisms: Those that it offers.
-        throttle: 0: the answer has none.
+        error_code: 0, 33 (UNSUPPORTED_SASL_MECHANISM) or 34 (ILLEGAL_SASL_STATE: the listener does not
+            accept logins).
+        mechanisms: The mechanisms that the broker offers.
+        throttle: Always 0, because the answer has no such field.
     """
 
     error_code: int
@@ -219,15 +220,15 @@ class SaslHandshakeResponse:
 
 @dataclass(frozen=True, slots=True)
 class SaslAuthenticateResponse:
-    """One message of the broker in a login.
+    """One message of the broker during a login.
 
     Attributes:
         error_code: 0, or 58 (SASL_AUTHENTICATION_FAILED).
-        error_message: Its words for that.
-        auth_bytes: What it says, as the mechanism has it. Not in the repr.
-        session_lifetime: Seconds after which it ends the connection unless the client logs in again (KIP-368); 0 or
-            less: it does not.
-        throttle: 0: the answer has none.
+        error_message: The broker's message for that error.
+        auth_bytes: The mechanism's bytes. They are not in the repr.
+        session_lifetime: Seconds after which the broker ends the connection unless the client logs in again
+            (KIP-368). If 0 or less, it does not.
+        throttle: Always 0, because the answer has no such field.
     """
 
     error_code: int
@@ -239,12 +240,12 @@ class SaslAuthenticateResponse:
 
 @dataclass(frozen=True, slots=True)
 class FindCoordinatorResponse:
-    """Which broker coordinates what was asked for.
+    """The broker that coordinates the requested group or transactional id.
 
     Attributes:
         throttle: Seconds that the client shall wait.
-        error_code: 0, or why it is not told.
-        address: The broker; without a meaning where there is an error.
+        error_code: 0, or the reason why there is no address.
+        address: The broker; meaningless after an error.
     """
 
     throttle: float
@@ -262,7 +263,7 @@ class AddPartitionsToTxnResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddOffsetsToTxnResponse:
-    """Whether the group is part of the transaction now."""
+    """Whether the group is now part of the transaction."""
 
     throttle: float
     error_code: int
@@ -282,9 +283,9 @@ class EndTxnResponse:
 
     Attributes:
         throttle: Seconds that the client shall wait.
-        error_code: 0, or why not.
-        producer_id: Of the next transaction (KIP-890, v5 and later); -1: as before.
-        producer_epoch: Likewise.
+        error_code: 0, or the reason why not.
+        producer_id: The id for the next transaction (KIP-890, v5 and later); -1: unchanged.
+        producer_epoch: The epoch for the next transaction (KIP-890, v5 and later); -1: unchanged.
     """
 
     throttle: float
@@ -295,17 +296,17 @@ class EndTxnResponse:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """What a coordinator knows of a transactional id.
+    """The state of a transactional id, as its coordinator reports it.
 
     Attributes:
-        error_code: 0, or why nothing is told.
-        transactional_id: Which.
-        state: Kafka's name of it, e.g. `Ongoing`, `CompleteAbort`.
+        error_code: 0, or the reason why nothing is reported.
+        transactional_id: The transactional id.
+        state: Kafka's name for the state, e.g. `Ongoing`, `CompleteAbort`.
         timeout: Seconds that a transaction may be open.
-        started_at_ms: Milliseconds since the epoch; -1: none is open.
-        producer_id: The producer's.
-        producer_epoch: The producer's.
-        partitions: What is written to by the open transaction.
+        started_at_ms: Milliseconds since the epoch; -1: no transaction is open.
+        producer_id: The producer's id.
+        producer_epoch: The producer's epoch.
+        partitions: The partitions that the open transaction writes to.
     """
 
     error_code: int
@@ -320,7 +321,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTransactionsResponse:
-    """What a coordinator knows of transactional ids, by them."""
+    """The states of transactional ids, by id."""
 
     throttle: float
     transactions: Mapping[str, TransactionDescription]
@@ -328,12 +329,12 @@ class DescribeTransactionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
-    """One of a coordinator's transactional ids.
+    """One of the transactional ids of a coordinator.
 
     Attributes:
-        transactional_id: Which.
-        producer_id: The producer's.
-        state: Kafka's name of it, e.g. `Ongoing`.
+        transactional_id: The transactional id.
+        producer_id: The producer's id.
+        state: Kafka's name for the state, e.g. `Ongoing`.
     """
 
     transactional_id: str
@@ -347,9 +348,9 @@ class ListTransactionsResponse:
 
     Attributes:
         throttle: Seconds that the client shall wait.
-        error_code: 0, or why none is told.
-        unknown_states: Those that were asked for and are no states.
-        transactions: Those that were asked for.
+        error_code: 0, or the reason why there are none.
+        unknown_states: The requested states that the broker does not know.
+        transactions: The transactional ids that match the request.
     """
 
     throttle: float
@@ -360,15 +361,15 @@ class ListTransactionsResponse:
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """What the leader of a partition knows of one producer.
+    """The state of one producer, as the leader of a partition reports it.
 
     Attributes:
-        producer_id: Which.
-        producer_epoch: Its epoch.
-        last_sequence: The last one that is in the log; -1: none.
-        last_timestamp_ms: Of its last batch, milliseconds since the epoch; -1: none.
-        coordinator_epoch: Of the coordinator that wrote its last marker; -1: none has.
-        open_from: The first offset of its open transaction; -1: none is open.
+        producer_id: The producer's id.
+        producer_epoch: The producer's epoch.
+        last_sequence: The last sequence number in the log; -1: none.
+        last_timestamp_ms: The timestamp of its last batch in milliseconds since the epoch; -1: none.
+        coordinator_epoch: The epoch of the coordinator that wrote its last marker; -1: none.
+        open_from: The first offset of its open transaction; -1: no transaction is open.
     """
 
     producer_id: int
@@ -381,7 +382,7 @@ class ActiveProducer:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProducers:
-    """The producers of one partition, or why they are not told."""
+    """The producers of one partition, or the error."""
 
     error_code: int
     message: str | None
@@ -423,4 +424,4 @@ Message: TypeAlias = (
     | DescribeProducersResponse
     | WriteTxnMarkersResponse
 )
-"""Every answer that the core gets."""
+"""Every answer that the core receives."""

@@ -1,9 +1,9 @@
 """Loads and compiles ahead of time what every producer needs.
 
-Called by whoever starts a producer, if it likes: without it, the first answer of each kind is some 10 to
-40 ms late, and the loop with it (kio's modules are imported, readers compiled).
+The caller that starts a producer may call it. Without it, the first answer of each kind delays the event loop
+by 10 to 40 ms, because kio's modules are imported and readers are compiled.
 
-1. It changes nothing but when the time is spent. A second call costs nothing.
+1. It changes only when that time is spent. A second call costs nothing.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _RARE: Final = frozenset(
         ApiKey.WRITE_TXN_MARKERS,
     }
 )
-"""What few brokers are asked: it is loaded when the first one is."""
+"""APIs that few brokers are asked for; they are loaded on first use."""
 
 _LOGIN: Final = frozenset({ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE})
 
 
 def preload(*, with_login: bool = False) -> None:
-    """Load the newest version of every API that we speak, and ApiVersions v0, which old brokers answer in.
+    """Load the newest version of every supported API, and ApiVersions v0, in which old brokers answer.
 
     Args:
-        with_login: Also what a login says.
+        with_login: Whether to load the APIs of a login, too.
     """
     left_out = _RARE if with_login else _RARE | _LOGIN
     for api, (_, newest) in CLIENT_VERSIONS.items():

@@ -1,12 +1,12 @@
-"""Readers of what no struct format can describe: varints, strings, byte strings, arrays, tagged fields.
+"""Readers of the types that struct formats cannot describe: varints, strings, bytes, arrays, tagged fields.
 
-Called by the code that `wire.reader` compiles, and by its callers for headers. Every function takes the whole
+Used by the code that `wire.reader` compiles, and by its callers for headers. Every function takes the whole
 message and an offset, and returns the value with the offset after it.
 
-1. A length is checked against the bytes that remain before anything is allocated or sliced: a slice of a view
-   never fails by itself, it comes back short.
-2. Reading past the end is an IndexError, `struct.error` or ProtocolError; text that is not UTF-8 is a
-   UnicodeDecodeError. `wire.reader` makes one ProtocolError of all of them, and nothing else can come out.
+1. A length is checked against the remaining bytes before anything is allocated or sliced: slicing a view
+   never fails, it only returns fewer bytes.
+2. Reading past the end raises IndexError, `struct.error` or ProtocolError; text that is not UTF-8 raises
+   UnicodeDecodeError. `wire.reader` turns all of them into ProtocolError. Nothing else is raised.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_uvarint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _compact_length(data: memoryview, at: int) -> tuple[int, int]:
-    """Read a length that is written as a varint of one more, 0 for null; -1 stands for null here too."""
+    """Read a length that is written as a varint of length plus 1, or 0 for null; return -1 for null."""
     length, at = read_uvarint(data, at)
     return length - 1, at
 
@@ -60,7 +60,7 @@ def _int32_length(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _is_null(length: int, is_nullable: bool) -> bool:
-    """Say whether a length below 0 stands for a legal null; raise where it is not legal."""
+    """Return whether a length below 0 stands for null; raise if null is not allowed here."""
     if length < -1:
         raise ProtocolError(f"a length is negative ({length})")
     if not is_nullable:
@@ -91,12 +91,12 @@ def string_reader(*, is_compact: bool, is_nullable: bool) -> Reader:
 
 
 def bytes_reader(*, is_compact: bool, is_nullable: bool) -> Reader:
-    """Return the reader of a byte string; the value is a copy, which does not hold on to the message."""
+    """Return the reader of a byte string; the value is a copy, which does not keep the message alive."""
     return _sliced(_compact_length if is_compact else _int32_length, bytes, is_nullable=is_nullable)
 
 
 def read_uuid(data: memoryview, at: int) -> tuple[UUID | None, int]:
-    """Read a UUID; the zero UUID stands for none."""
+    """Read a UUID; the zero UUID means none."""
     end = at + _UUID_SIZE
     raw = bytes(data[at:end])
     if len(raw) < _UUID_SIZE:
@@ -106,7 +106,7 @@ def read_uuid(data: memoryview, at: int) -> tuple[UUID | None, int]:
 
 @lru_cache(maxsize=1024)
 def _uuid(raw: bytes) -> UUID | None:
-    # The ids of the same few topics come with every answer, and a UUID takes 2 us to be made.
+    # The ids of the same few topics are in every answer, and creating a UUID takes 2 us.
     return None if raw == _ZERO_UUID else UUID(bytes=raw)
 
 
@@ -115,9 +115,9 @@ def array_reader(read_element: Reader, minimum_size: int, *, is_compact: bool, i
 
     Args:
         read_element: Reads one element.
-        minimum_size: The least bytes that one element can take, at least 1: bounds the count before the loop.
+        minimum_size: The fewest bytes that one element can take, at least 1; it bounds the count before the loop.
         is_compact: Whether the count is a varint.
-        is_nullable: Whether null is legal.
+        is_nullable: Whether null is allowed.
     """
     read_length = _compact_length if is_compact else _int32_length
 
@@ -137,7 +137,7 @@ def array_reader(read_element: Reader, minimum_size: int, *, is_compact: bool, i
 
 
 def number_array_reader(code: str, *, is_compact: bool, is_nullable: bool) -> Reader:
-    """Return the reader of an array of numbers, given the struct code of one: unpacked in one go."""
+    """Return the reader of an array of numbers with this struct code; it unpacks them in one call."""
     read_length = _compact_length if is_compact else _int32_length
     size = calcsize(">" + code)
 
@@ -152,7 +152,7 @@ def number_array_reader(code: str, *, is_compact: bool, is_nullable: bool) -> Re
 
 
 def nullable_struct_reader(read_struct: Reader) -> Reader:
-    """Return the reader of a struct that may be null: a byte below 0 says so (KIP-893)."""
+    """Return the reader of a struct that may be null, which a byte below 0 marks (KIP-893)."""
 
     def read(data: memoryview, at: int) -> tuple[Any, int]:
         return (None, at + 1) if data[at] >= 0x80 else read_struct(data, at + 1)
@@ -163,14 +163,14 @@ def nullable_struct_reader(read_struct: Reader) -> Reader:
 def _check_count(data: memoryview, at: int, count: int, minimum_size: int) -> None:
     if count * minimum_size > len(data) - at:
         raise ProtocolError(
-            f"an array of {count} elements cannot lie in the {max(0, len(data) - at)} bytes that are left"
+            f"an array of {count} elements cannot fit into the {max(0, len(data) - at)} bytes that are left"
         )
 
 
 def read_tags(
     data: memoryview, at: int, entity: dict[str, Any], known: Mapping[int, tuple[str, Reader]]
 ) -> int:
-    """Read a tagged section (KIP-482) into `entity`, pass over unknown tags, return the offset after it."""
+    """Read a tagged section (KIP-482) into `entity`, skip unknown tags, and return the offset after it."""
     count, at = read_uvarint(data, at)
     _check_count(data, at, count, 2)
     for _ in range(count):
@@ -181,13 +181,13 @@ def read_tags(
             raise ProtocolError(f"tagged field {tag} has {size} bytes, more than are left")
         if tag in known:
             name, read = known[tag]
-            # Cut off at its end: a field cannot read into what follows.
+            # Sliced to the field's end, so that a field cannot read into the next one.
             entity[name], stop = read(data[:end], at)
             if stop != end:
-                raise ProtocolError(f"tagged field {tag} has {size} bytes, of which {stop - at} were read")
+                raise ProtocolError(f"tagged field {tag} has {size} bytes, but {stop - at} were read")
         at = end
     return at
 
 
 NO_TAGS: Final[Mapping[int, tuple[str, Reader]]] = {}
-"""What `read_tags()` knows of a header or struct without tagged fields: all are passed over."""
+"""The known tags of a header or struct without tagged fields: `read_tags()` skips all."""

@@ -1,29 +1,29 @@
-"""Our decoder: compiles kio's description of a message into a bounds-checked function, once.
+"""Our decoder: compiles kio's description of a message once into a bounds-checked function.
 
-Called by `wire.responses` (answers) and by the embedded broker (requests). A decoded message is a dict from
-kio's field names to plain values; nested structs are dicts, arrays are lists.
+Used by `wire.responses` (answers) and by the embedded broker (requests). A decoded message is a dict from
+kio's field names to plain values. Nested structs are dicts, arrays are lists.
 
 | on the wire | here |
 |---|---|
 | int8 to int64, uint16, bool, float64 | int, bool, float |
 | error code | int, known or not |
-| milliseconds, as a duration or as an instant | int, as they came (-1 stays -1) |
+| milliseconds, as a duration or as an instant | int, unchanged (-1 stays -1) |
 | uuid | `uuid.UUID`, `None` for the zero UUID |
 | string | str |
 | bytes, records | bytes, a copy |
 | null | `None`, where the schema allows it |
 | a tagged field that is absent | its default in the schema |
 
-1. Any bytes give a message or a ProtocolError, never anything else.
-2. Time and memory are linear in the bytes: every length and count is checked against the bytes that remain
-   before anything is allocated (an element takes at least one byte), and nothing recurses deeper than the
-   schema. Python's objects take some tens of bytes for each byte of a hostile message: the limit of
-   `wire.framing` on a frame is what bounds memory.
-3. Bytes after the message's end are a ProtocolError; unknown tagged fields are passed over.
+1. Decoding any bytes gives a message or a ProtocolError and nothing else.
+2. Time and memory are linear in the bytes. Every length and count is checked against the remaining bytes
+   before anything is allocated (an element takes at least one byte), and recursion is no deeper than the
+   schema. For a hostile message, Python's objects take some tens of bytes per byte; the frame limit of
+   `wire.framing` bounds the memory.
+3. Bytes after the message's end raise ProtocolError; unknown tagged fields are skipped.
 4. Only trusted text is compiled: field names and defaults of kio's classes, never bytes from the network.
 
-Why compiled (as `dataclasses` and `namedtuple` do it) and not interpreted: a Produce response is decoded for
-every request; one function per struct, with one unpack for each run of fixed-size fields, halves its cost.
+Code is compiled, as in `dataclasses` and `namedtuple`, because a Produce response is decoded for every
+request. One function per struct, with one unpack for each run of fixed-size fields, halves the cost.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _STRUCT_CODES: Final = {
     "timedelta_i64": "q",
     "datetime_i64": "q",
 }
-"""kio's name of a type of fixed size -> its code in the struct module."""
+"""kio's name for a type of fixed size -> its code in the struct module."""
 
 _UUID_SIZE: Final = 16
 _REQUEST_HEADER: Final = struct.Struct(">hhi")
-# The client id is an old-style string in every version (KIP-511: so that a broker can read it in any).
+# The client id is an old-style string in every version, so that a broker can read it in any (KIP-511).
 _read_client_id: Final = primitives.string_reader(is_compact=False, is_nullable=True)
 _HEADER_WITH_TAGS: Final = 2
 _READERS: Final[dict[type[Any], Reader]] = {}
@@ -71,7 +71,7 @@ _READERS: Final[dict[type[Any], Reader]] = {}
 @final
 @dataclass(frozen=True, slots=True)
 class _FieldType:
-    """What kio's dataclass says of one field."""
+    """kio's description of one field."""
 
     name: str
     kafka_type: str | None  # None for a struct
@@ -83,7 +83,7 @@ class _FieldType:
 
     @property
     def struct_code(self) -> str | None:
-        """The struct code if the field has a fixed size and one number or bool in it."""
+        """The struct code, if the field is one number or bool of fixed size."""
         return None if self.is_array or self.kafka_type is None else _STRUCT_CODES.get(self.kafka_type)
 
 
@@ -93,10 +93,10 @@ class RequestHeader:
     """The header of a request.
 
     Attributes:
-        api_key: Which API, whether or not it is known here.
-        api_version: In which version, likewise.
-        correlation_id: What the answer has to repeat.
-        client_id: What the client calls itself.
+        api_key: The API, whether or not it is known here.
+        api_version: The API's version, whether or not it is known here.
+        correlation_id: The id that the answer must repeat.
+        client_id: The client's name for itself.
     """
 
     api_key: int
@@ -108,7 +108,7 @@ class RequestHeader:
 @final
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as a broker reads it; `body` is as the module describes."""
+    """A request as a broker reads it, with `body` as the module's docstring describes."""
 
     api_key: int
     api_version: int
@@ -126,11 +126,11 @@ def decode_entity(
         cls: kio's class of the message.
         data: The bytes.
         at: Where the message begins.
-        may_go_on: Whether bytes after the message are passed over. Java passes them over in responses, so brokers
-            exist that send them (librdkafka's mock: one after Metadata v9 and later).
+        may_go_on: Whether to ignore bytes after the message. Java ignores them in responses, so some brokers
+            send them (librdkafka's mock sends one after Metadata v9 and later).
 
     Raises:
-        ProtocolError: If the bytes are not such a message, or go on after it where they may not.
+        ProtocolError: If the bytes are not such a message, or if bytes follow it and `may_go_on` is not set.
     """
     read = entity_reader(cls)
     try:
@@ -147,7 +147,7 @@ def decode_entity(
 
 
 def decode_request_header(frame: memoryview) -> RequestHeader:
-    """Read only the header, which works for any API and version: to answer a request that is not supported.
+    """Read only the header, for any API and version, in order to answer a request that is not supported.
 
     Raises:
         ProtocolError: If the bytes are not a request header.
@@ -156,14 +156,14 @@ def decode_request_header(frame: memoryview) -> RequestHeader:
 
 
 def decode_request(frame: memoryview) -> Request:
-    """Decode a whole request, as a broker gets it.
+    """Decode a whole request, as a broker receives it.
 
     Args:
         frame: The frame without its length.
 
     Raises:
         UnsupportedVersionError: If the version is not known here (`decode_request_header()` still reads it).
-        ProtocolError: If the API is not known, or the bytes are not that request.
+        ProtocolError: If the API is not known, or the bytes are not such a request.
     """
     header, at = _read_request_header(frame)
     cls = schema.request_class(header.api_key, header.api_version)
@@ -179,10 +179,10 @@ def decode_request(frame: memoryview) -> Request:
 
 
 def skip_tags(frame: memoryview, at: int) -> int:
-    """Pass over a header's tagged fields; return the offset after them.
+    """Skip a header's tagged fields, and return the offset after them.
 
     Raises:
-        ProtocolError: If the bytes end within them.
+        ProtocolError: If the bytes end within these fields.
     """
     try:
         return primitives.read_tags(frame, at, {}, primitives.NO_TAGS)
@@ -200,7 +200,7 @@ def _read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
 
 
 def entity_reader(cls: type[Any]) -> Reader:
-    """Return the compiled reader of kio's class; `decode_entity()` is the safe way to call it."""
+    """Return the compiled reader of kio's class; `decode_entity()` is the safe way to use it."""
     read = _READERS.get(cls)
     if read is None:
         read = _READERS[cls] = _compile(cls)
@@ -219,7 +219,7 @@ def _field_type(field: Field[Any]) -> _FieldType:
     hint, is_nullable = _without_none(field.type)
     is_array = get_origin(hint) is tuple
     if is_array:
-        # An element's own null is only ever the zero UUID.
+        # For an element, None always stands for the zero UUID.
         hint, _ = _without_none(get_args(hint)[0])
     tag = field.metadata.get("tag")
     default = field.default if field.default_factory is MISSING else field.default_factory()
@@ -243,7 +243,7 @@ def _without_none(hint: Any) -> tuple[Any, bool]:
 
 
 def _minimum_size(cls: type[Any]) -> int:
-    """Return the least bytes that one struct of this class takes, at least 1."""
+    """Return the fewest bytes that one struct of this class takes, at least 1."""
     size = sum(
         _minimum_field_size(field, cls.__flexible__) for field in _field_types(cls) if field.tag is None
     )
@@ -265,7 +265,7 @@ def _minimum_field_size(field: _FieldType, is_flexible: bool) -> int:
 
 
 def _element_reader(field: _FieldType, is_flexible: bool, *, is_nullable: bool) -> tuple[Reader, int]:
-    """Return the reader of one value of the field's type, an array's element included, and its least size."""
+    """Return the reader of one value of the field's type, or of an array's element, and its smallest size."""
     if field.struct_class is not None:
         read_struct = entity_reader(field.struct_class)
         if is_nullable:
@@ -308,7 +308,7 @@ def _field_reader(field: _FieldType, is_flexible: bool) -> Reader:
 
 
 def _plain(value: object) -> object:
-    """Turn a default of kio's into what the reader would have read for it."""
+    """Convert one of kio's defaults to the value that the reader would return for it."""
     if isinstance(value, timedelta):
         return value // timedelta(milliseconds=1)
     if isinstance(value, datetime):
@@ -325,7 +325,7 @@ def _plain(value: object) -> object:
 
 
 def _implicit_default(field: _FieldType) -> object:
-    """Return the default of a tagged field that is absent."""
+    """Return the default value of an absent tagged field."""
     if field.default is not MISSING:
         return -1 if field.default is None and field.kafka_type == "datetime_i64" else _plain(field.default)
     if field.is_array:
@@ -338,12 +338,12 @@ def _implicit_default(field: _FieldType) -> object:
 
 
 def _compile(cls: type[Any]) -> Reader:
-    """Write the reader of one struct as Python, and compile it."""
+    """Generate the Python code of one struct's reader, and compile it."""
     is_flexible: bool = cls.__flexible__
     names: dict[str, Any] = {}
     lines: list[str] = []
     values: list[str] = []
-    run: list[tuple[str, str]] = []  # (variable, struct code) of fixed-size fields that follow one another
+    run: list[tuple[str, str]] = []  # (variable, struct code) of consecutive fixed-size fields
 
     def end_run() -> None:
         if run:
@@ -381,7 +381,7 @@ def _compile(cls: type[Any]) -> Reader:
 
 
 def _read_lines(field: _FieldType, is_flexible: bool, variable: str, read: str) -> list[str]:
-    """Write the reading of one field of varying size; what a Produce response mostly holds needs no call."""
+    """Generate the reading of one field of varying size, without a call for the usual Produce response."""
     general = f"{variable}, at = {read}(data, at)"
     if not is_flexible or field.kafka_type == "uuid":
         return [general]

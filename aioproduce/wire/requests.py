@@ -1,12 +1,12 @@
-"""Requests to frames: length, header and body, ready for the socket.
+"""Encodes requests as frames: length, header and body, ready for the socket.
 
-Called by `core.cluster.broker_connection` (ApiVersions) and by the sender (everything else), with the version that
+Used by `core.cluster.broker_connection` (ApiVersions) and by the sender (all others), with the version that
 the connection negotiated.
 
-1. A Produce request is written by hand around the batches' buffers: the records are never copied, and are not
-   looked at. Everything else goes through kio's encoder.
-2. The caller's order of batches is kept within a topic; a topic comes once, where its first batch stood.
-3. A value that the protocol cannot carry is a ValueError before a byte is sent, never a broken frame.
+1. A Produce request is built around the batches' buffers: the records are neither copied nor read. All other
+   requests use kio's encoder.
+2. Batches keep the caller's order within a topic. A topic appears once, at the place of its first batch.
+3. A value that the protocol cannot carry raises ValueError before a byte is sent.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _NULL_STRING: Final = b"\xff\xff"
 
 
 class ProduceBatch(Protocol):
-    """One sealed batch of records, as a Produce request takes it.
+    """One sealed batch of records, as a Produce request needs it.
 
     Attributes:
         topic: The topic's name, which versions up to 12 send.
         topic_id: The topic's id, which version 13 sends.
         partition: The partition's number.
-        buffers: The batch's bytes; they must stay as they are until they are written.
+        buffers: The batch's bytes; they must not change until they are written.
         size: The sum of the buffers' lengths.
     """
 
@@ -65,7 +65,7 @@ class ProduceBatch(Protocol):
 
 
 def encode_api_versions(version: int, correlation_id: int, client_id: str) -> bytes:
-    """Encode the question which versions the broker speaks, telling it our name and version (KIP-511).
+    """Encode a request for the broker's versions, with our name and version (KIP-511).
 
     Raises:
         ValueError: If the client id is longer than the protocol can carry.
@@ -89,16 +89,16 @@ def encode_metadata(
     allow_auto_topic_creation: bool,
     include_topic_authorized_operations: bool = False,
 ) -> bytes:
-    """Encode the question for the brokers and for topics.
+    """Encode a request for the brokers and for topics.
 
     Args:
         version: The negotiated version, 1 to 13.
-        correlation_id: What the answer will repeat.
-        client_id: What we call ourselves.
-        topics: The topics' names; empty for only the brokers, `None` for every topic.
+        correlation_id: The id that the answer will repeat.
+        client_id: The client's name for itself.
+        topics: The topics' names; empty for the brokers alone, `None` for every topic.
         allow_auto_topic_creation: Whether the broker may create missing topics; before v4 it always may.
-        include_topic_authorized_operations: Whether to ask what this client may do with each topic (KIP-430); from
-            v8 on.
+        include_topic_authorized_operations: Whether to ask what this client may do with each topic (KIP-430);
+            v8 and later.
 
     Raises:
         ValueError: If a string is longer than the protocol can carry.
@@ -128,20 +128,20 @@ def encode_init_producer_id(
     producer_id: int = -1,
     producer_epoch: int = -1,
 ) -> bytes:
-    """Encode the request for a producer id, or for a new epoch of the one we have (KIP-360, from v3 on).
+    """Encode a request for a producer id, or for a new epoch of the current one (KIP-360, v3 and later).
 
     Args:
         version: The negotiated version, 0 to 5.
-        correlation_id: What the answer will repeat.
-        client_id: What we call ourselves.
-        transactional_id: `None` for a producer that is only idempotent.
-        transaction_timeout: Seconds after which the broker aborts an idle transaction; the broker looks at it
-            only if there is a transactional id.
-        producer_id: The id that we have, or -1.
-        producer_epoch: Its epoch, or -1.
+        correlation_id: The id that the answer will repeat.
+        client_id: The client's name for itself.
+        transactional_id: `None` for a producer that is idempotent but not transactional.
+        transaction_timeout: Seconds after which the broker aborts an idle transaction; ignored without a
+            transactional id.
+        producer_id: The current id, or -1.
+        producer_epoch: The current epoch, or -1.
 
     Raises:
-        ValueError: If a string or the time-out is more than the protocol can carry.
+        ValueError: If a string or the timeout is more than the protocol can carry.
     """
     return encode(
         ApiKey.INIT_PRODUCER_ID,
@@ -156,7 +156,7 @@ def encode_init_producer_id(
 
 
 def encode_sasl_handshake(version: int, correlation_id: int, client_id: str, mechanism: str) -> bytes:
-    """Encode the question whether the broker takes logins by this mechanism.
+    """Encode the question whether the broker accepts logins with this mechanism.
 
     Raises:
         ValueError: If a string is longer than the protocol can carry.
@@ -167,7 +167,7 @@ def encode_sasl_handshake(version: int, correlation_id: int, client_id: str, mec
 
 
 def encode_sasl_authenticate(version: int, correlation_id: int, client_id: str, auth_bytes: bytes) -> bytes:
-    """Encode one message of a login, as its mechanism has it (KIP-152, KIP-368).
+    """Encode one message of a login in its mechanism's format (KIP-152, KIP-368).
 
     Raises:
         ValueError: If the client id is longer than the protocol can carry.
@@ -178,13 +178,13 @@ def encode_sasl_authenticate(version: int, correlation_id: int, client_id: str, 
 def encode_get_telemetry_subscriptions(
     version: int, correlation_id: int, client_id: str, client_instance_id: UUID | None
 ) -> bytes:
-    """Encode the question which metrics the cluster wants of us (KIP-714).
+    """Encode a request for the metrics that the cluster wants from this client (KIP-714).
 
     Args:
         version: The negotiated version, 0.
-        correlation_id: What the answer will repeat.
-        client_id: What we call ourselves.
-        client_instance_id: The id that an earlier answer gave; `None` at first.
+        correlation_id: The id that the answer will repeat.
+        client_id: The client's name for itself.
+        client_instance_id: The id from an earlier answer; `None` in the first request.
 
     Raises:
         ValueError: If the client id is longer than the protocol can carry.
@@ -213,11 +213,11 @@ def encode_push_telemetry(
 
     Args:
         version: The negotiated version, 0.
-        correlation_id: What the answer will repeat.
-        client_id: What we call ourselves.
-        client_instance_id: The id that the broker gave.
-        subscription_id: The subscriptions that this answers.
-        terminating: Whether it is the last one.
+        correlation_id: The id that the answer will repeat.
+        client_id: The client's name for itself.
+        client_instance_id: The id that the broker assigned.
+        subscription_id: The id of the subscriptions that this push answers.
+        terminating: Whether this is the last push.
         compression_type: The codec's id.
         metrics: OTLP's MetricsData, compressed.
 
@@ -251,24 +251,24 @@ def encode_produce(
 
     Args:
         version: The negotiated version, 3 to 13.
-        correlation_id: What the answer will repeat.
-        client_id: What we call ourselves.
+        correlation_id: The id that the answer will repeat.
+        client_id: The client's name for itself.
         acks: -1 (all), 0 or 1.
         timeout: Seconds that the broker may wait for its replicas.
-        batches: At least one, at most one of each partition, in any order.
-        transactional_id: Of a transactional producer.
+        batches: One batch or more, at most one for each partition, in any order.
+        transactional_id: The id of a transactional producer.
 
     Returns:
-        The frame in pieces, to be written in this order.
+        The frame in pieces, in the order in which to write them.
 
     Raises:
-        ValueError: If there is no batch, if a topic's id is not known in v13, or if something is more than
-            the protocol can carry.
+        ValueError: If there is no batch, if a topic's id is not known in v13, or if a value is more than the
+            protocol can carry.
     """
     is_flexible = version >= _FIRST_FLEXIBLE_PRODUCE
     end = _NO_TAGS if is_flexible else b""
     topics = _by_topic(version, batches)
-    # The first piece is a bytearray: the frame's length goes in last.
+    # The first piece is a bytearray because the frame's length is written last.
     piece: bytearray | bytes = bytearray(_produce_prefix(version, client_id, transactional_id, acks, timeout))
     _INT32.pack_into(piece, _CORRELATION_ID_AT, correlation_id)
     piece += _count(len(topics), is_flexible)
@@ -302,7 +302,7 @@ def encode_produce(
 def _produce_prefix(
     version: int, client_id: str, transactional_id: str | None, acks: int, timeout: float
 ) -> bytes:
-    """What all Produce requests of a connection begin with; its length and correlation id are 0."""
+    """Return the first bytes of all Produce requests of a connection, with length and correlation id 0."""
     is_flexible = version >= _FIRST_FLEXIBLE_PRODUCE
     return (
         _header(ApiKey.PRODUCE, version, 0, client_id, is_flexible)
@@ -324,7 +324,7 @@ def _by_topic(version: int, batches: Sequence[ProduceBatch]) -> dict[str | UUID,
             raise ValueError(
                 f"Produce v{version} names topics by id, and the id of {batch.topic!r} is not known"
             )
-        # Not looked up where it is the very same again: the hash of a UUID is Python code.
+        # No lookup if the key is the same object as before: the hash of a UUID is Python code.
         if key is not previous:
             previous = key
             group = topics.setdefault(key, [])
@@ -351,7 +351,7 @@ def _uvarint(value: int) -> bytes:
     if value < 0x80:
         return bytes((value,))
     if 0x4000 <= value < 0x20_0000:
-        # The size of a full batch, most of the time.
+        # Most full batches have a size in this range.
         return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     raw = bytearray()
     while value >= 0x80:
@@ -362,7 +362,7 @@ def _uvarint(value: int) -> bytes:
 
 
 def _header(api: ApiKey, version: int, correlation_id: int, client_id: str, is_flexible: bool) -> bytes:
-    """Write a length of 0, to be filled in, and the header; the client id is an old-style string in all."""
+    """Return a length of 0, to be filled in later, and the header; its client id is an old-style string."""
     return (
         _HEADER.pack(0, api, version, correlation_id)
         + _nullable_string(client_id, False)
@@ -371,7 +371,7 @@ def _header(api: ApiKey, version: int, correlation_id: int, client_id: str, is_f
 
 
 def encode(api: ApiKey, version: int, correlation_id: int, client_id: str, **values: object) -> bytes:
-    """Encode through kio the fields that this version has, of those given: a whole frame."""
+    """Encode a whole frame through kio, from those of the given fields that this version has."""
     cls, write = _writer(api, version)
     buffer = BytesIO()
     buffer.write(_header(api, version, correlation_id, client_id, cls.__flexible__))
@@ -390,12 +390,12 @@ def _writer(api: ApiKey, version: int) -> tuple[type[Any], Callable[[BytesIO, An
 
 
 def make(cls: type[Any], **values: object) -> Any:
-    """An object of kio's, of those fields that it has."""
+    """Create one of kio's objects from those of the given fields that its class has."""
     return cls(**{name: value for name, value in values.items() if name in cls.__dataclass_fields__})
 
 
 def checked_string(text: str) -> str:
-    """The text, if it is short enough for the protocol; a ValueError otherwise."""
+    """Return the text if it is short enough for the protocol; raise ValueError otherwise."""
     size = len(text) if text.isascii() else len(text.encode())
     if size > _STRING_MAX:
         raise ValueError(f"a string of {size} bytes is longer than the protocol can carry ({_STRING_MAX})")
@@ -411,8 +411,8 @@ def _milliseconds(seconds: float) -> int:
 
 @cache
 def _software_version() -> str:
-    """Return our version in the characters that brokers take: a local version's `+` is none of them."""
-    from importlib import metadata  # costs more than this whole module, and is needed once
+    """Return our version in the characters that brokers accept, without the `+` of a local version."""
+    from importlib import metadata  # slower to import than this whole module, and needed once
 
     try:
         installed = metadata.version("aioproduce")

@@ -1,11 +1,11 @@
-"""Frames from a broker to typed messages.
+"""Decodes a broker's frames to typed messages.
 
-Called by `core.cluster.broker_connection`: `correlation_id_of()` says which request a frame answers, and with that
-request's API and version `decode_body()` reads the rest.
+Used by `core.cluster.broker_connection`. `correlation_id_of()` identifies the request that a frame answers.
+`decode_body()` then reads the rest with that request's API and version.
 
-1. Any bytes give a message or a ProtocolError, never anything else.
-2. The header of an ApiVersions response is always version 0, and a broker that does not know the version
-   asked for answers in version 0 with UNSUPPORTED_VERSION (KIP-511): both sides must be able to begin.
+1. Decoding any bytes gives a message or a ProtocolError and nothing else.
+2. The header of an ApiVersions response always has version 0. A broker that does not know the requested
+   version answers in version 0 with UNSUPPORTED_VERSION (KIP-511), so that negotiation can always begin.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _MILLISECONDS: Final = 1000.0
 _PRODUCE_BY_TOPIC_ID: Final = 13
-# A Produce v13 answer for one topic: correlation id, no header tags, a topic; its id, partitions, the end.
+# The start of a Produce v13 answer for one topic: correlation id, no header tags, one topic, its id, partitions.
 _ONE_TOPIC: Final = b"\x00\x02"
 _TOPIC_ID_AT: Final = _INT32.size + len(_ONE_TOPIC)
 _PARTITIONS_AT: Final = _TOPIC_ID_AT + 16 + 1
@@ -55,21 +55,21 @@ _PLAIN_PARTITION: Final = struct.Struct(">ihqqq3s")
 _NO_DETAILS: Final = b"\x01\x00\x00"  # no record errors, no message, no tags
 _PRODUCE_END: Final = struct.Struct(">Bib")  # the topic's tags, the throttle time, tags
 _PLAIN_PRODUCE_SIZE: Final = _PARTITIONS_AT + _PRODUCE_END.size
-# Brokers before 2.4 fill in leader epochs that may lag behind (KAFKA-9212): they must not outweigh newer ones.
+# Brokers before 2.4 send leader epochs that may be old (KAFKA-9212): they must not replace newer ones.
 _NOT_TOLD: Final = -0x8000_0000
-"""What stands for "not told" where operations are told (KIP-430)."""
+"""The protocol's value for unknown authorized operations (KIP-430)."""
 
 _FIRST_METADATA_WITH_RELIABLE_EPOCHS: Final = 9
 
 
 def correlation_id_of(frame: memoryview) -> int:
-    """Return the correlation id that the frame begins with.
+    """Return the correlation id at the start of the frame.
 
     Args:
         frame: The frame without its length.
 
     Raises:
-        ProtocolError: If it is too short to have one.
+        ProtocolError: If the frame is too short to have one.
     """
     if len(frame) < _INT32.size:
         raise ProtocolError(f"a response of {len(frame)} bytes is too short to have a correlation id")
@@ -81,19 +81,20 @@ def decode_body(api_key: int, api_version: int, frame: memoryview) -> Message:
     """Decode the answer to a request of this API and version.
 
     Args:
-        api_key: The request's API; one of those in `wire.api.CLIENT_VERSIONS`.
+        api_key: The request's API; one of `wire.api.CLIENT_VERSIONS`.
         api_version: The request's version.
         frame: The frame without its length, correlation id included.
 
     Raises:
-        ProtocolError: If the bytes are not that answer.
+        ProtocolError: If the bytes are not such an answer.
     """
     if api_key == ApiKey.API_VERSIONS and api_version > 0 and _is_refused_version(frame):
-        # Not every broker keeps to KIP-511: what is no answer in version 0 may be one in the version asked.
+        # Not every broker follows KIP-511: an answer that is invalid in version 0 may be valid in the requested
+        # one.
         for version in (0, api_version):
             with suppress(ProtocolError):
                 return _decode(api_key, version, frame)
-        # librdkafka's mock writes a list that is neither. That it refuses is all that needs to be known.
+        # librdkafka's mock sends a list that is valid in neither. It is enough to know that the broker refused.
         return ApiVersionsResponse(UNSUPPORTED_VERSION, {})
     return _decode(api_key, api_version, frame)
 
@@ -112,7 +113,7 @@ def _decode(api_key: int, api_version: int, frame: memoryview) -> Message:
             return plain
     cls, has_header_tags, convert = _decoder(api_key, api_version)
     at = skip_tags(frame, _INT32.size) if has_header_tags else _INT32.size
-    # What version an ApiVersions answer is in shows by where it ends; others may go on, as with Java's reader.
+    # The end of an ApiVersions answer shows its version. Other answers may have bytes after them, as in Java.
     return convert(decode_entity(cls, frame, at, may_go_on=api_key != ApiKey.API_VERSIONS))
 
 
@@ -125,7 +126,7 @@ def _decoder(
     if api_key == ApiKey.METADATA and api_version < _FIRST_METADATA_WITH_RELIABLE_EPOCHS:
         convert = _metadata_without_epochs
     if convert is None:
-        raise ProtocolError(f"responses of API key {api_key} are not read by a producer")
+        raise ProtocolError(f"responses of API key {api_key} are not used by a producer")
     return cls, cls.__header_schema__.__flexible__, convert
 
 
@@ -244,7 +245,7 @@ def _produce(body: Mapping[str, Any]) -> ProduceResponse:
 
 
 def _batch(name: str | None, topic_id: Any, partition: Mapping[str, Any]) -> PartitionProduceResponse:
-    """Convert one batch's answer; positional, as it is made for every batch."""
+    """Convert one batch's result, with positional arguments because it runs for every batch."""
     errors = partition.get("record_errors")
     leader = partition.get("current_leader")
     return PartitionProduceResponse(
@@ -263,14 +264,14 @@ def _batch(name: str | None, topic_id: Any, partition: Mapping[str, Any]) -> Par
 
 
 def _plain_produce(frame: memoryview) -> ProduceResponse | None:
-    """Read what nearly all answers are: Produce v13, one topic, no details of errors, no tags.
+    """Read the most frequent answer: Produce v13, one topic, no error details, no tags.
 
     Returns:
-        The answer; `None` for one that has more to it, or is broken: that is for the schema's reader.
+        The answer, or `None` if it has more fields or is broken; the schema's reader then reads it.
     """
     size = len(frame)
     count = (size - _PLAIN_PRODUCE_SIZE) // _PLAIN_PARTITION.size
-    # Counts are varints of one more: up to 126 fit into the one byte that is looked at here.
+    # Counts are varints of count plus 1: up to 126 fit into the one byte that is read here.
     if (
         not 0 <= count < 0x7F
         or size != _PLAIN_PRODUCE_SIZE + count * _PLAIN_PARTITION.size

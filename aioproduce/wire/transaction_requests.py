@@ -1,6 +1,7 @@
-"""The requests of transactions to frames, as `wire.requests` makes the others.
+"""Encodes the requests of transactions as frames.
 
-Called by `core.transactions.steps`. A value that the protocol cannot carry is a ValueError before a byte is sent.
+Used by `core.transactions.steps`. A value that the protocol cannot carry raises ValueError before a byte is
+sent.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 def encode_find_coordinator(
     version: int, correlation_id: int, client_id: str, key: str, *, key_type: int
 ) -> bytes:
-    """Encode the question which broker coordinates a group (`key_type` 0) or a transactional id (1).
+    """Encode a request for the coordinator of a group (`key_type` 0) or of a transactional id (1).
 
     Raises:
-        ValueError: If a string is longer than the protocol can carry, or v0 is asked for a transactional id.
+        ValueError: If a string is longer than the protocol can carry, or if v0 is used for a transactional id.
     """
     if version == 0 and key_type != 0:
-        raise ValueError("FindCoordinator v0 knows groups alone")
+        raise ValueError("FindCoordinator v0 supports only groups")
     return encode(
         ApiKey.FIND_COORDINATOR,
         version,
@@ -107,7 +108,7 @@ def encode_txn_offset_commit(
     group: GroupMetadata,
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> bytes:
-    """Encode a group's offsets, to be committed with a transaction; versions before 3 say nothing of the member.
+    """Encode a commit of a group's offsets within a transaction; versions before 3 do not name the member.
 
     Raises:
         ValueError: If a string is longer than the protocol can carry.
@@ -156,7 +157,7 @@ def encode_end_txn(
     producer_epoch: int,
     committed: bool,
 ) -> bytes:
-    """Encode the verdict on a transaction.
+    """Encode the commit or abort of a transaction.
 
     Raises:
         ValueError: If a string is longer than the protocol can carry.
@@ -176,7 +177,7 @@ def encode_end_txn(
 def encode_describe_transactions(
     version: int, correlation_id: int, client_id: str, transactional_ids: Sequence[str]
 ) -> bytes:
-    """Encode the question what a coordinator knows of transactional ids.
+    """Encode a request for the states of transactional ids.
 
     Raises:
         ValueError: If a string is longer than the protocol can carry.
@@ -204,19 +205,19 @@ def encode_list_transactions(
     duration: float | None = None,
     pattern: str | None = None,
 ) -> bytes:
-    """Encode the question which transactional ids a broker coordinates.
+    """Encode a request for the transactional ids that a broker coordinates.
 
     Args:
-        version: The request's.
-        correlation_id: Comes back with the answer.
+        version: The request's version.
+        correlation_id: The id that the answer will repeat.
         client_id: Kafka's `client.id`.
-        states: Only those in one of these states (Kafka's names); all by default.
-        producer_ids: Only those of these producers; all by default.
-        duration: Only those that have been open for longer, in seconds (v1, Kafka 3.8).
-        pattern: Only ids that match this regular expression as a whole, RE2's (v2, KIP-1152).
+        states: Only ids in one of these states (Kafka's names); by default, in any.
+        producer_ids: Only ids of these producers; by default, of any.
+        duration: Only ids whose transaction has been open for longer, in seconds (v1, Kafka 3.8).
+        pattern: Only ids that match this RE2 regular expression as a whole (v2, KIP-1152).
 
     Raises:
-        ValueError: If the version has no such filter, or a string is longer than the protocol can carry.
+        ValueError: If the version does not have the filter, or a string is longer than the protocol can carry.
     """
     if duration is not None and version < _FIRST_WITH_DURATION:
         raise ValueError("the broker cannot filter by duration: Kafka 3.8 and later can")
@@ -237,7 +238,7 @@ def encode_list_transactions(
 def encode_describe_producers(
     version: int, correlation_id: int, client_id: str, partitions: Iterable[TopicPartition]
 ) -> bytes:
-    """Encode the question which producers a leader knows of its partitions.
+    """Encode a request for the producers that write to these partitions, for their leader.
 
     Raises:
         ValueError: If a string is longer than the protocol can carry.
@@ -266,7 +267,7 @@ def encode_write_txn_markers(
     coordinator_epoch: int,
     topic_partition: TopicPartition,
 ) -> bytes:
-    """Encode an operator's abort of a transaction in one partition, to its leader (KIP-664).
+    """Encode an operator's abort of a transaction in one partition, for its leader (KIP-664).
 
     Raises:
         ValueError: If a string is longer than the protocol can carry.
@@ -284,7 +285,7 @@ def encode_write_txn_markers(
         transaction_result=False,
         topics=(topic,),
         coordinator_epoch=coordinator_epoch,
-        # Version 2 has the leader refuse the epoch that the transaction itself has: a coordinator raises it first.
+        # In version 2 the leader refuses the transaction's own epoch, because a coordinator raises it first.
         transaction_version=0,
     )
     return encode(ApiKey.WRITE_TXN_MARKERS, version, correlation_id, client_id, markers=(marker,))

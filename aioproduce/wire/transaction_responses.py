@@ -1,6 +1,6 @@
-"""The answers of coordinators, from plain mappings to typed messages.
+"""Converts the answers of coordinators from plain mappings to typed messages.
 
-Called by `wire.responses`, whose table of converters they are a part of.
+Used by `wire.responses`, whose table of converters includes these.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _throttle(body: Mapping[str, Any]) -> float:
 def _find_coordinator(body: Mapping[str, Any]) -> FindCoordinatorResponse:
     coordinators = body.get("coordinators")
     if coordinators is not None and len(coordinators) != 1:
-        raise ProtocolError(f"asked for one coordinator, a broker told {len(coordinators)}")
+        raise ProtocolError(f"asked for one coordinator, but the broker named {len(coordinators)}")
     found = body if coordinators is None else coordinators[0]
     return FindCoordinatorResponse(
         _throttle(body), found["error_code"], BrokerAddress(found["node_id"], found["host"], found["port"])

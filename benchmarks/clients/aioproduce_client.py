@@ -23,7 +23,7 @@ CHUNK = 10_000
 
 
 @asynccontextmanager
-async def opened(case: Case, bootstrap_servers: str, **more: object) -> AsyncIterator[Producer]:
+async def opened(case: Case, bootstrap_servers: str, **more: Any) -> AsyncIterator[Producer]:
     """A producer with the case's settings."""
     settings = case.settings
     if settings.ca:
@@ -32,14 +32,13 @@ async def opened(case: Case, bootstrap_servers: str, **more: object) -> AsyncIte
             "ssl_truststore_type": "PEM",
             "ssl_truststore_location": settings.ca,
         }
+    more |= {"acks": settings.acks, "compression_type": settings.compression}
     async with Producer(
         bootstrap_servers,
-        acks=settings.acks,
         enable_idempotence=settings.is_idempotent,
         linger_ms=settings.linger_ms,
         batch_size=settings.batch_size,
         buffer_memory=settings.buffer_memory,
-        compression_type=settings.compression,
         **more,
     ) as producer:
         yield producer

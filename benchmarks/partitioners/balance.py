@@ -6,6 +6,7 @@ Published with KIP-794, for a uniform choice: 94,685 to 94,798 on each of four.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from aioproduce import Producer
 from aioproduce.config.kinds import PARTITIONERS
@@ -27,7 +28,7 @@ def run(seed: int, records: int = RECORDS) -> Iterator[tuple[str, list[int]]]:
             yield name, counts(name, records, seed)
 
 
-def counts(name: str, records: int, seed: int) -> list[int]:
+def counts(name: Any, records: int, seed: int) -> list[int]:
     """What a broker for each partition has in its log."""
     simulation = Simulation(seed, brokers=PARTITIONS, topics={TOPIC: PARTITIONS}, auto_create_topics=False)
 

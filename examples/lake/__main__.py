@@ -11,15 +11,17 @@ the audit counts exactly those records as duplicates that are in Kafka twice, by
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import signal
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from rich.console import Console
 from rich.table import Table
@@ -60,6 +62,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         default=REPOSITORY / "build" / "lake",
         help="for everything; emptied first where it is of an earlier run, and refused where it is not",
     )
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     return parser.parse_args(arguments)
 
 
@@ -69,8 +72,8 @@ def plan_of(options: argparse.Namespace) -> Plan:
     return Plan(options.records or plan.records, options.seconds or plan.seconds)
 
 
-def run(plan: Plan, folder: Path, console: Console) -> bool:
-    """The whole story; whether the lake is what was sent."""
+def run(plan: Plan, folder: Path, console: Console) -> report.Told:
+    """The whole story, and what came of it."""
     began_at = time.monotonic()
     tools, jars = KafkaTools(find_or_install()), find_or_install_connector()
     with ExitStack() as stack:
@@ -96,7 +99,9 @@ def run(plan: Plan, folder: Path, console: Console) -> bool:
             told.rows = rows(plan, story, jobs.Audit.parse(crew.printed("audit")))
         told.seconds = time.monotonic() - began_at
         told.versions = versions(tools)
-    return tell(told, folder, console)
+    told.is_sound = len(told.rows) == len(SOURCES) and all(row.is_sound for row in told.rows)
+    tell(told, folder, console)
+    return told
 
 
 def finish(crew: Crew, name: str, command: list[str], codes: tuple[int, ...] = (0,)) -> None:
@@ -141,9 +146,8 @@ def rows(plan: Plan, story: Story, audit: jobs.Audit) -> list[report.Row]:
     return found
 
 
-def tell(told: report.Told, folder: Path, console: Console) -> bool:
+def tell(told: report.Told, folder: Path, console: Console) -> None:
     """The table, the report, and the verdict."""
-    told.is_sound = len(told.rows) == len(SOURCES) and all(row.is_sound for row in told.rows)
     table = Table(title="in the lake")
     table.add_column("source")
     for name in ("sent", "in Kafka", "in the lake", "duplicates", "lost"):
@@ -159,7 +163,18 @@ def tell(told: report.Told, folder: Path, console: Console) -> bool:
         else "[bold red]this is not what was sent[/]"
     )
     console.print(f"{verdict}, after {told.seconds:.0f} s; the report: {file}")
-    return told.is_sound
+
+
+def figures(told: report.Told) -> dict[str, Any]:
+    """For a program."""
+    return {
+        "is_sound": told.is_sound,
+        "seconds": told.seconds,
+        "files_before": told.files_before,
+        "files_after": told.files_after,
+        "sources": [asdict(row) for row in told.rows],
+        "events": [asdict(event) for event in told.events],
+    }
 
 
 def files_of(lake: Path) -> int:
@@ -203,7 +218,10 @@ def main(arguments: list[str]) -> int:
         signal.signal(number, interrupt)
     try:
         folder = room_for(options.folder.resolve())
-        return 0 if run(plan_of(options), folder, console) else 1
+        told = run(plan_of(options), folder, console)
+        if options.json:
+            options.json.write_text(json.dumps(figures(told), indent=1) + "\n")
+        return 0 if told.is_sound else 1
     except KeyboardInterrupt:
         console.print(f"interrupted: every process is ended; what there was is under {options.folder}")
         return 130

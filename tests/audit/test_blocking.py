@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def send(producer: BlockingProducer, thread: int) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-def test_what_threads_send_is_numbered_without_holes(codec: str) -> None:
+def test_what_threads_send_is_numbered_without_holes(codec: Any) -> None:
     auditor = Auditor()
     with ThreadedCluster({"t": 3, DEFAULT_AUDIT_TOPIC: 1}) as cluster:
         with BlockingProducer(

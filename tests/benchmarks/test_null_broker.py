@@ -74,7 +74,7 @@ class TestClients:
     @pytest.mark.parametrize("settings", SETTINGS, ids=str)
     async def test_aioproduce_over_tls(self, settings: dict[str, Any]) -> None:
         """Also records that span several TLS records, and more than the broker reads at once."""
-        secured = {
+        secured: dict[str, Any] = {
             "security_protocol": "SSL",
             "ssl_truststore_type": "PEM",
             "ssl_truststore_location": str(certificate().ca),

@@ -10,7 +10,8 @@ import pytest
 
 from aioproduce._native.stats import Windows
 from aioproduce.metrics import ProducerMetrics
-from benchmarks.recording import LOADS, SilentMetrics
+from benchmarks.recording import LOADS
+from benchmarks.silent_metrics import SilentMetrics
 from tests.benchmarks.test_benchmarks import broker_options
 
 pytestmark = pytest.mark.skipif(bool(broker_options()), reason="the null broker needs a C compiler")

@@ -13,7 +13,7 @@ ROUNDS = [
     Round("land", rows=1_000_000, seconds=4.0, spark_seconds=6.0, broker_seconds=0.3),
     Round("audit", rows=1_000_000, seconds=1.0, spark_seconds=1.2, broker_seconds=0.0),
 ]
-PAGE = Path(__file__).parents[2] / "docs" / "spark-deployment.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spark-deployment.md"
 
 
 def test_what_a_rate_asks_for() -> None:

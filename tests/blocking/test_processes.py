@@ -148,6 +148,31 @@ with BlockingProducer(servers, transactional_id="orders-1") as producer:
     assert [record.value for record in found] == [b"parent's"]
 
 
+def test_a_fork_leaves_a_group_commit_to_the_parent(cluster: ThreadedCluster) -> None:
+    code, out, err = run(
+        """
+with BlockingProducer(servers, transactional_id="orders-1") as producer:
+    with producer.group_commit(0.01) as group:
+        child = os.fork()
+        if not child:
+            refused = 0
+            for call in (lambda: group.send("one", b"no"), group.__enter__):
+                try:
+                    call()
+                except ForkedProcessError:
+                    refused += 1
+            os._exit(refused)
+        _, status = os.waitpid(child, 0)
+        group.send("one", b"parent's")
+    print(os.waitstatus_to_exitcode(status))
+""",
+        cluster,
+    )
+    assert (code, out) == (0, "2\n"), err
+    found = cluster.call(lambda it: it.records("one", isolation="read_committed"))
+    assert [record.value for record in found] == [b"parent's"]
+
+
 def test_a_callback_that_never_returns_does_not_keep_the_process(cluster: ThreadedCluster) -> None:
     code, out, err = run(
         """

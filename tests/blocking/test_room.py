@@ -272,3 +272,11 @@ def test_records_of_a_topic_that_is_gone_hold_up_no_others(cluster: ThreadedClus
         leave.set()
         assert other.result().offset == 1
         assert [delivery.result().offset for delivery in waiting] == [1, 2]
+
+
+def test_nobody_waits_in_a_line_that_is_shut(cluster: ThreadedCluster) -> None:
+    """A thread may find no room before a close, and come to the line after it: nobody looks at that line again."""
+    with BlockingProducer(cluster.bootstrap_servers) as producer:
+        delivery = producer.send("one", b"v")
+        line = line_of(producer)
+    assert Caller(partial(line.wait, delivery, threading.TIMEOUT_MAX)).outcome() is False

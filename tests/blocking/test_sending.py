@@ -173,7 +173,7 @@ def test_serializers_and_interceptors(cluster: ThreadedCluster) -> None:
             told.append((metadata.offset, type(error)))
 
     called: list[Any] = []
-    with BlockingProducer(
+    with BlockingProducer[Any, Any](
         cluster.bootstrap_servers,
         key_serializer=str.encode,
         value_serializer=lambda value: b"%d" % value,
@@ -280,7 +280,7 @@ def test_calls_at_the_wrong_time(cluster: ThreadedCluster) -> None:
 def test_options_are_those_of_the_producer() -> None:
     assert aioproduce.BlockingProducer is BlockingProducer
     with pytest.raises(ConfigError, match="linger_ms"):
-        BlockingProducer("localhost:9092", linger_mss=1)
+        BlockingProducer("localhost:9092", linger_mss=1)  # type: ignore[call-arg]  # that is the error
     producer = BlockingProducer({"bootstrap.servers": "h:1", "linger.ms": 7})
     assert producer.config.linger == 0.007
     assert BlockingProducer(producer.config).config is producer.config

@@ -43,7 +43,7 @@ class Body(Exception):
     """What leaves the body of a transaction."""
 
 
-def producer_of(cluster: ThreadedCluster, **settings: Any) -> BlockingProducer:
+def producer_of(cluster: ThreadedCluster, **settings: Any) -> BlockingProducer[Any, Any]:
     return BlockingProducer(cluster.bootstrap_servers, transactional_id="orders-1", **{**QUICK, **settings})
 
 

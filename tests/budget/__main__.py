@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,9 @@ def main() -> int:
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep callgrind's files: callgrind_annotate FILE"
     )
+    parser.add_argument(
+        "--json", action="store_true", help="print the figures for a program, and compare nothing"
+    )
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"{', '.join(KINDS)}; all by default")
     options = parser.parse_args()
     kinds: dict[str, Callable[[], Figures]] = {
@@ -32,17 +36,22 @@ def main() -> int:
     if unknown := set(options.kinds) - set(kinds):
         parser.error(f"no such kind: {', '.join(sorted(unknown))}")
     found = []
+    measured = {}
     for kind in options.kinds or KINDS:
         try:
-            figures = kinds[kind]()
+            measured[kind] = figures = kinds[kind]()
         except CannotMeasureError as error:
             print(f"{kind}: not measured: {error}", file=sys.stderr)
+            continue
+        if options.json:
             continue
         print(f"\nper record, measured and budget: {kind}\n{ledger.table(kind, figures)}")
         if options.record:
             ledger.record(kind, figures)
         else:
             found += ledger.findings(kind, figures)
+    if options.json:
+        print(json.dumps(measured))
     print(*found, sep="\n", file=sys.stderr)
     return 1 if found else 0
 

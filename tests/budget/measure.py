@@ -48,7 +48,8 @@ def instructions(keep: Path | None = None, *of: str) -> Figures:
     """Instructions per record.
 
     Args:
-        *of: `TRANSACTIONS` for the same records without a transaction and in one; else all modes.
+        *of: `TRANSACTIONS` for the same records without a transaction and in one; `SILENT` for all modes of a
+            producer whose sensors keep nothing; else all modes.
         keep: A folder for callgrind's files, one a run, for `callgrind_annotate`: where the instructions go.
 
     Raises:

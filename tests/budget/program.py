@@ -1,5 +1,6 @@
-"""The measured process: `python -m tests.budget.program COUNTER [transactions]`, started by `measure` in the world
-of `world.c`.
+"""The measured process: `python -m tests.budget.program COUNTER [transactions | silent]`.
+
+Started by `measure` in the world of `world.c`.
 
 Prints one JSON object: for each mode what a run of `RECORDS` and one of twice as many counted.
 
@@ -33,6 +34,7 @@ RECORDS: Final = 4_000
 REFERENCE: Final = "reference"
 LIVE: Final = "live"
 TRANSACTIONS: Final = "transactions"
+SILENT: Final = "silent"
 SERVERS: Final = "broker:9092"
 SETTINGS: Final[dict[str, Any]] = {"linger_ms": 5, "batch_size": 65536, "client_id": "budget"}
 
@@ -137,8 +139,8 @@ async def count_modes(producer: Producer, counter: Counter, align: Callable[[], 
 async def count_in_transaction(counter: Counter, align: Callable[[], None]) -> Counts:
     """The same records without a transaction and in one."""
     counts: Counts = {}
-    for mode, settings in ((dropped, {}), (in_transaction, {"transactional_id": "budget"})):
-        async with Producer(SERVERS, **SETTINGS, **settings) as producer:
+    for mode, transactional_id in ((dropped, None), (in_transaction, "budget")):
+        async with Producer(SERVERS, **SETTINGS, transactional_id=transactional_id) as producer:
             counts[mode.__name__] = await count(partial(mode, producer), mode.__name__, counter, align)
     return counts
 
@@ -186,6 +188,11 @@ async def run(what: str, of: str, world: ctypes.CDLL, chance: Chance) -> Counts:
     counter = Instructions(world) if what == "instructions" else Frames()
     if of == TRANSACTIONS:
         return await count_in_transaction(counter, align)
+    if of == SILENT:
+        from benchmarks.silent_metrics import silent
+
+        with silent():
+            return await run(what, "", world, chance)
     async with Producer(SERVERS, **SETTINGS) as producer:
         if what == "live":
             return await count_live(producer)

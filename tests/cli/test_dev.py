@@ -14,7 +14,7 @@ from aioproduce.config import KEYS
 from aioproduce.testing import FakeCluster
 from tests.cli.command import finish, run_cli, start_cli
 
-CONFIGURATION = Path(__file__).parents[2] / "docs" / "configuration.md"
+CONFIGURATION = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 
 @pytest.mark.extended("five processes; what it tells people stays")

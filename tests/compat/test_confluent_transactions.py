@@ -16,6 +16,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from aioproduce import errors as ours
 from aioproduce.compat.confluent import AIOProducer as OurProducer
 from aioproduce.compat.confluent_errors import ConfluentNotSupportedError, transaction_exception
+from aioproduce.compat.confluent_waiting import WaitingMessage
+from aioproduce.compat.confluent_way import Way
+from aioproduce.records import RecordMetadata
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.api import ApiKey
 from tests.compat.confluent_sides import SIDES, code_of, mock_cluster, nobody_there, outcome, produced
@@ -339,6 +342,39 @@ async def test_a_commit_waits_for_calls_that_have_begun(fake: FakeCluster, produ
     await producer.commit_transaction()
     assert (await (await call)).offset() == 0
     assert await committed(fake, "two") == [b"2"]
+
+
+async def test_an_abort_waits_for_no_call_of_produce(fake: FakeCluster) -> None:
+    async with OurProducer(conf(fake), buffer_timeout=3600) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        call = asyncio.create_task(producer.produce("two", b"no"))  # its topic is asked for
+        await asyncio.sleep(0)
+        await producer.abort_transaction()
+        assert not call.done()
+        fake.create_topic("two", 1)
+        assert code_of(await outcome(producer, await call)) == KafkaError._STATE
+    assert fake.records("two") == []
+
+
+@pytest.mark.parametrize("is_in_transaction", [True, False])
+async def test_a_message_of_a_transaction_has_the_producers_time_alone(
+    fake: FakeCluster, is_in_transaction: bool
+) -> None:
+    """A message that is reported as timed out here could be committed all the same."""
+    async with OurProducer(conf(fake)) as producer:
+        await producer.init_transactions()
+        await producer.begin_transaction()
+        way = producer._way if is_in_transaction else Way(producer._producer.send)
+        message = WaitingMessage((b"v", None, None, 0, 0.0), None, way, None, timeout=0)
+        message.is_passed_on("one")
+        metadata = RecordMetadata("one", 0, 7, 0, -1, 1)
+        asyncio.get_running_loop().call_later(0.01, message.settled, metadata, None)
+        if is_in_transaction:
+            assert await message.outcome is metadata
+        else:
+            assert (await refused(message.outcome)).code() == KafkaError._MSG_TIMED_OUT
+        await producer.abort_transaction()
 
 
 async def test_what_was_not_sent_fails_with_the_abort(fake: FakeCluster) -> None:

@@ -1,4 +1,4 @@
-"""The services of docs/dashboard.md, as they stand there, with a cluster in memory."""
+"""The services of docs/how-to/dashboard.md, as they stand there, with a cluster in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aiohttp import web
 from aioproduce.testing import FakeCluster
 from aioproduce.testing.fake_cluster.certificates import Authority
 
-PAGE = Path(__file__).parents[2] / "docs" / "dashboard.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "dashboard.md"
 EXPORT_PAGE = PAGE.with_name("metrics-export.md")
 TOKEN = "a-token-of-the-test"
 TITLE = "<title>aioproduce</title>"
@@ -102,7 +102,7 @@ async def test_a_token_and_tls(page: Path, variable: str, path: str, shown: str,
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", text),
             cwd=tmp_path,
-            env={"PYTHONPATH": str(PAGE.parents[1]), variable: TOKEN},
+            env={"PYTHONPATH": str(PAGE.parents[2]), variable: TOKEN},
             stdout=asyncio.subprocess.PIPE,
         )
         try:

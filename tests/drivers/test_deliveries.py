@@ -148,8 +148,8 @@ async def test_callbacks_that_fail_are_logged_with_their_topic(bench: Bench) -> 
     def fail(found: Any, error: Any) -> None:
         raise LookupError("a bug of the callback")
 
-    delivery.add_delivery_callback(fail)
-    other.add_delivery_callback(lambda found, error: told.append(found.offset))
+    delivery._add_delivery_callback(fail)
+    other._add_delivery_callback(lambda found, error: told.append(found.offset))
     result.succeed(0)
     with _Captured() as lines:
         reports.run_callbacks(result)

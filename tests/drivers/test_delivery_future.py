@@ -278,7 +278,7 @@ async def test_gather_returns_failures_on_demand(bench: Bench) -> None:
 async def test_gather_that_is_cancelled_cancels_the_handles_and_not_the_records(bench: Bench) -> None:
     result, deliveries = bench.batch(2)
     told: list[int] = []
-    deliveries[0].add_delivery_callback(lambda found, error: told.append(found.offset))
+    deliveries[0]._add_delivery_callback(lambda found, error: told.append(found.offset))
     everything = asyncio.gather(*deliveries)
     everything.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -350,7 +350,7 @@ async def test_wait_for_out_of_time_while_the_record_goes_on(bench: Bench) -> No
     """Python 3.11 cancels what it waited for; since 3.12 it is a time-out around an `await`."""
     result, [delivery] = bench.batch(1)
     told: list[RecordMetadata] = []
-    delivery.add_delivery_callback(lambda found, error: told.append(found))
+    delivery._add_delivery_callback(lambda found, error: told.append(found))
     # Above zero, or 3.11 would not begin to wait.
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(delivery, 1e-9)
@@ -546,7 +546,7 @@ async def test_delivery_callbacks_get_metadata_or_the_error_once(bench: Bench) -
 
         assert not result.has_callbacks
         for index in (0, 2):
-            deliveries[index].add_delivery_callback(note)
+            deliveries[index]._add_delivery_callback(note)
         assert result.has_callbacks
         settle(result)
         assert told == []
@@ -567,9 +567,9 @@ async def test_what_delivery_callbacks_raise_is_handed_over_and_stops_nobody(ben
     def fail(found: Any, error: Any) -> None:
         raise bug
 
-    deliveries[0].add_delivery_callback(lambda found, error: told.append(found.offset))
-    deliveries[1].add_delivery_callback(fail)
-    deliveries[2].add_delivery_callback(lambda found, error: told.append(found.offset))
+    deliveries[0]._add_delivery_callback(lambda found, error: told.append(found.offset))
+    deliveries[1]._add_delivery_callback(fail)
+    deliveries[2]._add_delivery_callback(lambda found, error: told.append(found.offset))
     result.succeed(0)
     assert result.run_callbacks() == [bug]
     assert told == [0, 2]

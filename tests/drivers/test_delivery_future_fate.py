@@ -42,7 +42,7 @@ async def test_a_split_moves_every_kind_of_waiting_to_the_parts(bench: Bench) ->
     waiting = [asyncio.create_task(_offset(delivery)) for delivery in deliveries]
     for index, delivery in enumerate(deliveries):
         delivery.add_done_callback(lambda found, index=index: called.append(index))
-        delivery.add_delivery_callback(lambda found, error, index=index: told.append((index, found.offset)))
+        delivery._add_delivery_callback(lambda found, error, index=index: told.append((index, found.offset)))
     await turns(2)
     first, second = bench.result(), bench.result()
     whole.split([(0, first), (4, second)])
@@ -97,7 +97,7 @@ async def test_waiting_begins_after_the_split(bench: Bench) -> None:
     parts = [bench.result(), bench.result()]
     whole.split([(0, parts[0]), (1, parts[1])])
     told: list[int] = []
-    deliveries[2].add_delivery_callback(lambda found, error: told.append(found.offset))
+    deliveries[2]._add_delivery_callback(lambda found, error: told.append(found.offset))
     task = spawn(_offset(deliveries[1]))
     await turns(2)
     parts[1].succeed(30)
@@ -112,7 +112,7 @@ async def test_waiting_begins_after_the_split(bench: Bench) -> None:
 async def test_a_cancelled_handle_stays_cancelled_while_its_record_moves(bench: Bench) -> None:
     whole, [delivery, other] = bench.batch(2)
     told: list[int] = []
-    delivery.add_delivery_callback(lambda found, error: told.append(found.offset))
+    delivery._add_delivery_callback(lambda found, error: told.append(found.offset))
     delivery.add_done_callback(lambda found: None)
     delivery.cancel()
     parts = [bench.result(), bench.result()]
@@ -167,7 +167,7 @@ async def test_a_failure_that_was_looked_at_is_not_counted(bench: Bench) -> None
         delivery.add_done_callback(lambda found: found.exception())
 
     def by_delivery_callback(delivery: Any, result: Any) -> None:
-        delivery.add_delivery_callback(lambda found, error: None)
+        delivery._add_delivery_callback(lambda found, error: None)
 
     def by_gather(delivery: Any, result: Any) -> None:
         tasks.append(asyncio.gather(delivery, return_exceptions=True))
@@ -408,7 +408,7 @@ async def test_delivery_callbacks_are_let_go_when_they_have_run(bench: Bench) ->
     result, [delivery] = bench.batch(1)
     witness = Witness()
     kept = weakref.ref(witness)
-    delivery.add_delivery_callback(lambda found, error, witness=witness, delivery=delivery: None)
+    delivery._add_delivery_callback(lambda found, error, witness=witness, delivery=delivery: None)
     del witness
     result.succeed(1)
     assert kept() is not None
@@ -462,7 +462,7 @@ async def test_errors_in_callbacks_are_copies_too(bench: Bench) -> None:
         told.append(reason)
         raise reason
 
-    delivery.add_delivery_callback(callback)
+    delivery._add_delivery_callback(callback)
     result.fail(error, 1)
     assert result.run_callbacks() == told
     assert told[0] is not error

@@ -70,7 +70,7 @@ def lost(cluster: FakeCluster, mark: Mark) -> set[int]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-async def test_every_way_of_sending_numbers_every_record(cluster: FakeCluster, codec: str) -> None:
+async def test_every_way_of_sending_numbers_every_record(cluster: FakeCluster, codec: Any) -> None:
     audited = with_audit_topic(cluster)
     pa = pytest.importorskip("pyarrow")
     auditor = Auditor()

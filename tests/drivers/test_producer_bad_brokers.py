@@ -40,7 +40,7 @@ from tests.drivers.producing import (
 
 USED_APIS = [ApiKey.API_VERSIONS, ApiKey.METADATA, ApiKey.INIT_PRODUCER_ID, ApiKey.PRODUCE]
 # Short of the defaults, so that a test sees many attempts.
-EAGER = {
+EAGER: dict[str, Any] = {
     "retry_backoff_ms": 1,
     "retry_backoff_max_ms": 5,
     "reconnect_backoff_ms": 1,

@@ -254,7 +254,9 @@ async def test_serializers_that_fail(
     def sometimes(value: Any) -> Any:
         return serializer(value) if value == "bad" else value
 
-    async with Producer(cluster.bootstrap_servers, **{f"{field}_serializer": sometimes}) as producer:
+    async with Producer(
+        cluster.bootstrap_servers, **dict[str, Any]({f"{field}_serializer": sometimes})
+    ) as producer:
         for _ in range(2):
             bad: dict[str, Any] = {field: "bad"}
             with pytest.raises(SerializationError) as caught:
@@ -360,9 +362,7 @@ async def test_the_largest_record_that_is_allowed(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize("acks", [1, "all"])
 @pytest.mark.parametrize("idempotent", [True, False], ids=["idempotent", "plain"])
-async def test_one_record_beyond_the_brokers_limit(
-    cluster: FakeCluster, acks: object, idempotent: bool
-) -> None:
+async def test_one_record_beyond_the_brokers_limit(cluster: FakeCluster, acks: Any, idempotent: bool) -> None:
     """MESSAGE_TOO_LARGE (10) for a record that is alone: there is nothing to split. Its neighbours are sent."""
     cluster.configure_topic("one", max_message_bytes=10_000)
     async with Producer(

@@ -193,7 +193,7 @@ async def test_callbacks_come_once_a_record_in_order(cluster: FakeCluster) -> No
 
 
 async def test_serializers_go_record_by_record(cluster: FakeCluster) -> None:
-    async with Producer(
+    async with Producer[Any, Any](
         cluster.bootstrap_servers, value_serializer=str.encode, key_serializer=lambda key: b"%d" % key
     ) as producer:
         await (await producer.send_many("one", ["a", None, "b"], [1, 2, None]))
@@ -212,7 +212,7 @@ async def test_serializers_go_record_by_record(cluster: FakeCluster) -> None:
 
 async def test_buffers_that_are_no_bytes(cluster: FakeCluster) -> None:
     mixed: list[Any] = [b"0", bytearray(b"1"), memoryview(b"2"), None, b"4"]
-    async with Producer(cluster.bootstrap_servers) as producer:
+    async with Producer[Any, Any](cluster.bootstrap_servers) as producer:
         await (await producer.send_many("one", mixed, reversed(mixed)))
         with pytest.raises(PartialSendError) as caught:
             await producer.send_many("one", [bytearray(b"5"), bytearray(b"6"), "text", b"8"])

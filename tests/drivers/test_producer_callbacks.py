@@ -409,6 +409,7 @@ async def test_interceptors_hear_of_failures_and_of_refusals(cluster: FakeCluste
 
 
 def test_what_is_no_interceptor() -> None:
+    wrong: Any
     for wrong in ([object()], ["com.example.Interceptor"], 5):
         with pytest.raises(ConfigError):
             Producer("localhost:1", interceptors=wrong)

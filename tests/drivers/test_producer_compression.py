@@ -15,7 +15,7 @@ import textwrap
 import threading
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -89,7 +89,7 @@ def codec(monkeypatch: pytest.MonkeyPatch) -> Iterator[GatedCodec]:
 )
 @pytest.mark.parametrize("batch_size", [16_384, 262_144])
 async def test_a_foreign_client_reads_what_threads_compressed(
-    cluster: FakeCluster, name: str, level: dict[str, int], batch_size: int
+    cluster: FakeCluster, name: Any, level: dict[str, Any], batch_size: int
 ) -> None:
     random = Random(7)
     sent = [b"%d %s" % (n, random.randbytes(20).hex().encode() * 5) for n in range(6000)]

@@ -35,7 +35,7 @@ from tests.drivers.producing import (
     values,
 )
 
-LINGERING = {"linger_ms": FOREVER_MS, "delivery_timeout_ms": 2 * FOREVER_MS}
+LINGERING: dict[str, Any] = {"linger_ms": FOREVER_MS, "delivery_timeout_ms": 2 * FOREVER_MS}
 
 
 # flush()
@@ -379,7 +379,7 @@ async def test_what_cannot_be_iterated(cluster: FakeCluster, wrong: Any) -> None
         with pytest.raises(TypeError, match="not iterable"):
             await producer.send_many("one", wrong)
         with pytest.raises(PartialSendError) as caught:
-            await producer.send_many("one", b"bytes are numbers to Python")
+            await producer.send_many("one", b"bytes are numbers to Python")  # type: ignore[arg-type]  # that is it
         assert isinstance(caught.value.__cause__, SerializationError)
         assert list(caught.value.deliveries) == []
         await assert_still_works(producer, cluster, "one")

@@ -76,7 +76,7 @@ async def given_up(producer: Producer) -> None:
         await producer.flush()
 
 
-async def refused(producer: Producer) -> None:
+async def refused(producer: Producer[Any, Any]) -> None:
     for _ in range(10):
         with pytest.raises(SerializationError):
             await producer.send("t", 7)

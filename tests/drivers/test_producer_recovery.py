@@ -41,7 +41,7 @@ from tests.drivers.concurrency import (
 )
 from tests.drivers.producing import FOREVER_MS, PATIENCE, assert_still_works, read_back, until, values
 
-EAGER = {
+EAGER: dict[str, Any] = {
     "retry_backoff_ms": 1,
     "retry_backoff_max_ms": 5,
     "reconnect_backoff_ms": 1,

@@ -43,7 +43,7 @@ def secured(protocol: str = "SASL_SSL", **options: Any) -> ClusterThread:
 
 def producer_of(cluster: ClusterThread, mechanism: str | None = None, **changes: Any) -> Producer:
     settings = cluster.client_settings(mechanism=mechanism)
-    keywords = {key.replace(".", "_"): value for key, value in settings.items()}
+    keywords: dict[str, Any] = {key.replace(".", "_"): value for key, value in settings.items()}
     return Producer(cluster.bootstrap_servers, **{"linger_ms": 0, **keywords, **changes})
 
 
@@ -223,7 +223,7 @@ async def test_a_certificate_that_is_replaced_on_disk_is_that_of_the_next_connec
 ) -> None:
     with secured("SSL", tls=FakeTls(client_auth="required")) as cluster:
         settings = cluster.client_settings(directory=tmp_path)
-        keywords = {key.replace(".", "_"): value for key, value in settings.items()}
+        keywords: dict[str, Any] = {key.replace(".", "_"): value for key, value in settings.items()}
         store = tmp_path / "client.pem"
         right = store.read_text()
         with secured("SSL") as other:

@@ -40,7 +40,7 @@ from tests.drivers.producing import (
     values,
 )
 
-EAGER = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5}
+EAGER: dict[str, Any] = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5}
 
 
 # Asking, keeping, refreshing

@@ -395,7 +395,7 @@ def test_bulk_calls(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("compression", ["lz4", "gzip", "zstd", "snappy"])
-def test_compression_threads_report_to_the_run(cluster: Any, compression: str) -> None:
+def test_compression_threads_report_to_the_run(cluster: Any, compression: Any) -> None:
     """Batches above the bound from which a thread compresses them."""
     values = [(b"%06d " % n) * 300 for n in range(600)]
 

@@ -93,7 +93,7 @@ async def test_brokers_that_stall_for_a_minute_cannot_make_memory_grow() -> None
                     counts["refused"] += 1
                 else:
                     counts["accepted"] += 1
-                    delivery.add_delivery_callback(settled)
+                    delivery._add_delivery_callback(settled)
                 assert producer.outstanding_bytes <= buffer_memory
 
         async def look() -> None:

@@ -29,7 +29,7 @@ def tree(tmp_path: Path) -> Path:
         for test in tests:
             (tmp_path / test).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / test).write_text("")
-    (tmp_path / "tests" / "blocking" / "test_docs.py").write_text('PAGE = "docs/blocking.md"')
+    (tmp_path / "tests" / "blocking" / "test_docs.py").write_text('PAGE = "docs/how-to/blocking.md"')
     return tmp_path
 
 
@@ -61,7 +61,7 @@ def test_what_concerns_everything_runs_the_fixed_slice(tree: Path, path: str) ->
 
 
 def test_a_page_runs_the_tests_that_name_it(tree: Path) -> None:
-    assert choose(["docs/blocking.md"], REACH, root=tree) == Choice(["tests/blocking/test_docs.py"])
+    assert choose(["docs/how-to/blocking.md"], REACH, root=tree) == Choice(["tests/blocking/test_docs.py"])
 
 
 def test_a_module_that_is_new_runs_the_tests_that_name_it(tree: Path) -> None:

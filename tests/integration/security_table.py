@@ -1,4 +1,4 @@
-"""The table of `docs/security-matrix.md`, made of what a run of the matrix wrote down.
+"""The table of `docs/reference/security-matrix.md`, made of what a run of the matrix wrote down.
 
     .venv/bin/python -m pytest tests/integration/test_security_matrix_kafka.py \\
         tests/integration/test_secured_kafka.py --junitxml=build/security-matrix.xml
@@ -17,7 +17,7 @@ from typing import Final
 
 from tests.secured.cells import CELLS, Cell
 
-TARGET: Final = Path(__file__).parents[2] / "docs" / "security-matrix.md"
+TARGET: Final = Path(__file__).parents[2] / "docs" / "reference" / "security-matrix.md"
 
 COLUMNS: Final = {
     **{client: ("test_records_arrive", f"-{client}") for client in ("asyncio", "uvloop", "trio", "blocking")},
@@ -84,7 +84,9 @@ def _why_not_tried(cell: Cell, heading: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """Write the page; 1 where a cell has failed."""
-    parser = argparse.ArgumentParser(description="Make docs/security-matrix.md of the results of a test run.")
+    parser = argparse.ArgumentParser(
+        description="Make docs/reference/security-matrix.md of the results of a test run."
+    )
     parser.add_argument("results", type=Path, help="what pytest wrote with --junitxml")
     parser.add_argument("--target", type=Path, default=TARGET, help="default: %(default)s")
     options = parser.parse_args(arguments)

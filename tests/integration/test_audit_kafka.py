@@ -71,7 +71,7 @@ async def read_by_aiokafka(servers: str, topic: str, partitions: int, count: int
 
 
 @pytest.mark.parametrize("codec", ["none", "lz4"])
-async def test_other_clients_read_the_stamps(kafka1: KafkaCluster, topic_name: str, codec: str) -> None:
+async def test_other_clients_read_the_stamps(kafka1: KafkaCluster, topic_name: str, codec: Any) -> None:
     marks = f"{topic_name}.marks"
     kafka1.create_topic(topic_name, partitions=PARTITIONS)
     kafka1.create_topic(marks, partitions=2)

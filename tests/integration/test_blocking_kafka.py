@@ -33,7 +33,7 @@ def send(producer: BlockingProducer, topic: str, thread: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_every_record_is_where_it_was_acknowledged(kafka1: KafkaCluster, topic_name: str, codec: str) -> None:
+def test_every_record_is_where_it_was_acknowledged(kafka1: KafkaCluster, topic_name: str, codec: Any) -> None:
     kafka1.create_topic(topic_name, partitions=3)
     with BlockingProducer(
         kafka1.bootstrap_servers, compression_type=codec, buffer_memory=200_000

@@ -52,7 +52,7 @@ async def by_arrow(producer: Producer, topic: str) -> list[Any]:
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("send", [by_columns, by_batches, by_arrow])
 async def test_kafka_reads_every_record_where_it_was_acknowledged(
-    kafka1: KafkaCluster, topic_name: str, send: Any, codec: str
+    kafka1: KafkaCluster, topic_name: str, send: Any, codec: Any
 ) -> None:
     kafka1.create_topic(topic_name, partitions=3)
     async with Producer(kafka1.bootstrap_servers, compression_type=codec, linger_ms=5) as producer:

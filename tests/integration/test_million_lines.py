@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from pathlib import Path
 
     from tests.kafka_cluster import KafkaCluster
@@ -116,7 +116,11 @@ async def consumed_by_kafka(
 
 @pytest.mark.timeout(1800)
 async def test_every_line_of_a_file_is_in_the_log_once(
-    kafka3: KafkaCluster, topic_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kafka3: KafkaCluster,
+    topic_name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    record_property: Callable[[str, object], None],
 ) -> None:
     await asyncio.to_thread(kafka3.create_topic, topic_name, partitions=PARTITIONS, replication=3)
     file = tmp_path / "lines.txt"
@@ -131,6 +135,15 @@ async def test_every_line_of_a_file_is_in_the_log_once(
     found = Found()
     async for partition, key, value in consumed_by_kafka(kafka3, topic_name, LINES):
         found.add(partition, key, value)
+    figures = {
+        "lines": LINES,
+        "lost": found.lost,
+        "duplicated": found.duplicated,
+        "out of order": found.disordered,
+        "records_per_second": report["records_per_second"],
+    }
+    for name, value in figures.items():
+        record_property(name, value)
     with capsys.disabled():
         print(
             f"\n{LINES} lines: lost {found.lost}, duplicated {found.duplicated}, keyed records out of order "

@@ -42,7 +42,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-def producer_of(cluster: KafkaCluster, **settings: object) -> Producer:
+def producer_of(cluster: KafkaCluster, **settings: Any) -> Producer:
     return Producer(cluster.bootstrap_servers, **settings)
 
 

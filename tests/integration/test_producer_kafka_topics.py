@@ -74,7 +74,7 @@ def strict_broker(_strict_broker: KafkaCluster) -> KafkaCluster:
     return _strict_broker
 
 
-def producer_of(cluster: KafkaCluster, **settings: object) -> Producer:
+def producer_of(cluster: KafkaCluster, **settings: Any) -> Producer:
     return Producer(cluster.bootstrap_servers, **settings)
 
 

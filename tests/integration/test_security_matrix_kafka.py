@@ -1,6 +1,6 @@
 """The matrix: every transport with every mechanism, on each of our loops, against a real Kafka.
 
-`python -m tests.integration.security_table` makes `docs/security-matrix.md` of a run's results.
+`python -m tests.integration.security_table` makes `docs/reference/security-matrix.md` of a run's results.
 
 1. The keys are those of a Java client's `.properties` file, with which Java's own client has passed
    (`test_secured_kafka.py`).

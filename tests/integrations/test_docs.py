@@ -1,4 +1,4 @@
-"""The services and the handler of docs/services.md, as they stand there, with a cluster in memory."""
+"""The services and the handler of docs/how-to/services.md, as they stand there, with a cluster in memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aioproduce.integrations.service_metrics import ServiceCollector
 from aioproduce.testing import FakeCluster
 from tests.integrations.serving import client_for, make_service, ready
 
-PAGE = Path(__file__).parents[2] / "docs" / "services.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "services.md"
 
 
 def example(words: str, cluster: FakeCluster, **names: Any) -> dict[str, Any]:

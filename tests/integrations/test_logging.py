@@ -337,7 +337,7 @@ async def test_a_record_that_is_too_large_does_not_stop_the_others(
 
 def test_what_is_refused() -> None:
     with pytest.raises(ConfigError):
-        KafkaLogHandler("logs", "localhost:9092", linger_minutes=1)
+        KafkaLogHandler("logs", "localhost:9092", linger_minutes=1)  # type: ignore[call-arg]  # that is it
     with pytest.raises(ValueError, match="linger_ms"):
         KafkaLogHandler("logs", linger_ms=1)
     for wrong in ({"capacity": 0}, {"max_bytes": 0}, {"flush_timeout": -1}, {"close_timeout": math.nan}):

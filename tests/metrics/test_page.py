@@ -1,4 +1,4 @@
-"""`docs/metrics.md` is what the table prints, and has every name."""
+"""`docs/reference/metrics.md` is what the table prints, and has every name."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 from aioproduce.metrics.markdown import markdown_page
 from tests.metrics.names import KAFKAS, OURS
 
-PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 
 
 def test_the_page_is_current() -> None:
     assert PAGE.read_text(encoding="utf-8") == markdown_page(), (
-        "run: python -m aioproduce.metrics > docs/metrics.md"
+        "run: python -m aioproduce.metrics > docs/reference/metrics.md"
     )
 
 

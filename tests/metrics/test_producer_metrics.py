@@ -594,7 +594,7 @@ def test_failures_that_nobody_awaited() -> None:
         for number in range(6):
             awaited = await producer.send("t", b"y", partition=0)
             if number < 2:  # these two are looked after
-                awaited.add_delivery_callback(lambda _, error: seen.append(error))
+                awaited._add_delivery_callback(lambda _, error: seen.append(error))
             del awaited
         await producer.flush()
         gc.collect()

@@ -13,13 +13,13 @@ from aioproduce import Producer
 from aioproduce.reporters.prometheus import ProducerCollector
 from aioproduce.testing import FakeCluster
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics-export.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "metrics-export.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
 def test_an_example_compiles_and_imports_what_there_is(block: str) -> None:
-    compile(block, "docs/metrics-export.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    compile(block, "docs/how-to/metrics-export.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     for node in ast.walk(ast.parse(block)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             exec(ast.unparse(node), {})

@@ -185,7 +185,7 @@ async def test_what_a_full_disk_left_of_a_line_does_not_spoil_the_next(tmp_path:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", FULL, path, stderr=PIPE)
     _, err = await process.communicate()
     assert process.returncode == 0, err.decode()
-    told = f"JsonLinesReporter failed, and goes on: OSError: [Errno 27] File too large: '{path}'"
+    told = f"JsonLinesReporter failed and continues: OSError: [Errno 27] File too large: '{path}'"
     assert told in err.decode()
     torn, *whole = path.read_text().splitlines()
     assert len(torn) == 100
@@ -228,7 +228,7 @@ async def test_a_period_is_more_than_nothing(producer: Producer, period: float) 
 async def test_a_reporter_is_used_once(producer: Producer) -> None:
     reporter = LoggingReporter(producer, period=LONG)
     async with reporter:
-        with pytest.raises(RuntimeError, match="LoggingReporter is used once"):
+        with pytest.raises(RuntimeError, match="LoggingReporter can be used only once"):
             await reporter.__aenter__()
 
 

@@ -353,7 +353,7 @@ def test_a_port_in_use_is_told_with_a_remedy() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(
-            PortInUseError, match=f"port {port} of 127.0.0.1 is in use: take another"
+            PortInUseError, match=f"port {port} of 127.0.0.1 is in use: choose another"
         ) as caught:
             MetricsServer(port, "127.0.0.1")
     assert (caught.value.port, caught.value.host) == (port, "127.0.0.1")
@@ -364,7 +364,7 @@ def test_a_port_in_use_is_told_with_a_remedy() -> None:
         pass
     for wrong_port, host in ((port, "192.0.2.1"), (70_000, "127.0.0.1"), (port, "no such host")):
         with pytest.raises(
-            ListenError, match=rf"cannot listen at port {wrong_port} .*name an address of this machine"
+            ListenError, match=rf"cannot listen on port {wrong_port} .*use an address of this machine"
         ) as other:
             MetricsServer(wrong_port, host)
         assert not isinstance(other.value, PortInUseError)

@@ -189,7 +189,7 @@ async def test_a_directory_that_cannot_be_used_is_told_with_a_remedy(tmp_path: P
         _ = file.number
     async with file:
         assert file.number == 0
-    with pytest.raises(RuntimeError, match="used once"):
+    with pytest.raises(RuntimeError, match="used only once"):
         await file.__aenter__()
     async with WorkerFile(producer, directory=tmp_path / "own") as another:
         assert another.number == 0, "no lock was left"

@@ -1,4 +1,4 @@
-"""The recipes of docs/troubleshooting.md: each symptom provoked, told by its metric, and cured by its setting.
+"""The recipes of docs/how-to/troubleshooting.md: each symptom provoked, shown by its metric, cured by its setting.
 
 Every recipe plays the same load twice in virtual time, as it is and with the setting changed, and compares what the
 metrics say and what became of the records.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "troubleshooting.md"
 
 
 @dataclass

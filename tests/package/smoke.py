@@ -13,6 +13,7 @@ import asyncio
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 # Python puts a script's folder first; the checkout itself must not be there either.
 _CHECKOUT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,7 @@ RECORDS = 100
 async def send_and_read_back() -> None:
     """Each codec's records, through real sockets on loopback."""
     async with FakeCluster(brokers=2, topics=dict.fromkeys(CODECS, 1)) as cluster:
+        codec: Any
         for codec in CODECS:
             values = [b"%s %d" % (codec.encode(), number) for number in range(RECORDS)]
             async with aioproduce.Producer(cluster.bootstrap_servers, compression_type=codec) as producer:

@@ -84,7 +84,7 @@ def test_the_source_distribution_has_what_builds_it_and_nothing_built(tmp_path: 
     modules = {f"aioproduce/{path.relative_to(FOLDER.parent)}" for path in FOLDER.parent.rglob("*.py")}
     assert modules <= names
     assert {"aioproduce/_native/packed.pxd", "aioproduce/py.typed", "setup.py", "pyproject.toml"} <= names
-    assert {"tests/package/smoke.py", "README.md", "LICENSE", "docs/configuration.md"} <= names
+    assert {"tests/package/smoke.py", "README.md", "LICENSE", "docs/reference/configuration.md"} <= names
     assert {
         "aioproduce/dashboard/static/index.html",
         "aioproduce/dashboard/static/vendor/uplot/LICENSE",

@@ -21,7 +21,7 @@ EXTRAS: dict[str, list[str]] = PYPROJECT["project"]["optional-dependencies"]
 PACKAGE = Path(__file__).parents[2] / "aioproduce"
 
 # What is for people who develop, and is a list of what others have.
-COLLECTIONS = {"bench", "dev"}
+COLLECTIONS = {"bench", "dev", "docs"}
 # Nothing of ours asks for them: they are the loop that the caller runs.
 NEVER_ASKED_FOR = {"uvloop", "trio"}
 

@@ -1,4 +1,4 @@
-"""`docs/testing.md` and `examples/test_with_plugin.py` run as they stand."""
+"""`docs/how-to/testing.md` and `examples/test_with_plugin.py` run as they stand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.gate.marks import others_extended
 from tests.plugin.backends import ANYIO_ASYNCIO, ASYNCIO_AUTO, ASYNCIO_STRICT, PYTEST_TRIO, Backend
 from tests.plugin.conftest import REPOSITORY
 
-PAGE = (REPOSITORY / "docs" / "testing.md").read_text()
+PAGE = (REPOSITORY / "docs" / "how-to" / "testing.md").read_text()
 FILES = dict(re.findall(r"```python\n# (test_\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
 EXAMPLE = REPOSITORY / "examples" / "test_with_plugin.py"
 

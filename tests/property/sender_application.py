@@ -90,7 +90,7 @@ class Application:
         assert key is not None or record.delivery.partition == place.partition
         self._accepted(record, TopicPartition(place.topic, record.delivery.partition), value)
         if is_chained:
-            record.delivery.add_delivery_callback(lambda metadata, error: self._send_next(place))
+            record.delivery._add_delivery_callback(lambda metadata, error: self._send_next(place))
         return record
 
     def _send_next(self, place: TopicPartition) -> None:
@@ -142,7 +142,7 @@ class Application:
             h.now,
         )
         record = Record(delivery, h.now)
-        delivery.add_delivery_callback(lambda metadata, error: h._settled(record, metadata, error))
+        delivery._add_delivery_callback(lambda metadata, error: h._settled(record, metadata, error))
         h.records.append(record)
         self._accepted(record, wait.place, wait.value)
 

@@ -219,7 +219,7 @@ class RecordAccumulatorMachine(RuleBasedStateMachine):
         self.deliveries.append(delivery)
         batch.ids.append(number)
         self.sent[batch.partition].append(number)
-        delivery.add_delivery_callback(lambda found, error: self.told(number, found.offset, error))
+        delivery._add_delivery_callback(lambda found, error: self.told(number, found.offset, error))
 
     def told(self, number: int, offset: int, error: BaseException | None) -> None:
         assert number not in self.offsets

@@ -217,7 +217,7 @@ def test_a_known_tag_may_not_reach_past_its_size_nor_fall_short() -> None:
     assert answer_of(0, 13, start + b"\x09" + leader + end).partitions[0].leader_id == 2
     with pytest.raises(ProtocolError, match="the bytes end within"):
         decode_body(0, 13, memoryview(start + b"\x08" + leader + end))
-    with pytest.raises(ProtocolError, match="has 10 bytes, of which 9 were read"):
+    with pytest.raises(ProtocolError, match="has 10 bytes, but 9 were read"):
         decode_body(0, 13, memoryview(start + b"\x0a" + leader + b"\x00" + end))
 
 

@@ -1,4 +1,4 @@
-"""The programs and the `.properties` files of docs/security.md, as they stand there.
+"""The programs and the `.properties` files of docs/how-to/security.md, as they stand there.
 
 A program runs against a `FakeCluster` that wants just what it brings. In its text only addresses are replaced: the
 broker's, and the token endpoint's with the CA of that one. Kerberos needs a realm, which the matrix on a real
@@ -33,7 +33,7 @@ from aioproduce.security.making import make_security
 from aioproduce.testing import FakeCluster, FakeSecurity, FakeTls
 from tests.security.oidc_server import CLIENT_SECRET, SUBJECT, TokenServer
 
-PAGE = (Path(__file__).parents[2] / "docs" / "security.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "security.md").read_text()
 PROGRAMS = dict(re.findall(r"```python\n# (.*?)\n(.*?)```", PAGE, re.DOTALL))
 FILES = re.findall(r"```properties\n(.*?)```", PAGE, re.DOTALL)
 BROKERS = re.compile(r'"(?:kafka\.example\.com:9093|b-1\.demo[\w.-]*:9098)"')
@@ -137,7 +137,7 @@ async def run(name: str, cluster: FakeCluster, token_server: TokenServer) -> Non
         f'"{token_server.url}", sasl_oauthbearer_token_endpoint_ca_location="idp.pem"',
     )
     names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(program, "docs/security.md", "exec"), names)
+    exec(compile(program, "docs/how-to/security.md", "exec"), names)
     await names["main"]()
 
 
@@ -211,7 +211,7 @@ async def test_kerberos_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(aioproduce, "Producer", build)
     names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(PROGRAMS[KERBEROS].removesuffix(RUN), "docs/security.md", "exec"), names)
+    exec(compile(PROGRAMS[KERBEROS].removesuffix(RUN), "docs/how-to/security.md", "exec"), names)
     with pytest.raises(Built) as caught:
         await names["main"]()
     config: ProducerConfig = caught.value.args[0]

@@ -249,7 +249,7 @@ def test_a_token_after_the_end(kdc: Kdc) -> None:
     for _ in range(2):
         assert said is not None
         said = done(client.step(broker.answer(said)))
-    assert "when all was said" in str(refused(lambda: client.step(b"more")))
+    assert "after the end of the exchange" in str(refused(lambda: client.step(b"more")))
 
 
 def test_a_message_that_is_too_large(kdc: Kdc) -> None:

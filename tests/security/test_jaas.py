@@ -78,13 +78,13 @@ def test_claims_of_an_unsigned_token_are_those_of_java() -> None:
     "option", ['unsecuredLoginNumberClaim_n="five"', 'unsecuredLoginLifetimeSeconds="1.5"']
 )
 def test_a_number_that_java_does_not_take(option: str) -> None:
-    with pytest.raises(ConfigError, match="is not a number"):
+    with pytest.raises(ConfigError, match="is not a valid number"):
         parse(Secret(f"{OAUTHBEARER} required unsecuredLoginStringClaim_sub=a {option};"))
 
 
 @pytest.mark.parametrize("value", ["-5", "1_000", " 60", "x", "9" * 30])
 def test_a_lifetime_is_whole_seconds(value: str) -> None:
-    with pytest.raises(ConfigError, match="unsecuredLoginLifetimeSeconds is not a number"):
+    with pytest.raises(ConfigError, match="unsecuredLoginLifetimeSeconds is not a valid number"):
         parse(Secret(f'{OAUTHBEARER} required unsecuredLoginLifetimeSeconds="{value}";'))
 
 
@@ -150,7 +150,7 @@ REFUSED = {
     "a password alone": (SECRET, "not followed by a flag"),
     "a password that looks like a class": (
         f"correct.{SECRET} required;",
-        "what it begins with is not a login module",
+        "its first word is not a login module",
     ),
     "no flag": (f'{PLAIN} username="alice" password="{SECRET}";', "write required"),
     "no semicolon": (f'{PLAIN} required username="alice" password="{SECRET}"', "no semicolon"),
@@ -176,7 +176,7 @@ REFUSED = {
         f"com.example.VaultLoginModule required password='{SECRET}';",
         "com.example.VaultLoginModule is not a login module",
     ),
-    "number": (f'{OAUTHBEARER} required unsecuredLoginNumberClaim_n="{SECRET}";', "is not a number"),
+    "number": (f'{OAUTHBEARER} required unsecuredLoginNumberClaim_n="{SECRET}";', "is not a valid number"),
 }
 
 

@@ -151,8 +151,12 @@ def test_formats_of_java_alone(tmp_path: Path, magic: bytes) -> None:
         (b"", "empty store", "is empty"),
         (b"\x30\x82\x01\x0a\x30\x81\x02", "not a store", "openssl x509 -inform der"),
         (b"\x7fELF", "not a store", "neither PEM"),
-        (b"-----BEGIN CERTIFICATE-----\nno end", "empty store", "no certificate"),
-        (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----", "empty store", "no certificate"),
+        (b"-----BEGIN CERTIFICATE-----\nno end", "empty store", "not hold a certificate"),
+        (
+            b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----",
+            "empty store",
+            "not hold a certificate",
+        ),
         (b"\x30\x82\x01\x0a\x02\x01\x03garbage", "password needed", "ssl.truststore.password"),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_protocol_has_its_parts(protocol: str, has_channels: bool, has_login: 
 
 def test_a_login_of_another_mechanism_is_refused() -> None:
     plain = f'{LOGIN}.plain.PlainLoginModule required username="a" password="b";'
-    with pytest.raises(ConfigError, match="is for PLAIN, and") as refused:
+    with pytest.raises(ConfigError, match="is for PLAIN, but") as refused:
         made(security_protocol="SASL_SSL", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=plain)
     assert refused.value.key == "sasl.jaas.config"
 

@@ -45,10 +45,10 @@ def registry(**settings: Any) -> SchemaRegistryClient:
     [
         lambda: Producer(SERVERS, **KEYWORDS),
         lambda: Producer(MAPPING),
-        lambda: Producer(SERVERS, **KEYWORDS, sasl_username="alice", sasl_mechanism="NONE"),
-        lambda: Producer(SERVERS, sasl_pasword=PASSWORD),  # misspelled
+        lambda: Producer(SERVERS, **KEYWORDS, **dict[str, Any](sasl_username="alice", sasl_mechanism="NONE")),
+        lambda: Producer(SERVERS, **dict[str, Any](sasl_pasword=PASSWORD)),  # misspelled
         lambda: Producer(ProducerConfig.from_mapping({"bootstrap.servers": SERVERS}), **KEYWORDS),
-        lambda: Producer(SERVERS, sasl_password=PASSWORD.encode()),
+        lambda: Producer(SERVERS, **dict[str, Any](sasl_password=PASSWORD.encode())),
         lambda: BlockingProducer(SERVERS, **KEYWORDS),
         lambda: BlockingProducer(MAPPING),
         lambda: ProducerConfig.from_keywords(bootstrap_servers=SERVERS, **KEYWORDS),
@@ -90,7 +90,8 @@ def test_what_is_hidden_is_the_arguments_alone() -> None:
 
 
 def test_a_producer_that_was_not_made_is_printed() -> None:
-    for kind in (Producer, BlockingProducer):
+    kinds: list[type[Any]] = [Producer, BlockingProducer]
+    for kind in kinds:
         assert repr(kind.__new__(kind)) == f"<{kind.__name__}, not made>"
 
 

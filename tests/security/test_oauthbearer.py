@@ -87,7 +87,7 @@ HOSTILE = {
     "not an object": (b"[1]", "an answer that is not a JSON object"),
     "nothing in it": (b"{}", "no status"),
     "another type": (b'{"status": {"a": 1}, "scope": 5}', "no status"),
-    "too long": (b" " * 5000, "5,000 bytes that are not read"),
+    "too long": (b" " * 5000, "5,000 bytes, which is too long"),
     "nested": (b"[" * 4000, "an answer that is not JSON"),
     "control characters": (json.dumps({"status": "\x1b[31m\nred\u202e"}).encode(), "status ?[31m?red?"),
     "the token": (b'{"status": "no correct-horse here"}', "status no <hidden> here"),

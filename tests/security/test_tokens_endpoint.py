@@ -223,8 +223,8 @@ class TestUrl:
             ("localhost/token", "https"),
             ("", "https"),
             ("https://me:letmein@localhost/token", "client.secret"),
-            ("https://localhost/to ken", "blanks"),
-            ("https://localhost/\r\nX-Injected: 1", "blanks"),
+            ("https://localhost/to ken", "spaces"),
+            ("https://localhost/\r\nX-Injected: 1", "spaces"),
             ("https://bücher.test/token", "xn--"),
             ("https://[::1/token", "not a URL"),
         ],
@@ -376,21 +376,21 @@ class TestMisbehaviour:
         [
             ("redirect", URL, "https://elsewhere.test/token"),
             ("html", URL, "text/html"),
-            ("not-json", URL, "not a JSON object"),
-            ("list", URL, "not a JSON object"),
-            ("deep", URL, "not a JSON object"),
+            ("not-json", URL, "not answer with a JSON object"),
+            ("list", URL, "not answer with a JSON object"),
+            ("deep", URL, "not answer with a JSON object"),
             ("no-token", URL, "without an access_token"),
             ("number-token", URL, "of type int"),
             ("empty-token", URL, "without an access_token"),
-            ("bad-letters", URL, "letters"),
+            ("bad-letters", URL, "characters"),
             ("bad-expires-in", URL, "expires_in"),
             ("expired", URL, "expired 36"),
             ("clock-ahead", URL, "not valid for another 3"),
             ("401", SECRET, "answered 401 (invalid_client, xxx"),
             ("500", URL, "answered 500 (no explanation)"),
             ("echo", SECRET, "answered 400 (invalid_request, you sent <hidden>"),
-            ("not-http", URL, "no answer of HTTP"),
-            ("cut", URL, "no answer of HTTP"),
+            ("not-http", URL, "not give an HTTP answer"),
+            ("cut", URL, "not give an HTTP answer"),
             ("huge", URL, "more than 1048576 bytes"),
         ],
     )
@@ -422,7 +422,7 @@ class TestMisbehaviour:
 
         message = check_error(failure(source), SECRETS, URL)
 
-        assert "did not answer within" in message
+        assert "did not send a complete answer within" in message
         assert time.monotonic() - started < 4.5  # the endpoint goes on for 5 s
 
     def test_what_an_endpoint_repeats_of_an_assertion_is_hidden(

@@ -138,8 +138,14 @@ class TestUnsecured:
             ({"unsecuredLoginStringClaim_sub": ""}, "unsecuredLoginStringClaim_sub is missing"),
             ({"unsecuredLoginNumberClaim_sub": "5"}, "unsecuredLoginStringClaim_sub is missing"),
             ({"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginNumberClaim_exp": "5"}, "claim exp"),
-            ({"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginNumberClaim_x": "five"}, "not a number"),
-            ({"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginNumberClaim_x": "nan"}, "not a number"),
+            (
+                {"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginNumberClaim_x": "five"},
+                "not a valid number",
+            ),
+            (
+                {"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginNumberClaim_x": "nan"},
+                "not a valid number",
+            ),
             (
                 {"unsecuredLoginStringClaim_sub": "a", "unsecuredLoginLifetimeSeconds": "1h"},
                 "LifetimeSeconds",

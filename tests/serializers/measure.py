@@ -1,6 +1,6 @@
-"""What serializing a record costs, beside the libraries beneath it: the table of docs/serializers.md.
+"""What serializing a record costs, beside the libraries beneath it: the table of docs/how-to/serializers.md.
 
-    python -m tests.serializers.measure
+    python -m tests.serializers.measure [--json]
 
 Microseconds of this process's own time per record, so that other load on the machine counts little; the variants
 take turns within each round, and the table has the median of the rounds. `send()` is that of a producer whose
@@ -9,6 +9,7 @@ take turns within each round, and the table has the median of the rounds. `send(
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import functools
 import json
@@ -105,7 +106,7 @@ def cost_of(call: Callable[[], object]) -> float:
     return (time.process_time() - began) / RECORDS * 1e6
 
 
-async def costs_of_sends(registry: SchemaRegistryClient) -> dict[str, float]:
+async def costs_of_sends(registry: SchemaRegistryClient) -> dict[str, list[float]]:
     """`send()` with and without a serializer over one that does nothing."""
     sink = Producer("localhost:1")
 
@@ -131,14 +132,15 @@ async def costs_of_sends(registry: SchemaRegistryClient) -> dict[str, float]:
                     await serializing.send("orders", VALUE)
             costs[name].append((time.process_time() - began) / RECORDS * 1e6)
     return {
-        "SerializingProducer.send(), bytes: added": statistics.median(costs["through"])
-        - statistics.median(costs["bytes"]),
-        "SerializingProducer.send(), Avro: added": statistics.median(costs["avro"])
-        - statistics.median(costs["bytes"]),
+        f"SerializingProducer.send(), {what}: added": [
+            cost - alone for cost, alone in zip(costs[name], costs["bytes"], strict=True)
+        ]
+        for what, name in (("bytes", "through"), ("Avro", "avro"))
     }
 
 
-async def main() -> None:
+async def measured() -> dict[str, list[float]]:
+    """Microseconds of each variant, in each round."""
     with FakeSchemaRegistry() as fake:
         async with SchemaRegistryClient(fake.url) as registry:
             measured = await variants(registry, fake.url)
@@ -146,12 +148,23 @@ async def main() -> None:
             for _ in range(ROUNDS):
                 for name, call in measured.items():
                     costs[name].append(cost_of(call))
-            table = {name: statistics.median(each) for name, each in costs.items()}
-            table |= await costs_of_sends(registry)
+            costs |= await costs_of_sends(registry)
         confluent.close_all()
-    for name, cost in table.items():
-        print(f"{name:45} {cost:6.2f} us")
+    return costs
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.serializers.measure")
+    parser.add_argument("--json", action="store_true", help="for a program: also each round")
+    options = parser.parse_args()
+    costs = asyncio.run(measured())
+    if options.json:
+        found = {name: {"median": statistics.median(each), "rounds": each} for name, each in costs.items()}
+        print(json.dumps(found))
+        return
+    for name, each in costs.items():
+        print(f"{name:45} {statistics.median(each):6.2f} us")
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

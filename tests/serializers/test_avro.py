@@ -397,7 +397,7 @@ def test_the_registrys_schema_is_of_another_type(fake: FakeSchemaRegistry, optio
 
     async def write(registry: SchemaRegistryClient) -> None:
         with pytest.raises(
-            IncompatibleSchemaError, match="is JSON, and AvroSerializer writes AVRO"
+            IncompatibleSchemaError, match="is JSON, but AvroSerializer writes AVRO"
         ) as caught:
             await bytes_of(AvroSerializer[Any](registry, **options).serialize({"id": 1}, VALUE))
         assert caught.value.subject == "orders-value"
@@ -486,5 +486,5 @@ def test_what_is_refused_when_it_is_made(
 
 def test_an_option_that_there_is_not(fake: FakeSchemaRegistry) -> None:
     options: Any = {"auto_registre": True}
-    with pytest.raises(TypeError, match="AvroSerializer has no option 'auto_registre'"):
+    with pytest.raises(TypeError, match="AvroSerializer does not have an option 'auto_registre'"):
         AvroSerializer[Any](SchemaRegistryClient(fake.url), ORDER, **options)

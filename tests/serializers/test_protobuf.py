@@ -142,7 +142,7 @@ def test_without_auto_register_imports_must_be_there_too(fake: FakeSchemaRegistr
 
 def test_a_message_of_another_class(fake: FakeSchemaRegistry) -> None:
     async def main(registry: SchemaRegistryClient) -> None:
-        with pytest.raises(TypeError, match="takes Order, not Plain"):
+        with pytest.raises(TypeError, match="accepts Order, not Plain"):
             await bytes_of(ProtobufSerializer[Any](registry, Order).serialize(Plain(id=1), VALUE))
 
     with_registry(fake, main)

@@ -228,8 +228,8 @@ def gives_number(value: object) -> Any:
     [
         (fails, Broken, "failed: Broken: no 1"),
         (fails_later, Broken, "failed: Broken: no 1"),
-        (gives_text, None, "gave str; not bytes"),
-        (gives_number, None, "gave int; not bytes"),
+        (gives_text, None, "returned str, not bytes"),
+        (gives_number, None, "returned int, not bytes"),
         (str.encode, TypeError, "failed: TypeError"),
     ],
     ids=["raises", "raises later", "text", "number", "wrong type"],
@@ -462,19 +462,20 @@ def test_two_places_for_serializers() -> None:
             key_serializer=str.encode,
         )
     with pytest.raises(ConfigError, match="serializers of its own"):
-        SerializingProducer(Producer("localhost:9092", key_serializer=str.encode))
+        SerializingProducer(Producer[Any, Any]("localhost:9092", key_serializer=str.encode))
 
 
 def test_settings_beside_a_producer() -> None:
-    with pytest.raises(TypeError, match="a Producer is complete"):
+    with pytest.raises(TypeError, match="a Producer is already configured"):
         SerializingProducer(Producer("localhost:9092"), linger_ms=5)
 
 
 async def test_serializers_of_the_registry_are_not_for_the_plain_producer(
     registry: SchemaRegistryClient,
 ) -> None:
+    serializer: Any = AvroSerializer[Any](registry, ORDER)
     with pytest.raises(ConfigError, match=r"value.serializer"):
-        Producer("localhost:9092", value_serializer=AvroSerializer[Any](registry, ORDER))
+        Producer("localhost:9092", value_serializer=serializer)
 
 
 async def test_a_serializer_that_awaits_only_at_times(cluster: FakeCluster) -> None:

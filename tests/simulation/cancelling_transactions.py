@@ -187,7 +187,7 @@ class Scene:
             self.ledger.refuse(record, error)
             raise
         self.ledger.accept(record)
-        delivery.add_delivery_callback(partial(self.ledger.settle, record))
+        delivery._add_delivery_callback(partial(self.ledger.settle, record))
 
     async def send_many(self) -> None:
         records = [self.ledger.offer_in(self.entry, SIZE) for _ in range(3)]

@@ -150,7 +150,7 @@ class Run:
             self.ledger.refuse(entry, error)
             return None
         self.ledger.accept(entry)
-        delivery.add_delivery_callback(lambda metadata, error: self.ledger.settle(entry, metadata, error))
+        delivery._add_delivery_callback(lambda metadata, error: self.ledger.settle(entry, metadata, error))
         return entry
 
     async def flush_now_and_then(self) -> None:

@@ -244,7 +244,7 @@ class Writer:
                 self._ledger.refuse(record, error)
                 raise
             self._ledger.accept(record)
-            delivery.add_delivery_callback(partial(self._ledger.settle, record))
+            delivery._add_delivery_callback(partial(self._ledger.settle, record))
             if number < plan.groups:
                 group, partition = f"group-{self.number}-{number}", number % PARTITIONS[SOURCE]
                 offset = self._ledger.offset_in(entry, group, partition)

@@ -219,7 +219,7 @@ class Scenario:
             self.ledger.refuse(entry, error)
             return
         self.ledger.accept(entry)
-        delivery.add_delivery_callback(lambda metadata, error: self.ledger.settle(entry, metadata, error))
+        delivery._add_delivery_callback(lambda metadata, error: self.ledger.settle(entry, metadata, error))
 
     async def send_in_flight(self, count: int = 5, partition: int = 0, *, records: int = 1) -> list[Entry]:
         """Have so many requests with batches of one partition on their way; the link must be slow enough."""

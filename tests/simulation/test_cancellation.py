@@ -277,7 +277,7 @@ def turns_are_due(request: pytest.FixtureRequest) -> Iterator[None]:
     """The loop's turn is due after a millisecond of real time, of which a simulation knows nothing."""
     callspec = getattr(request.node, "callspec", None)
     if callspec is not None and callspec.params.get("condition") is TURN_DUE:
-        with patch.object(Producer, "turn_is_due", lambda _: True):
+        with patch.object(Producer, "_turn_is_due", lambda _: True):
             yield
     else:
         yield

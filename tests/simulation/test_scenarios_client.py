@@ -6,7 +6,7 @@ Each test names its rows of `tests/faults/README.md`; `tests.simulation.scenario
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -250,7 +250,7 @@ def test_the_buffer_is_full_during_an_outage_and_send_raises(mode: str, side: st
 
 # -- topics ---
 
-IDLE = {"metadata_max_idle_ms": 5_000, "metadata_max_age_ms": 1_000}
+IDLE: dict[str, Any] = {"metadata_max_idle_ms": 5_000, "metadata_max_age_ms": 1_000}
 
 
 @in_modes("idempotent", "acks=1")

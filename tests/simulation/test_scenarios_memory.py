@@ -35,7 +35,7 @@ AT_ONCE = 0.05
 IN_TIME = 1.5
 """Seconds: a topic that is not there is asked for again after a second at most."""
 
-LINGER = {"linger_ms": 30_000, "batch_size": 1_000, "buffer_memory": 2_000}
+LINGER: dict[str, Any] = {"linger_ms": 30_000, "batch_size": 1_000, "buffer_memory": 2_000}
 """Room for two batches, which would linger for half a minute."""
 
 
@@ -119,7 +119,7 @@ def test_what_lingers_goes_whichever_call_waits(call: Call) -> None:
 
 # -- a topic that is another when the wait ends ---
 
-RENEWED = {
+RENEWED: dict[str, Any] = {
     "batch_size": 1_000,
     "buffer_memory": 2_000,
     "metadata_max_age_ms": 1_000,

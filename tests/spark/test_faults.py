@@ -1,4 +1,4 @@
-"""The table of faults of `docs/pipeline.md`, on a real broker: nothing is lost, and what comes twice says so.
+"""The table of faults of `docs/explanation/pipeline.md`, on a real broker: nothing lost, what comes twice says so.
 
 All faults are played once, each into a topic of its own; then everything is landed and audited once. A test looks
 at one row of the table.

@@ -27,7 +27,7 @@ from aioproduce.spark.option_table import markdown_table
 from aioproduce.spark.options import SinkOptions
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
-PAGE = Path(__file__).parents[2] / "docs" / "spark-sink.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "spark-sink.md"
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
 

@@ -1,4 +1,4 @@
-"""docs/states.md, made of the tables themselves: `python -m tests.states` writes it."""
+"""docs/reference/states.md, made of the tables themselves: `python -m tests.states` writes it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aioproduce.producer.life import PRODUCER_STATES
 if TYPE_CHECKING:
     from aioproduce.core.state_table import StateTable
 
-PAGE: Final = Path(__file__).parents[2] / "docs" / "states.md"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "states.md"
 
 TABLES: Final[list[tuple[str, str, StateTable[Any, Any]]]] = [
     ("The producer", "`start()` begins its life, `close()` ends it.", PRODUCER_STATES),
@@ -36,12 +36,12 @@ TABLES: Final[list[tuple[str, str, StateTable[Any, Any]]]] = [
     ),
     (
         "The login of a connection",
-        "SASL, and again before the broker ends the session (KIP-368). [More](security.md)",
+        "SASL, and again before the broker ends the session (KIP-368). [More](../how-to/security.md)",
         AUTHENTICATION_STATES,
     ),
     (
         "Client telemetry",
-        "KIP-714: a client asks what is wanted, and pushes it. [More](client_telemetry.md)",
+        "KIP-714: a client asks what is wanted, and pushes it. [More](../how-to/client_telemetry.md)",
         TELEMETRY_STATES,
     ),
     (
@@ -55,7 +55,11 @@ TABLES: Final[list[tuple[str, str, StateTable[Any, Any]]]] = [
         TRANSACTION_STATES,
     ),
     ("A send() that waits for memory", "First come, first served.", WAITER_STATES),
-    ("The audit marks of a producer", "Heartbeats, and one mark at the end. [More](audit.md)", MARKS_STATES),
+    (
+        "The audit marks of a producer",
+        "Heartbeats, and one mark at the end. [More](../how-to/audit.md)",
+        MARKS_STATES,
+    ),
     ("The core", "CLOSED: every future is settled.", SENDER_STATES),
 ]
 """Title, a line on it, the table."""

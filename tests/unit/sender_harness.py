@@ -230,7 +230,7 @@ class SenderHarness:
         delivery = self.sender.accumulator.append(view, sent, self.now)
         assert delivery is not None, "the buffer is full"
         record = Record(delivery, self.now)
-        delivery.add_delivery_callback(lambda metadata, error: self._settled(record, metadata, error))
+        delivery._add_delivery_callback(lambda metadata, error: self._settled(record, metadata, error))
         self.records.append(record)
         return record
 

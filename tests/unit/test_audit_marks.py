@@ -89,7 +89,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_heartbeats_come_in_time_and_only_with_news() -> None:
     h = audited(10.0)
     h.advance(10.0)
-    assert marks(h) == [], "there is nothing to tell"
+    assert marks(h) == [], "there is no mark"
     h.send_acknowledged()
     h.advance(9.9)
     assert marks(h) == []

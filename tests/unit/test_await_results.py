@@ -46,7 +46,7 @@ class World:
                 return await asyncio.get_running_loop().create_future()
 
         self.path = Path()
-        self.path.open_path({"t": appender}, lambda: True, lambda _: None, is_plain=True, wall_ms=lambda: 1)
+        self.path._open_path({"t": appender}, lambda: True, lambda _: None, is_plain=True, wall_ms=lambda: 1)
 
     def send(self, topic: str = "t") -> Any:
         """A call, to be awaited."""
@@ -258,7 +258,7 @@ def test_every_way_of_driving_one_gives_the_same(native: SimpleNamespace) -> Non
     with pytest.raises(StopIteration) as stop:
         world.send().send(None)
     assert type(stop.value) is StopIteration
-    assert ended(world.settled().wait_done()) is None
+    assert ended(world.settled()._wait_done()) is None
 
 
 def test_tasks_gather_and_cancellation(native: SimpleNamespace) -> None:

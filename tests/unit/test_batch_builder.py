@@ -24,13 +24,13 @@ RECORD = 12
 """A null key and a value of 5 bytes: length, attributes, timestamp, offset, null key, 1 + 5, headers."""
 
 
-def builder(max_size: int | None = None, **settings: Any) -> BatchBuilder:
+def builder(max_size: int | None = None, **settings: Any) -> BatchBuilder[Any, Any]:
     config = ProducerConfig.from_keywords(bootstrap_servers="localhost:9092", **settings)
     return BatchBuilder(RecordInput(config), config, lambda: NOW_MS, max_size)
 
 
-def contents(batch: BatchBuilder) -> list[Any]:
-    with batch.being_sent() as records:
+def contents(batch: BatchBuilder[Any, Any]) -> list[Any]:
+    with batch._being_sent() as records:
         return list(records.iter_records())
 
 
@@ -204,15 +204,15 @@ def test_closed_it_takes_no_more() -> None:
 def test_it_is_sent_once_unless_that_failed() -> None:
     batch = builder()
     batch.append(b"0", timestamp=1)
-    with pytest.raises(LookupError), batch.being_sent():
+    with pytest.raises(LookupError), batch._being_sent():
         raise LookupError
     with pytest.raises(BatchClosedError):
         batch.append(b"1")
-    with batch.being_sent() as records:
+    with batch._being_sent() as records:
         assert records.record_count == 1
-        with pytest.raises(BatchClosedError, match="sent once"), batch.being_sent():
+        with pytest.raises(BatchClosedError, match="sent once"), batch._being_sent():
             pass
-    with pytest.raises(BatchClosedError, match="sent once"), batch.being_sent():
+    with pytest.raises(BatchClosedError, match="sent once"), batch._being_sent():
         pass
     assert (batch.record_count, batch.is_closed) == (1, True)
 

@@ -265,7 +265,7 @@ def test_a_client_id_is_measured_in_bytes() -> None:
         ("PLAINTEXT://broker_1.example:65535", [("broker_1.example", 65535)]),
     ],
 )
-def test_bootstrap_servers(value: object, expected: list[tuple[str, int]]) -> None:
+def test_bootstrap_servers(value: Any, expected: list[tuple[str, int]]) -> None:
     assert ProducerConfig.from_keywords(bootstrap_servers=value).bootstrap_servers == tuple(expected)
 
 
@@ -421,8 +421,8 @@ def test_anything_makes_a_config_without_contradiction_or_a_config_error(
 
 
 def test_the_page_is_current() -> None:
-    page = (REPOSITORY / "docs" / "configuration.md").read_text(encoding="utf-8")
-    assert page == markdown_page(), "run: python -m aioproduce.config > docs/configuration.md"
+    page = (REPOSITORY / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
+    assert page == markdown_page(), "run: python -m aioproduce.config > docs/reference/configuration.md"
 
 
 def test_the_page_has_one_row_per_key() -> None:

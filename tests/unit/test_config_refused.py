@@ -77,7 +77,7 @@ def test_did_you_mean_in_a_mapping(name: str, suggestion: str | None) -> None:
 )
 def test_did_you_mean_in_keywords(name: str, suggestion: str | None) -> None:
     with pytest.raises(ConfigError) as caught:
-        ProducerConfig.from_keywords(bootstrap_servers="a:1", **{name: 1})
+        ProducerConfig.from_keywords(bootstrap_servers="a:1", **dict[str, Any]({name: 1}))
     assert caught.value.suggestion == suggestion
     assert caught.value.key == name
 

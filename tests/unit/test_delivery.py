@@ -77,8 +77,8 @@ def test_what_a_callback_raises_is_for_the_caller_to_log(
     def fail(metadata: Any, error: object) -> None:
         raise kind("mine")
 
-    first.add_delivery_callback(fail)
-    second.add_delivery_callback(lambda metadata, error: told.append(metadata.offset))
+    first._add_delivery_callback(fail)
+    second._add_delivery_callback(lambda metadata, error: told.append(metadata.offset))
     if error is None:
         result.succeed(5)
     else:
@@ -102,7 +102,7 @@ def test_what_ends_the_process_waits_for_the_other_callbacks(
         told.append(metadata.offset)
 
     for callback, delivery in zip((tell, end, tell), deliveries, strict=True):
-        delivery.add_delivery_callback(callback)
+        delivery._add_delivery_callback(callback)
     result.succeed(5)
     with pytest.raises(kind):
         result.run_callbacks()

@@ -67,7 +67,7 @@ class Sender:
         self.path = Path()
         self.slow: list[Any] = []
         self.path.slow = self.slow
-        self.path.open_path(self.hand_over)
+        self.path._open_path(self.hand_over)
 
     def _wake(self) -> None:
         self.wakes += 1
@@ -208,7 +208,7 @@ def test_nobody_overtakes_the_line(native: SimpleNamespace) -> None:
     assert sender.hand_over.put(waiting, is_first=True)
     sender.hand_over.has_line = False
     assert sender.path.send("t", b"fourth") is not None
-    assert [entry.record[2] for entry in sender.hand_over.take()] == [b"first", b"fourth"]
+    assert [entry._record[2] for entry in sender.hand_over.take()] == [b"first", b"fourth"]
 
 
 def test_records_of_a_held_topic_and_of_a_full_batch_are_left(native: SimpleNamespace) -> None:
@@ -219,8 +219,8 @@ def test_records_of_a_held_topic_and_of_a_full_batch_are_left(native: SimpleName
     assert sender.hand_over.accept(entries, 0, 4, {"t": None}) == 0
     assert sender.hand_over.accept(entries, 0, 4, {}) == 2
     assert sender.hand_over.waiting_bytes == 2 * (ENTRY + 40)
-    assert entries[2].record[:3] == ("t", None, b"v" * 40)
-    assert entries[0].record[2] is None
+    assert entries[2]._record[:3] == ("t", None, b"v" * 40)
+    assert entries[0]._record[2] is None
 
 
 def test_nothing_comes_in_once_it_is_shut(sender: Sender) -> None:
@@ -319,7 +319,7 @@ def test_who_waits_after_the_record_is_accepted_asks(sender: Sender) -> None:
     until(lambda: sender.asks)
     [asked] = sender.hand_over.take_questions()
     assert asked is delivery
-    asked.heed_watch()
+    asked._heed_watch()
     sender.settle()
     thread.join()
     assert given[0].offset == 100
@@ -333,7 +333,7 @@ def test_who_asks_too_late_for_the_batch_is_told_at_once(sender: Sender) -> None
     until(lambda: sender.asks)
     sender.settle()
     for asked in sender.hand_over.take_questions():
-        asked.heed_watch()
+        asked._heed_watch()
     thread.join()
     assert given[0].offset == 100
 
@@ -357,7 +357,7 @@ def test_a_refused_record_tells_why_wherever_it_is_asked(waiting_before: Any) ->
     cause = error()
     [entry] = sender.hand_over.take()
     sender.hand_over.left(entry)
-    entry.refuse(cause)
+    entry._refuse(cause)
     thread.join()
     assert isinstance(given[0], ForcedCloseError)
     assert given[0] is not cause
@@ -374,7 +374,7 @@ def test_a_refused_record_calls_back(sender: Sender, caplog: pytest.LogCaptureFi
     good = sender.path.send("t", b"vv", b"k", timestamp=7, on_delivery=lambda *told: called.append(told))
     bad = sender.path.send("t", b"v", on_delivery=lambda *told: 1 / 0)
     for entry in sender.hand_over.take():
-        entry.refuse(error())
+        entry._refuse(error())
     [(metadata, told)] = called
     assert metadata == ("t", -1, -1, 7, 1, 2)
     assert isinstance(told, ForcedCloseError)
@@ -437,7 +437,7 @@ def test_concurrent_futures_wait(sender: Sender, return_when: str) -> None:
         # Each has a waiter once it waits.
         until(lambda: all(delivery._waiters for delivery in pending))
     for asked in sender.hand_over.take_questions():
-        asked.heed_watch()
+        asked._heed_watch()
     if return_when == "FIRST_COMPLETED":
         thread.join()
         assert done in given[0].done
@@ -455,7 +455,7 @@ def test_concurrent_futures_as_completed(sender: Sender) -> None:
     until(lambda: early._waiters and late._waiters)
     sender.accept()
     for asked in sender.hand_over.take_questions():
-        asked.heed_watch()
+        asked._heed_watch()
     sender.settle(1)
     sender.settle(0)
     thread.join()
@@ -483,7 +483,7 @@ def test_failures_that_nobody_asks_for_are_counted(native: SimpleNamespace) -> N
     del asked, told, dropped, raised
     sender.appenders.clear()
     sender.results.clear()
-    sender.path.shut_path()
+    sender.path._shut_path()
     del sender
     gc.collect()  # interpreted, frames and their sender are a cycle
     assert runtime.unobserved == 1
@@ -496,7 +496,7 @@ def test_records_of_a_split_batch_are_where_their_part_is(sender: Sender) -> Non
     parts = [native.delivery.BatchResult("t", 0, NoLoopRuntime()) for _ in range(3)]
     deliveries[3].add_done_callback(lambda _: None)
     for asked in sender.hand_over.take_questions():
-        asked.heed_watch()
+        asked._heed_watch()
     sender.results[0].split([(0, parts[0]), (2, parts[1])])
     assert not deliveries[0].done()
     parts[1].split([(0, parts[2]), (1, inner := native.delivery.BatchResult("t", 0, NoLoopRuntime()))])

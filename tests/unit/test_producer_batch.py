@@ -59,7 +59,7 @@ def append(
     delivery = batch.try_append(NOW, None, value, None)
     assert delivery is not None
     if told is not None:
-        delivery.add_delivery_callback(
+        delivery._add_delivery_callback(
             lambda found, error: told.append((found.offset, None if error is None else str(error)))
         )
     return delivery

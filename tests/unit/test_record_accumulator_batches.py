@@ -129,7 +129,7 @@ def append_many(harness: AccumulatorHarness, count: int) -> tuple[list[DeliveryF
     deliveries = []
     for number in range(count):
         delivery = harness.append(number % 3)
-        delivery.add_delivery_callback(lambda found, error: told.append(str(error)))
+        delivery._add_delivery_callback(lambda found, error: told.append(str(error)))
         deliveries.append(delivery)
     return deliveries, told
 

@@ -55,7 +55,7 @@ class World:
         self.open(is_plain=is_plain)
 
     def open(self, *, is_plain: bool = True) -> None:
-        self.path.open_path(
+        self.path._open_path(
             {"t": self.appender}, lambda: self.is_running, self.turns.append, is_plain=is_plain
         )
 
@@ -149,11 +149,11 @@ def test_what_the_record_itself_refuses_is_raised_and_nothing_is_queued(native: 
 
 def test_a_path_that_is_shut_takes_nothing(native: SimpleNamespace) -> None:
     world = World(native)
-    world.path.shut_path()
+    world.path._shut_path()
     assert world.takes("t", b"v") is None
     world.open()
     assert world.takes("t", b"v") is not None
-    world.is_running = False  # the loop of open_path() stopped, another runs in this thread
+    world.is_running = False  # the loop of _open_path() stopped, another runs in this thread
     assert world.takes("t", b"v") is None
     assert world.buffer.record_count == 1
 
@@ -197,7 +197,7 @@ def test_the_loop_is_given_its_turn(native: SimpleNamespace) -> None:
     assert world.takes("t") is not None
     [turn_came] = world.turns  # the first of a turn asks to be told of the next
     # However fast this machine is: the turn is over after so much sending, and one goes the long way.
-    while not world.path.turn_is_due():
+    while not world.path._turn_is_due():
         assert world.takes("u") is None
     taken = 0
     while world.takes("t") is not None:

@@ -181,7 +181,7 @@ def test_a_callback_may_send_again() -> None:
     records = [h.append(1), h.append(1)]
     again: list[Any] = []
     for record in records:
-        record.delivery.add_delivery_callback(lambda _, error: again.append(h.append(1, b"again")))
+        record.delivery._add_delivery_callback(lambda _, error: again.append(h.append(1, b"again")))
     h.advance(1.5)
     assert [type(record.error) for record in records] == [DeliveryTimeoutError] * 2
     assert len(again) == 2

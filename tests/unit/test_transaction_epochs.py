@@ -88,6 +88,45 @@ def test_markers_that_a_first_produce_meets_are_waited_for() -> None:
     assert operation.outcome is COMMITTED
 
 
+def test_batches_follow_the_first_one_at_once_where_brokers_check_beginnings() -> None:
+    h = TransactionHarness(version=2)
+    h.begun_with(0, 0, 0)
+    assert h.places() == [(0, 0), (0, 1), (0, 2)]
+    operation = h.commit()
+    h.acknowledge_all()
+    assert operation.outcome is COMMITTED
+    assert h.next_place() == (1, 0)
+
+
+def test_batches_wait_for_the_first_one_where_brokers_do_not() -> None:
+    h = TransactionHarness(version=1)
+    h.begun_with(0, 0, 0)
+    assert h.places() == [(0, 0)]
+    h.acknowledge()
+    h.send(0)
+    assert h.places() == [(0, 1), (0, 3)]
+
+
+@pytest.mark.parametrize("code", [codes.CONCURRENT_TRANSACTIONS, codes.NOT_LEADER_OR_FOLLOWER])
+def test_a_first_batch_that_is_refused_is_repeated_before_those_that_followed(code: int) -> None:
+    """Kafka appends none of these: the beginning of the epoch is missing."""
+    h = TransactionHarness(version=2)
+    records = h.begun_with(0, 0, 0)
+    h.answer(code=code)
+    for _ in range(2):
+        h.answer(code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER)
+    operation = h.commit()
+    expected = [(0, 0), (0, 1), (0, 2)]
+    sent: list[tuple[int, int]] = []
+    while not operation.is_done:
+        h.advance(0.2)
+        sent += h.places()[:1]
+        h.acknowledge()
+    assert sent == expected
+    assert [record.error for record in records] == [None, None, None]
+    assert operation.outcome is COMMITTED
+
+
 @pytest.mark.parametrize("log_start_offset", [0, 1010])
 def test_a_leader_that_forgot_the_producer_leads_to_an_abort(
     h: TransactionHarness, log_start_offset: int

@@ -202,7 +202,7 @@ def test_a_quiet_wait_asks_for_no_outcome(native: SimpleNamespace) -> None:
     turns, result, [delivery] = deliveries(native, 1)
     result.fail(delivery_error(), 1)
     with pytest.raises(StopIteration) as stop:
-        next(delivery.wait_done())
+        next(delivery._wait_done())
     assert stop.value.value is None
     del result, delivery, stop  # its traceback holds the wait
     assert turns.unobserved == 1

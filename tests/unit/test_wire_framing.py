@@ -53,7 +53,7 @@ def test_a_frame_that_spans_chunks_outlives_the_next() -> None:
 
 def test_the_longest_frame_is_taken_and_one_byte_more_is_not() -> None:
     assert [len(frame) for frame in FrameReader(8).feed(framed(b"8" * 8))] == [8]
-    with pytest.raises(ProtocolError, match="9 bytes, at most 8"):
+    with pytest.raises(ProtocolError, match="9 bytes, but the limit is 8"):
         FrameReader(8).feed(struct.pack(">i", 9))
 
 

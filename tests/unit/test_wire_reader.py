@@ -147,7 +147,7 @@ def test_a_count_is_checked_before_the_first_element(is_compact: bool) -> None:
         array_reader(never, 4, is_compact=is_compact, is_nullable=True),
         number_array_reader("i", is_compact=is_compact, is_nullable=True),
     ):
-        with pytest.raises(ProtocolError, match="array of 3 elements cannot lie in the 11 bytes"):
+        with pytest.raises(ProtocolError, match="array of 3 elements cannot fit into the 11 bytes"):
             read(data, 0)
 
 
@@ -179,7 +179,7 @@ def test_tags_reach_to_the_last_byte_and_no_further() -> None:
     assert read_tags(memoryview(b"\x01\x05\x02ab"), 0, {}, NO_TAGS) == 5
     with pytest.raises(ProtocolError, match="tagged field 5 has 2 bytes, more than are left"):
         read_tags(memoryview(b"\x01\x05\x02a"), 0, {}, NO_TAGS)
-    with pytest.raises(ProtocolError, match="array of 3 elements cannot lie in the 5 bytes"):
+    with pytest.raises(ProtocolError, match="array of 3 elements cannot fit into the 5 bytes"):
         read_tags(memoryview(b"\x03" + bytes(5)), 0, {}, NO_TAGS)
 
 

@@ -303,7 +303,7 @@ def test_too_short_for_a_correlation_id() -> None:
 def test_apis_and_versions_that_are_not_ours() -> None:
     with pytest.raises(UnsupportedVersionError):
         decode_body(0, 14, memoryview(bytes(40)))
-    with pytest.raises(ProtocolError, match="not read by a producer"):
+    with pytest.raises(ProtocolError, match="not used by a producer"):
         decode_body(1, 12, memoryview(bytes(40)))
     with pytest.raises(ProtocolError, match="31999"):
         decode_body(31999, 0, memoryview(bytes(40)))

@@ -394,6 +394,14 @@ def sequence_of_a_new_epoch(s: Script) -> Any:
     return [s.produce(later, 1), s.produce(later, 0)]
 
 
+def sequence_of_an_unknown_producer(s: Script) -> Any:
+    """Version 2: 0 alone begins, where the partition knows nothing of the producer; version 1: any number does."""
+    producer = s.new()
+    if s.version == 1:
+        assert s.add(producer) == NONE
+    return [s.produce(producer, 3), s.produce(producer, 0), s.produce(producer, 1)]
+
+
 def offsets_of_a_group_without_members(s: Script) -> Any:
     return s.commit_offset(s.new())
 
@@ -515,6 +523,7 @@ CASES: tuple[tuple[Callable[[Script], Any], Any, Any], ...] = (
     (produce_without_adding, [ABORTABLE, TXN_STATE], [ABORTABLE, TXN_STATE]),
     (produce_that_adds, (NONE, (NONE, 1)), (NONE, (NONE, 1))),
     (sequence_of_a_new_epoch, [NONE, NONE], [45, NONE]),
+    (sequence_of_an_unknown_producer, [NONE, 45, 45], [45, NONE, NONE]),
     (offsets_of_a_group_without_members, NONE, NONE),
     (offsets_of_an_unknown_topic, UNKNOWN_TOPIC, UNKNOWN_TOPIC),
     (offsets_with_too_much_metadata, [METADATA_TOO_LARGE, NONE], [METADATA_TOO_LARGE, NONE]),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aioproduce.core.batching.topic_queues import PartitionQueue
 
 HAND_OVER: Final = 50e-6
-"""Seconds that a hand-over and its report cost a busy loop; docs/measurements.md has the figures."""
+"""Seconds that a hand-over and its report cost a busy loop; docs/explanation/measurements.md has the figures."""
 STEP_SHARE: Final = 500e-6
 WINDOW: Final = 10e-3
 """Several turns of a loop that a busy sender yields to each millisecond, for two threads."""
@@ -71,7 +71,7 @@ class BatchCompression:
     )
 
     def __init__(self, codec: Codec) -> None:
-        self.codec = codec
+        self.codec: Codec = codec
         self.effects: deque[Compress[ProducerBatch]] = deque()
         self.failures: deque[tuple[ProducerBatch, Exception]] = deque()
         self._waiting: OrderedDict[PartitionQueue, None] = OrderedDict()

@@ -91,8 +91,8 @@ class BufferLease:
 
     def __init__(self, pool: BufferPool, buffer: bytearray, size: int) -> None:
         self._pool: BufferPool | None = pool
-        self.buffer = buffer
-        self.size = size
+        self.buffer: bytearray = buffer
+        self.size: int = size
 
     @property
     def is_released(self) -> bool:
@@ -127,9 +127,9 @@ class BufferWaiter:
     __slots__ = ("_buffer", "_notify", "gathered", "size", "state")
 
     def __init__(self, size: int, notify: Callable[[], None]) -> None:
-        self.size = size
-        self.state = WaiterState.WAITING
-        self.gathered = 0
+        self.size: int = size
+        self.state: WaiterState = WaiterState.WAITING
+        self.gathered: int = 0
         self._buffer: bytearray | None = None  # a pooled buffer set aside whole; then gathered == size
         self._notify: Callable[[], None] | None = notify
 
@@ -157,7 +157,7 @@ class OwnMemory:
     __slots__ = ("buffer",)
 
     def __init__(self, size: int) -> None:
-        self.buffer = bytearray(size)
+        self.buffer: bytearray = bytearray(size)
 
     def release(self) -> None:
         """Give it back."""

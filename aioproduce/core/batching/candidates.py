@@ -52,7 +52,7 @@ class BrokerLoads:
         # None is slow before the first look.
         self._now = float("-inf")
         self._next_refresh = float("-inf")
-        self.refreshes = 0
+        self.refreshes: int = 0
 
     def pass_time(self, waiting: Collection[int], now: float) -> None:
         """The Sender looks round; batches wait for these nodes."""

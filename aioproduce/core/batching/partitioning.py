@@ -71,14 +71,14 @@ class Partitioning:
         availability_timeout: float = 0.0,
         rack: str | None = None,
     ) -> None:
-        self.key_rule = key_rule
+        self.key_rule: int = key_rule
         self._keyless = keyless
         self._metadata = metadata
         self._batch_size = batch_size
         self._random = random
         self._is_adaptive = is_adaptive
         self._rack = rack
-        self.loads = BrokerLoads(availability_timeout)
+        self.loads: BrokerLoads = BrokerLoads(availability_timeout)
 
     def make_appender(self) -> TopicAppender:
         """For a topic: the compiled part of the rules."""

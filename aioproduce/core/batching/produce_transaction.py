@@ -21,6 +21,10 @@ class ProduceTransaction(Protocol):
     def is_open_for_retries(self) -> bool:
         """Whether what failed is worth another attempt."""
 
+    @property
+    def has_checked_beginnings(self) -> bool:
+        """Whether brokers accept sequence 0 alone as the first of a partition in it."""
+
     def lets_send(self, now: float) -> bool:
         """Whether records may go out at all."""
 

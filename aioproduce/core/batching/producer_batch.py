@@ -57,8 +57,9 @@ NO_PRODUCER_ID: Final = ProducerIdAndEpoch(-1, -1)
 class BatchState(Enum):
     """Where a batch is."""
 
-    # Enum's own is a call of Python code, and every move looks its state up.
-    __hash__ = object.__hash__
+    if not TYPE_CHECKING:
+        # Enum's own, which type checkers know, is a call of Python code, and every move looks its state up.
+        __hash__ = object.__hash__
 
     QUEUED = auto()
     """In its partition's queue: open for appends, waiting to be sent, or backing off before a retry."""
@@ -175,6 +176,12 @@ class ProducerBatch:
         "topic_partition",
     )
 
+    closed_at: float
+    first_failed_at: float
+    first_sent_at: float
+    partition: int
+    topic: str
+
     def __init__(
         self,
         topic_partition: TopicPartition,
@@ -186,31 +193,31 @@ class ProducerBatch:
         created_at: float,
         deadline: float,
     ) -> None:
-        self.topic_partition = topic_partition
+        self.topic_partition: TopicPartition = topic_partition
         self.topic, self.partition = topic_partition
-        self.records = RecordBatchBuffer(buffer)
-        self.result = BatchResult(self.topic, self.partition, runtime)
-        self.batch_id = batch_id
-        self.created_at = created_at
-        self.deadline = deadline
+        self.records: RecordBatchBuffer = RecordBatchBuffer(buffer)
+        self.result: BatchResult = BatchResult(self.topic, self.partition, runtime)
+        self.batch_id: int = batch_id
+        self.created_at: float = created_at
+        self.deadline: float = deadline
         self.closed_at = self.first_sent_at = self.first_failed_at = inf
-        self.state = BatchState.QUEUED
-        self.is_open = True
+        self.state: BatchState = BatchState.QUEUED
+        self.is_open: bool = True
         # Not itself: a cycle would leave every batch to the garbage collector, which pauses the loop.
         self._origin: ProducerBatch | None = None
-        self.attempts = 0
-        self.retry_at = 0.0
-        self.sent_leader_epoch = -1
-        self.possibly_written = False
+        self.attempts: int = 0
+        self.retry_at: float = 0.0
+        self.sent_leader_epoch: int = -1
+        self.possibly_written: bool = False
         self.last_error: str | None = None
         self.last_code: int | None = None
-        self.producer = NO_PRODUCER_ID
-        self.base_sequence = NO_SEQUENCE
-        self.sequence_has_been_reset = False
+        self.producer: ProducerIdAndEpoch = NO_PRODUCER_ID
+        self.base_sequence: int = NO_SEQUENCE
+        self.sequence_has_been_reset: bool = False
         self.audit: RecordAudit | None = None
         self.topic_id: uuid.UUID | None = None
         self.buffers: Sequence[Buffer] = ()
-        self.size = RECORD_BATCH_OVERHEAD
+        self.size: int = RECORD_BATCH_OVERHEAD
         self._lease = lease
         self._codec_id = 0
         self._compressed: bytes | None = None

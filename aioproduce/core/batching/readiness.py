@@ -62,14 +62,14 @@ class Readiness:
         self._pool = pool
         self._compression = compression
         self._linger = linger
-        self.ready = ReadyQueues()
+        self.ready: ReadyQueues = ReadyQueues()
         self._blocked: OrderedDict[PartitionQueue, None] = OrderedDict()
         self._deadlines: Deadlines[PartitionQueue] = Deadlines()
         self._lingering: OrderedDict[PartitionQueue, None] = OrderedDict()
         self._flush_before = 0
         self._is_closing = False
-        self.has_news = False
-        self.has_new_leaderless = False
+        self.has_news: bool = False
+        self.has_new_leaderless: bool = False
 
     # -- what changed ---
 

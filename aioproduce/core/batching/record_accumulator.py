@@ -107,7 +107,7 @@ class RecordAccumulator:
         is_transactional: bool = False,
     ) -> None:
         self._is_transactional = is_transactional
-        self.audit = audit
+        self.audit: RecordAudit | None = audit
         self._audit_topic = audit_topic
         self._overhead = RECORD_BATCH_OVERHEAD + (0 if audit is None else STAMP_ROOM)
         self._metadata = metadata
@@ -126,7 +126,7 @@ class RecordAccumulator:
         """By topic: the way of records that need no decision. Only topics that can be used are here."""
         self._linger = linger
         self._pool = pool
-        self.readiness = Readiness(pool=pool, compression=compression, linger=linger)
+        self.readiness: Readiness = Readiness(pool=pool, compression=compression, linger=linger)
         """Which partitions can be sent, and when."""
         self._incomplete = IncompleteBatches()
         self._next_batch_id = 0

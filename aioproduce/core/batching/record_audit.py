@@ -80,11 +80,11 @@ class Account:
         failed: tuple[tuple[int, int], ...],
         failed_more: int,
     ) -> None:
-        self.next = next_number
-        self.acknowledged = acknowledged
-        self.topics = topics
-        self.failed = failed
-        self.failed_more = failed_more
+        self.next: int = next_number
+        self.acknowledged: int = acknowledged
+        self.topics: dict[str, int] = topics
+        self.failed: tuple[tuple[int, int], ...] = failed
+        self.failed_more: int = failed_more
 
 
 @final
@@ -105,7 +105,7 @@ class NumberRuns:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self._most = most
-        self.dropped = 0
+        self.dropped: int = 0
         """How many numbers were given up, the highest ones, as there were too many runs."""
 
     def add(self, first: int, last: int) -> None:
@@ -163,13 +163,13 @@ class RecordAudit:
     )
 
     def __init__(self, producer_id: bytes, *, is_transactional: bool = False) -> None:
-        self.numbers = RecordNumbers(producer_id)
-        self.is_transactional = is_transactional
+        self.numbers: RecordNumbers = RecordNumbers(producer_id)
+        self.is_transactional: bool = is_transactional
         self._open_from: int | None = None
         self._open_topics: dict[str, int] = {}
         self._undecided_from = inf
-        self.acknowledged = 0
-        self.failed = 0
+        self.acknowledged: int = 0
+        self.failed: int = 0
         self._topics: dict[str, int] = {}
         self._failed = NumberRuns()
         self._incomplete: Callable[[], Iterable[ProducerBatch]] = tuple

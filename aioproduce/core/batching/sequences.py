@@ -14,7 +14,8 @@ Invariants:
    was answered. (Java rewrites in more cases and can duplicate a batch whose answer was lost.)
 4. Until a partition has acknowledged a batch under the producer id and epoch, one batch of it is on its way at
    a time. A broker that does not know the producer takes any sequence (KIP-360), so it could refuse the first
-   batch, take the second, and call the first's repetition a gap: then 3 would not hold.
+   batch, take the second, and call the first's repetition a gap: then 3 would not hold. Within a transaction of
+   version 2 brokers accept sequence 0 alone as the first (KIP-890), so batches need not wait there.
 5. No more batches of a partition are unanswered than a broker remembers of a producer (5), over whatever
    connections they went: the repetition of an older one would be called a gap.
 6. A partition moves to a new epoch only when nothing of it is in flight under the old one.
@@ -223,15 +224,19 @@ class Sequences:
         """Whether this batch, the first of its partition's queue, may be sent now."""
         if self._state is not SequencesState.READY:
             return False
-        if self.transaction is not None and not self.transaction.admits(batch.topic_partition):
+        transaction = self.transaction
+        if transaction is not None and not transaction.admits(batch.topic_partition):
             return False
         partition = self._partition(batch.topic_partition)
         if batch.has_sequence:
             return partition.in_flight[0] is batch
-        if partition.in_flight and (
-            partition.producer != self._producer or partition.last_acked == NO_SEQUENCE
-        ):
-            return False
+        if partition.in_flight:
+            if partition.producer != self._producer:
+                return False
+            if partition.last_acked == NO_SEQUENCE and not (
+                transaction is not None and transaction.has_checked_beginnings
+            ):
+                return False
         return partition.unresolved_until is None and len(partition.in_flight) < _REMEMBERED_BATCHES
 
     def assign_sequence(self, batch: ProducerBatch) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aioproduce._native.topic_appender import TopicAppender
+    from aioproduce.core.batching.keyless_choice import KeylessChoice
     from aioproduce.core.batching.partitioning import Partitioning
     from aioproduce.core.batching.producer_batch import ProducerBatch
     from aioproduce.core.batching.record_audit import RecordAudit
@@ -56,15 +57,15 @@ class PartitionQueue:
     def __init__(
         self, topic_partition: TopicPartition, appender: TopicAppender, leader_id: int, leader_epoch: int
     ) -> None:
-        self.topic_partition = topic_partition
-        self.appender = appender
+        self.topic_partition: TopicPartition = topic_partition
+        self.appender: TopicAppender = appender
         self.batches: deque[ProducerBatch] = deque()
         self.open: ProducerBatch | None = None
-        self.leader_id = leader_id
-        self.leader_epoch = leader_epoch
+        self.leader_id: int = leader_id
+        self.leader_epoch: int = leader_epoch
         self.ready_node: int | None = None
-        self.is_muted = False
-        self.is_blocked = False
+        self.is_muted: bool = False
+        self.is_blocked: bool = False
 
     def add(self, batch: ProducerBatch, *, is_full: bool) -> None:
         """Append a new batch; it takes records unless it is full already."""
@@ -125,12 +126,12 @@ class TopicQueues:
     def __init__(self, name: str, partitioning: Partitioning, audit: RecordAudit | None = None) -> None:
         self._name = name
         self._key_rule = partitioning.key_rule
-        self.appender = partitioning.make_appender()
-        self.audit = audit
+        self.appender: TopicAppender = partitioning.make_appender()
+        self.audit: RecordAudit | None = audit
         if audit is not None:
             self.appender.set_numbers(audit.numbers)
         self.partitions: dict[int, PartitionQueue] = {}
-        self.keyless = partitioning.make_choice(self.appender, self.partitions)
+        self.keyless: KeylessChoice = partitioning.make_choice(self.appender, self.partitions)
 
     def partition_of(self, view: TopicView, partition: int | None, key: bytes | None) -> int | None:
         """The partition that the caller or the key decides; `None` where the choice is ours."""

@@ -150,6 +150,9 @@ class Authentication:
         "state",
     )
 
+    again_at: float
+    ends_at: float
+
     def __init__(
         self,
         line: Line,
@@ -171,10 +174,10 @@ class Authentication:
         self._mechanism: Mechanism | None = None
         self._ticket: int | None = None
         self._lifetime = 0.0
-        self.state = AuthenticationState.NEW
+        self.state: AuthenticationState = AuthenticationState.NEW
         self.again_at = self.ends_at = inf
-        self.is_first = True
-        self.began_at = 0.0
+        self.is_first: bool = True
+        self.began_at: float = 0.0
 
     @property
     def is_under_way(self) -> bool:

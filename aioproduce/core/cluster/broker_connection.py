@@ -142,23 +142,23 @@ class BrokerConnection:
         self._traffic = traffic
         self.channel: Channel | None = None
         self.authentication: Authentication | None = None
-        self.has_answered = False
-        self.connection_id = connection_id
-        self.address = address
-        self.state = ConnectionState.CONNECTING
+        self.has_answered: bool = False
+        self.connection_id: int = connection_id
+        self.address: BrokerAddress = address
+        self.state: ConnectionState = ConnectionState.CONNECTING
         self.in_flight: deque[InFlightRequest] = deque()
         self.unacknowledged: InFlightRequest | None = None
-        self.is_writable = False
-        self.throttled_until = float("-inf")
+        self.is_writable: bool = False
+        self.throttled_until: float = float("-inf")
         self.api_versions: ApiVersions | None = None
         self.connected_at: float | None = None
-        self.last_used_at = float("-inf")
+        self.last_used_at: float = float("-inf")
         self.cause: LossCause | None = None
-        self.reason = ""
+        self.reason: str = ""
         self.error: BaseException | None = None
-        self.settings = settings
+        self.settings: ConnectionSettings = settings
         self._effects = effects
-        self.set_up = (
+        self.set_up: ChannelSetUp | None = (
             None if open_channel is None else ChannelSetUp(self, open_channel, turns or Turns(), effects)
         )
         self._deadlines = deadlines
@@ -168,7 +168,7 @@ class BrokerConnection:
         self._own_request: OwnRequest | None = None
         self._own_answered: Callable[[Any, float], None] | None = None
         self._setup_deadline = inf
-        self.setup_timeout = 0.0
+        self.setup_timeout: float = 0.0
 
     @property
     def node_id(self) -> int:

@@ -133,11 +133,11 @@ class BrokerConnections:
         self._metrics = metrics
         self._security = security
         self._jitter = jitter
-        self.login = login
-        self.offloads = Offloads() if offloads is None else offloads
+        self.login: Login | None = login
+        self.offloads: Offloads = Offloads() if offloads is None else offloads
         self._backoffs = Backoffs(setup_backoff, reconnect_backoff, jitter)
         self.effects: deque[Effect] = deque()
-        self.negotiations = 0
+        self.negotiations: int = 0
         self._settings = ConnectionSettings(
             client_id=client_id,
             max_in_flight=max_in_flight,

@@ -119,7 +119,7 @@ class ClusterCheck:
         self._by_connection: dict[int, Attempt] = {}
         self._has_work = True
         self._is_aborted = False
-        self.connections = connections
+        self.connections: BrokerConnections = connections
         self.attempts: list[Attempt] = []
         self.settled: deque[Any] = deque()
         for host, port in bootstrap:

@@ -110,7 +110,7 @@ class ClusterMetadata:
         self._rebootstrap_trigger: Final = rebootstrap_trigger
 
         self.cluster_id: str | None = None
-        self.version = 0
+        self.version: int = 0
         self.last_success_at: float | None = None
         self._brokers: dict[int, BrokerAddress] = self._bootstrap
         self._is_bootstrapping = True

@@ -1,6 +1,6 @@
 """The states of one connection, why one ends, and what is equal for all of a producer.
 
-Used by `core.cluster.broker_connection`; [docs/states.md](../../../docs/states.md) has the table drawn.
+Used by `core.cluster.broker_connection`. `docs/reference/states.md` has the table drawn.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class FinalizedFeatures:
     __slots__ = ("_levels", "epoch")
 
     def __init__(self) -> None:
-        self.epoch = -1
+        self.epoch: int = -1
         self._levels: Mapping[str, tuple[int, int]] = {}
 
     def told(self, levels: Mapping[str, tuple[int, int]], epoch: int) -> None:

@@ -98,7 +98,7 @@ class Login:
         self._failures = 0
         self._next_fetch_at = -inf
         self._refresh_at = inf
-        self.timer_at = inf
+        self.timer_at: float = inf
         self.last_error: ProducerError | None = None
 
     def obtain(self, told: Callable[[Credential | ProducerError, float], None], now: float) -> None:

@@ -49,12 +49,12 @@ class PartitionView:
 
     def __init__(self, partition: int) -> None:
         self.partition: Final = partition
-        self.leader_id = -1
-        self.leader_epoch = -1
-        self.error_code = error_codes.NONE
+        self.leader_id: int = -1
+        self.leader_epoch: int = -1
+        self.error_code: int = error_codes.NONE
         self.replicas: tuple[int, ...] = ()
         self.isr: tuple[int, ...] = ()
-        self.reported_leader_id = -1
+        self.reported_leader_id: int = -1
 
 
 @final
@@ -88,13 +88,13 @@ class TopicView:
     def __init__(self, name: str, used_at: float) -> None:
         self.name: Final = name
         self.topic_id: UUID | None = None
-        self.error_code = error_codes.NONE
-        self.is_internal = False
-        self.partition_count = 0
+        self.error_code: int = error_codes.NONE
+        self.is_internal: bool = False
+        self.partition_count: int = 0
         self.partitions: list[PartitionView] = []
         self.available: tuple[int, ...] = ()
-        self.used_at = used_at
-        self.is_answered = False
+        self.used_at: float = used_at
+        self.is_answered: bool = False
 
     @property
     def is_usable(self) -> bool:

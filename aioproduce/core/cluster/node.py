@@ -58,17 +58,17 @@ class Node:
     )
 
     def __init__(self, address: BrokerAddress) -> None:
-        self.address = address
+        self.address: BrokerAddress = address
         self.connection: BrokerConnection | None = None
-        self.failed_attempts = 0
-        self.failed_setups = 0
-        self.is_retained = True
-        self.last_ended_at = -inf
+        self.failed_attempts: int = 0
+        self.failed_setups: int = 0
+        self.is_retained: bool = True
+        self.last_ended_at: float = -inf
         self.last_error: str | None = None
-        self.next_attempt_at = -inf
-        self.ready_id = 0
+        self.next_attempt_at: float = -inf
+        self.ready_id: int = 0
         self.security_error: ProducerError | None = None
-        self.security_failures = 0
+        self.security_failures: int = 0
 
     def has_answered(self) -> None:
         """A request was answered: whatever the settings are, they are not wrong."""
@@ -120,6 +120,8 @@ class Backoffs:
     def __init__(
         self, setup: ExponentialBackoff, reconnect: ExponentialBackoff, jitter: Callable[[], float]
     ) -> None:
-        self.setup = setup
-        self.reconnect = reconnect
-        self.security = ExponentialBackoff(_SECURITY_BACKOFF, _SECURITY_BACKOFF_MAX, random=jitter)
+        self.setup: ExponentialBackoff = setup
+        self.reconnect: ExponentialBackoff = reconnect
+        self.security: ExponentialBackoff = ExponentialBackoff(
+            _SECURITY_BACKOFF, _SECURITY_BACKOFF_MAX, random=jitter
+        )

@@ -130,8 +130,8 @@ class AuditMarks(Exchange):
         self._told: tuple[int, int] | None = (0, 0)
         self._ends_at = inf
         self._patience_ends_at = now + _PATIENCE
-        self.state = MarksState.BEATING
-        self.timer_at = now + source.heartbeat
+        self.state: MarksState = MarksState.BEATING
+        self.timer_at: float = now + source.heartbeat
         # Known when the first mark is due; a cluster that makes topics as they are asked for does so now.
         requests.want_topic(source.topic, now)
 
@@ -197,7 +197,7 @@ class AuditMarks(Exchange):
         partition = partition_for_key(key, topic.partition_count)
         result = self._accumulator.append_batch(OwnMemory(size), topic, partition, records, now)
         # With a callback a failure is observed: it is told here, and nowhere else.
-        make_delivery(result, 0, at, len(key), len(value)).add_delivery_callback(self._settled)
+        make_delivery(result, 0, at, len(key), len(value))._add_delivery_callback(self._settled)
         self._told = self._counts
         return True
 

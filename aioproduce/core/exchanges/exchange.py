@@ -40,8 +40,8 @@ class Exchange:
     __slots__ = ("awaits_connection", "timer_at")
 
     def __init__(self) -> None:
-        self.timer_at = inf
-        self.awaits_connection = False
+        self.timer_at: float = inf
+        self.awaits_connection: bool = False
 
     def advance(self, now: float) -> None:
         """Send what is due to whoever can take it."""

@@ -39,8 +39,8 @@ class TopicWaiter:
     __slots__ = ("notify", "topic")
 
     def __init__(self, topic: str, notify: Callable[[], None]) -> None:
-        self.topic = topic
-        self.notify = notify
+        self.topic: str = topic
+        self.notify: Callable[[], None] = notify
 
 
 @final
@@ -61,6 +61,9 @@ class MetadataRequests(Exchange):
         "has_news",
     )
 
+    awaits_connection: bool
+    timer_at: float
+
     def __init__(
         self,
         client_id: str,
@@ -76,7 +79,7 @@ class MetadataRequests(Exchange):
         self._connections = connections
         self._bounded_log = bounded_log
         self._waiters: dict[str, dict[TopicWaiter, None]] = {}
-        self.has_news = False
+        self.has_news: bool = False
 
     # -- who waits ---
 

@@ -104,7 +104,7 @@ class ProduceCompletion:
         self._sequences = sequences
         self._bounded_log = BoundedLog(_log)
         self._ambiguous = _AMBIGUOUS_FOR_ALL if config.acks == -1 else _AMBIGUOUS
-        self.keeps_order_by_muting = config.max_in_flight == 1
+        self.keeps_order_by_muting: bool = config.max_in_flight == 1
         self.settled: deque[BatchResult] = deque()
         self.transaction: ProduceTransaction | None = None
 

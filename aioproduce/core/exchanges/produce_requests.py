@@ -70,6 +70,8 @@ class ProduceRequests(Exchange):
         "_transaction",
     )
 
+    awaits_connection: bool
+
     def __init__(
         self,
         config: ProducerConfig,

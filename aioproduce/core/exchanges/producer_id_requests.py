@@ -50,6 +50,9 @@ class ProducerIdRequests(Exchange):
         "_sequences",
     )
 
+    awaits_connection: bool
+    timer_at: float
+
     def __init__(
         self,
         client_id: str,

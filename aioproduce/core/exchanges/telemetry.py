@@ -198,6 +198,9 @@ class Telemetry(Exchange):
         "state",
     )
 
+    awaits_connection: bool
+    timer_at: float
+
     def __init__(
         self,
         config: ProducerConfig,
@@ -214,7 +217,7 @@ class Telemetry(Exchange):
         self._connections = connections
         self._random = random
         self._bounded_log = bounded_log
-        self.state = TelemetryState.SUBSCRIPTION_NEEDED
+        self.state: TelemetryState = TelemetryState.SUBSCRIPTION_NEEDED
         self.client_instance_id: UUID | None = None
         # When something is to be asked or pushed; at infinity while an answer is awaited, and after the end.
         self._due_at = -inf

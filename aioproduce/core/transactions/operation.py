@@ -30,6 +30,9 @@ class Operation:
 
     __slots__ = ("_waiting", "error", "is_done", "is_told", "kind", "outcome")
 
+    is_done: bool
+    is_told: bool
+
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
         self.is_done = self.is_told = False

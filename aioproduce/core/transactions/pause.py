@@ -49,11 +49,13 @@ class Pause:
         "until",
     )
 
+    until: float
+
     def __init__(self) -> None:
-        self.seconds = _FIRST
+        self.seconds: float = _FIRST
         self.until = self._ended_at = -inf
-        self.questions_left = 0
-        self.first_produce_wait = 0.0
+        self.questions_left: int = 0
+        self.first_produce_wait: float = 0.0
         self._since = 0
         self._is_learned = False
         self._awaits_first = False

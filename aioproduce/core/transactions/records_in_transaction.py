@@ -45,6 +45,12 @@ class RecordsInTransaction:
         """Whether what failed is worth another attempt."""
         return self._manager.state in _SENDING
 
+    @property
+    def has_checked_beginnings(self) -> bool:
+        """Whether brokers accept sequence 0 alone as the first of a partition: with version 2 they do (KIP-890)."""
+        transaction = self._manager.transaction
+        return transaction is not None and transaction.version > 1
+
     def lets_send(self, now: float) -> bool:
         """Whether records may go out at all: not within the pause, and not while a new epoch is on its way."""
         return self._manager.state in _SENDING and now >= self._manager.pause.until

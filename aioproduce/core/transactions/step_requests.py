@@ -108,8 +108,8 @@ class StepRequests:
         self._bounded_log = bounded_log
         self._asked: Step | None = None
         self._failures = 0
-        self.retry_at = -inf
-        self.awaits_connection = False
+        self.retry_at: float = -inf
+        self.awaits_connection: bool = False
 
     def may_ask(self, now: float) -> bool:
         """Whether nothing is on its way, and the back-off is over."""

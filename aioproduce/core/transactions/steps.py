@@ -68,10 +68,10 @@ class Who:
     def __init__(
         self, client_id: str, transactional_id: str, timeout: float, producer: ProducerIdAndEpoch
     ) -> None:
-        self.client_id = client_id
-        self.transactional_id = transactional_id
-        self.timeout = timeout
-        self.producer = producer
+        self.client_id: str = client_id
+        self.transactional_id: str = transactional_id
+        self.timeout: float = timeout
+        self.producer: ProducerIdAndEpoch = producer
 
     @property
     def coordinator(self) -> CoordinatorKey:
@@ -97,9 +97,9 @@ class Step:
     is_optional: ClassVar[bool] = False
 
     def __init__(self, who: Who, version: int, coordinator: CoordinatorKey | None = None) -> None:
-        self.who = who
-        self.version = version
-        self.coordinator = who.coordinator if coordinator is None else coordinator
+        self.who: Who = who
+        self.version: int = version
+        self.coordinator: CoordinatorKey = who.coordinator if coordinator is None else coordinator
 
     @property
     def max_version(self) -> int | None:
@@ -140,7 +140,7 @@ class FindCoordinatorStep(Step):
 
     def __init__(self, who: Who, key: CoordinatorKey) -> None:
         super().__init__(who, 0)
-        self.key = key
+        self.key: CoordinatorKey = key
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
         """The request."""
@@ -196,7 +196,7 @@ class AddPartitionsStep(Step):
 
     def __init__(self, who: Who, version: int, partitions: Sequence[TopicPartition]) -> None:
         super().__init__(who, version)
-        self.partitions = partitions
+        self.partitions: Sequence[TopicPartition] = partitions
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
         """The request."""
@@ -229,7 +229,7 @@ class AddOffsetsStep(Step):
 
     def __init__(self, who: Who, version: int, offsets: GroupOffsets) -> None:
         super().__init__(who, version)
-        self.offsets = offsets
+        self.offsets: GroupOffsets = offsets
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
         """The request."""
@@ -263,7 +263,7 @@ class TxnOffsetCommitStep(Step):
 
     def __init__(self, who: Who, version: int, offsets: GroupOffsets) -> None:
         super().__init__(who, version, CoordinatorKey(GROUP, offsets.group.group_id))
-        self.offsets = offsets
+        self.offsets: GroupOffsets = offsets
 
     @property
     def min_version(self) -> int:
@@ -311,7 +311,7 @@ class EndTxnStep(Step):
 
     def __init__(self, who: Who, version: int, *, committed: bool) -> None:
         super().__init__(who, version)
-        self.committed = committed
+        self.committed: bool = committed
 
     def encode(self, version: int, correlation_id: int) -> Sequence[Buffer]:
         """The request."""

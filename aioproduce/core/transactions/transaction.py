@@ -55,10 +55,10 @@ class GroupOffsets:
     __slots__ = ("asked_at", "group", "offsets", "operation")
 
     def __init__(self, group: GroupMetadata, offsets: Offsets, operation: Operation, now: float) -> None:
-        self.group = group
-        self.offsets = dict(offsets)
-        self.operation = operation
-        self.asked_at = now
+        self.group: GroupMetadata = group
+        self.offsets: dict[TopicPartition, OffsetAndMetadata] = dict(offsets)
+        self.operation: Operation = operation
+        self.asked_at: float = now
 
 
 @final
@@ -111,6 +111,15 @@ class Transaction:
         "whole",
     )
 
+    deadline: float
+    first_sent_at: float
+    has_doubt: bool
+    is_prepared: bool
+    is_probed: bool
+    is_resumed: bool
+    is_unconfirmed: bool
+    was_fenced: bool
+
     def __init__(
         self,
         version: int,
@@ -119,7 +128,7 @@ class Transaction:
         commits_at: float = inf,
         audit: RecordAudit | None = None,
     ) -> None:
-        self.version = version
+        self.version: int = version
         self._audit = audit
         if audit is not None:
             audit.transaction_began()
@@ -133,10 +142,10 @@ class Transaction:
         self.is_prepared = self.is_resumed = False
         self.error: TransactionError | None = None
         self.outcome: TransactionOutcome | None = None
-        self.outcomes = outcomes
+        self.outcomes: Outcomes = outcomes
         self.on_ended: OnEnded | None = None
-        self.commits_at = commits_at
-        self.whole = Operation("commit") if commits_at < inf else None
+        self.commits_at: float = commits_at
+        self.whole: Operation | None = Operation("commit") if commits_at < inf else None
 
     @classmethod
     def resumed(cls, version: int, now: float, outcomes: Outcomes) -> Transaction:

@@ -104,6 +104,8 @@ class TransactionManager(Exchange):
         "transaction",
     )
 
+    timer_at: float
+
     def __init__(
         self,
         config: ProducerConfig,
@@ -114,22 +116,20 @@ class TransactionManager(Exchange):
         features: FinalizedFeatures,
     ) -> None:
         super().__init__()
-        self._config = config
-        self._sequences = sequences
-        self._accumulator = accumulator
-        self._features = features
-        self._completion = completion
-        self._requests = requests
+        self._config, self._features = config, features
+        self._sequences, self._accumulator = sequences, accumulator
+        self._completion, self._requests = completion, requests
         requests.listener = self
-        self.producer = NO_PRODUCER_ID
+        self.producer: ProducerIdAndEpoch = NO_PRODUCER_ID
         self._operation, self._closing_until = CurrentOperation(), inf
-        self.state = _State.UNINITIALIZED
+        self.state: TransactionState = _State.UNINITIALIZED
         self.transaction: Transaction | None = None
         self.error: TransactionError | None = None
-        self.pause, self.outcomes = Pause(), Outcomes()
-        self.has_news = False
+        self.pause: Pause = Pause()
+        self.outcomes: Outcomes = Outcomes()
+        self.has_news: bool = False
         self.on_change: Callable[[], None] | None = None
-        self.records = RecordsInTransaction(self, accumulator)
+        self.records: RecordsInTransaction = RecordsInTransaction(self, accumulator)
         sequences.transaction = completion.transaction = self.records
 
     # -- calls ---

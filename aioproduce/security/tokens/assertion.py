@@ -1,7 +1,7 @@
-"""The signed JWT that a client proves itself with, read from a file or made here: `sasl.oauthbearer.assertion.*`.
+"""The signed JWT that authenticates a client, read from a file or created here: `sasl.oauthbearer.assertion.*`.
 
-What is in it, and what wins over what, is as in Kafka 4.3 (KIP-1139, KIP-1258): the claims of the configuration,
-over these those of the template file, over these `iat`, `exp`, `nbf` and `jti`, which are of now.
+Its content and precedence are as in Kafka 4.3 (KIP-1139, KIP-1258): claims of the template file override those of
+the configuration, and the current `iat`, `exp`, `nbf` and `jti` override both.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ TEMPLATE_KEY: Final = "sasl.oauthbearer.assertion.template.file"
 
 
 class Assertion(Protocol):
-    """Where an assertion comes from.
+    """The source of an assertion.
 
     Attributes:
-        setting: Kafka's key to look at where it is refused.
+        setting: Kafka's key to check if the assertion is refused.
     """
 
     @property
     def setting(self) -> str: ...  # noqa: D102
 
     def create(self) -> Secret | Trouble:
-        """One that is of use now, or why there is none. It blocks: it reads files."""
+        """Return an assertion that is valid now, or why there is none. It blocks to read files."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAssertion:
-    """An assertion that another program has signed, read anew each time.
+    """An assertion that another program has signed, read from its file each time.
 
     Attributes:
         path: The file with the JWT.
@@ -62,18 +62,20 @@ class FileAssertion:
     setting: str = field(default=FILE_KEY, init=False)
 
     def create(self) -> Secret | Trouble:
-        """What is in the file, if it is a JWT that has not expired."""
+        """Return the content of the file, if it is a JWT that has not expired."""
         text = read_text(self.path, FILE_KEY)
         if isinstance(text, Trouble):
             return text
         flaw = _flaw_of_jwt(text)
         if flaw is not None:
-            return Trouble(f"{self.path} {flaw}: it holds one signed JWT, header.payload.signature", FILE_KEY)
+            return Trouble(
+                f"{self.path} {flaw}: it must hold one signed JWT, header.payload.signature", FILE_KEY
+            )
         ends = seconds_of(claims_of(Secret(text)).get("exp"))
         if ends is not None and ends < self.now() - CLOCK_SKEW:
             return Trouble(
-                f"the assertion in {self.path} expired {self.now() - ends:.0f} s ago: let whatever writes it do so "
-                "in time",
+                f"the assertion in {self.path} expired {self.now() - ends:.0f} s ago: have it renewed in "
+                "time by the program that writes it",
                 FILE_KEY,
             )
         return Secret(text)
@@ -82,24 +84,24 @@ class FileAssertion:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedAssertion:
-    """An assertion that is made and signed here, anew each time; the files are read anew as well.
+    """An assertion that is created and signed here each time, from files that are also read each time.
 
     Attributes:
         private_key_file: A private key in PEM.
-        passphrase: What opens it, if it is encrypted.
+        passphrase: The key's passphrase, if it is encrypted.
         algorithm: RS256 or ES256, in any case.
         audience: The claim `aud`.
         issuer: The claim `iss`.
         subject: The claim `sub`.
-        exp_seconds: Seconds from now on that it is valid.
-        nbf_seconds: Seconds before now that it is valid.
-        is_jti_included: Whether each has an id of its own.
+        exp_seconds: Seconds after now until which it is valid.
+        nbf_seconds: Seconds before now since which it is valid.
+        is_jti_included: Whether each assertion has its own id.
         template_file: A JSON object with objects `header` and `payload`, both optional.
-        now: Seconds since the epoch.
-        new_id: What an id is taken from.
+        now: Returns the seconds since the epoch.
+        new_id: Returns a new id.
 
     Raises:
-        ConfigError: There is no key file, or the algorithm is another one.
+        ConfigError: If there is no key file, or if the algorithm is neither of the two.
     """
 
     private_key_file: str | None
@@ -119,10 +121,10 @@ class SignedAssertion:
     def __post_init__(self) -> None:
         if not self.private_key_file:
             raise ConfigError(
-                f"{PRIVATE_KEY_KEY} is missing: an assertion is signed with it", key=PRIVATE_KEY_KEY
+                f"{PRIVATE_KEY_KEY} is missing: assertions are signed with it", key=PRIVATE_KEY_KEY
             )
         if self.algorithm.upper() not in ("RS256", "ES256"):
-            raise ConfigError(f"{ALGORITHM_KEY} is RS256 or ES256", key=ALGORITHM_KEY)
+            raise ConfigError(f"{ALGORITHM_KEY} must be RS256 or ES256", key=ALGORITHM_KEY)
         with MissingExtraError.unless_installed(
             "SASL OAUTHBEARER with assertions", extra="oauth", name="joserfc"
         ):
@@ -130,7 +132,7 @@ class SignedAssertion:
         warn_if_world_readable(self.private_key_file, PRIVATE_KEY_KEY)
 
     def create(self) -> Secret | Trouble:
-        """One of now."""
+        """Return an assertion with the current time."""
         template = self._template()
         if isinstance(template, Trouble):
             return template
@@ -186,14 +188,15 @@ class SignedAssertion:
     ) -> Secret | Trouble:
         from joserfc import jws
 
-        # The claims of a template are the user's business, and may be many.
+        # The claims of a template are the user's concern, and may be any.
         registry = jws.JWSRegistry(algorithms=[self._algorithm], strict_check_header=False)
         try:
             return Secret(
                 jws.serialize_compact(dict(header), json.dumps(claims).encode(), key, registry=registry)
             )
         except Exception as error:
-            # Its frames hold the key. What is left to be wrong is a header of the template (`crit`, `kid: 1`).
+            # The error's frames hold the key. The only possible cause left is the template's header (`crit`, `kid:
+            # 1`).
             return Trouble(
                 f"the assertion cannot be signed ({type(error).__name__}): check the header of the template",
                 TEMPLATE_KEY,
@@ -203,16 +206,16 @@ class SignedAssertion:
 def assertion_of(
     file: str | None, issuer: str | None, signed: Callable[[], SignedAssertion]
 ) -> Assertion | None:
-    """The assertion of what is configured, in Kafka's order: a file, else one made here; None: neither.
+    """Return the configured assertion in Kafka's order: a file, else one signed here; None if neither is set.
 
     Args:
         file: `sasl.oauthbearer.assertion.file`.
-        issuer: `sasl.oauthbearer.assertion.claim.iss`, which says that one is to be made.
-        signed: Makes what makes one.
+        issuer: `sasl.oauthbearer.assertion.claim.iss`, which requests an assertion that is signed here.
+        signed: Creates the source of signed assertions.
     """
     if file:
         if issuer:
-            _log.warning("%s is used, and %s is not: remove one of both", FILE_KEY, ISS_KEY)
+            _log.warning("%s is used and %s is ignored: remove one of the two", FILE_KEY, ISS_KEY)
         return FileAssertion(path=file)
     return signed() if issuer else None
 
@@ -220,14 +223,14 @@ def assertion_of(
 def _flaw_of_jwt(text: str) -> str | None:
     sections = text.split(".")
     if len(sections) != 3 or not all(sections):
-        return "does not hold three sections"
+        return "does not have three sections"
     if section_of(sections[0]) is None or section_of(sections[1]) is None:
-        return "does not hold JSON in its sections"
+        return "does not have JSON in its sections"
     return None
 
 
 def _private_key(path: str, passphrase: Secret | None, algorithm: str) -> RSAKey | ECKey | Trouble:
-    """The key that signs; what is wrong with it in words, as no error may leave here with the passphrase."""
+    """Return the signing key, or what is wrong with it: an error raised here could hold the passphrase."""
     from cryptography.hazmat.primitives.asymmetric import ec, rsa
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
     from joserfc.jwk import ECKey, RSAKey
@@ -237,14 +240,14 @@ def _private_key(path: str, passphrase: Secret | None, algorithm: str) -> RSAKey
         return pem
     is_encrypted = "ENCRYPTED" in pem
     if is_encrypted and not passphrase:
-        return Trouble(f"the private key in {path} is encrypted: give {PASSPHRASE_KEY}", PASSPHRASE_KEY)
+        return Trouble(f"the private key in {path} is encrypted: set {PASSPHRASE_KEY}", PASSPHRASE_KEY)
     try:
         key = load_pem_private_key(
             pem.encode(), passphrase.reveal().encode() if is_encrypted and passphrase else None
         )
     except Exception as error:
         remedy = (
-            "is the passphrase right?" if is_encrypted else "it is one in PEM, -----BEGIN PRIVATE KEY-----"
+            "is the passphrase right?" if is_encrypted else "use a key in PEM, -----BEGIN PRIVATE KEY-----"
         )
         return Trouble(
             f"the private key in {path} cannot be used ({type(error).__name__}): {remedy}",
@@ -253,7 +256,7 @@ def _private_key(path: str, passphrase: Secret | None, algorithm: str) -> RSAKey
     if algorithm == "RS256" and isinstance(key, rsa.RSAPrivateKey):
         if key.key_size < 2048:
             return Trouble(
-                f"the private key in {path} has {key.key_size} bits: RS256 wants 2048 (RFC 7518)",
+                f"the private key in {path} has {key.key_size} bits: RS256 needs 2048 (RFC 7518)",
                 PRIVATE_KEY_KEY,
             )
         return RSAKey.import_key(key)
@@ -261,5 +264,5 @@ def _private_key(path: str, passphrase: Secret | None, algorithm: str) -> RSAKey
         return ECKey.import_key(key)
     wanted = "an RSA key" if algorithm == "RS256" else "an EC key on the curve P-256"
     return Trouble(
-        f"the private key in {path} does not fit {ALGORITHM_KEY}={algorithm}: {wanted} does", ALGORITHM_KEY
+        f"the private key in {path} does not fit {ALGORITHM_KEY}={algorithm}: use {wanted}", ALGORITHM_KEY
     )

@@ -1,15 +1,15 @@
-"""One blocking POST to a token endpoint, bounded in time and size; an answer, or why there is none.
+"""One blocking POST to a token endpoint, bounded in time and size, with an answer or the reason why there is none.
 
-Called by `endpoint` alone, in a thread. It speaks to httpx2's transport (httpcore2) and not to its client, for what
-the client would add is what must not happen: redirects, proxies and certificates from the environment, passwords
-from `.netrc` in place of ours, cookies, unpacking.
+Used by `endpoint` alone, in a thread. It uses httpx2's transport (httpcore2) and not its client, because the client
+would add what must not happen: redirects, proxies and certificates from the environment, passwords from `.netrc`
+in place of ours, cookies, decompression.
 
 Invariants:
 
-1. It ends within the time-outs for connecting and reading together, whatever the endpoint does, but for the
-   system's name resolver. Each wait on the socket is cut to what is left: an endpoint that sends a letter now and
-   then does not begin a new time-out with each.
-2. Whatever goes wrong is a `Trouble`. The library's exceptions hold the request, with the client's secret.
+1. The request ends within the sum of the connect and read timeouts, whatever the endpoint does, except for the
+   system's name resolver. Each wait on the socket is limited to the remaining time, so an endpoint that sends a
+   byte now and then cannot extend it.
+2. Every failure is a `Trouble`. The library's exceptions hold the request, which contains the client's secret.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ with MissingExtraError.unless_installed(
 ):
     import httpx2
 
-# That brings this, in the version that it needs.
+# httpx2 installs httpcore2 in the version that it needs.
 import httpcore2
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ _MAX_ANSWER: Final = 1024 * 1024
 @final
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a token endpoint answered."""
+    """The answer of a token endpoint."""
 
     status: int
     content_type: str
@@ -58,21 +58,21 @@ class Answer:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEndpoint:
-    """Where tokens are asked for.
+    """The address of a token endpoint and how to connect to it.
 
     Attributes:
         url: An https URL.
         is_http_allowed: Whether it may be http, which shows the client's secret to the network.
         ca_location: A PEM file with the authorities to trust; `None`: those of the system.
-        ssl_context: What to connect with, in place of both.
-        proxy: An http or https URL of a proxy (`sasl.oauthbearer.token.endpoint.proxy`); with https its certificate
-            must be trusted as the endpoint's. None of the environment is used: a variable of the process must not
-            decide who sees the client's secret.
+        ssl_context: A context to connect with, instead of both.
+        proxy: An http or https URL of a proxy (`sasl.oauthbearer.token.endpoint.proxy`). For https, its certificate
+            is checked like the endpoint's. Proxies from the environment are ignored: a variable of the process must
+            not decide who sees the client's secret.
         connect_timeout: Seconds for the connection (`sasl.login.connect.timeout.ms`).
         read_timeout: Seconds for each wait for bytes (`sasl.login.read.timeout.ms`).
 
     Raises:
-        ConfigError: The URL is not one that is asked.
+        ConfigError: If the URL is not allowed.
     """
 
     url: str = field(repr=False)
@@ -87,14 +87,14 @@ class TokenEndpoint:
         _check_url(self.url, self.is_http_allowed)
 
     def __str__(self) -> str:
-        """The URL, without what follows a `?`."""
+        """Return the URL without its query."""
         return self.url.partition("?")[0].partition("#")[0]
 
     def post(self, request: Request) -> Answer | Trouble:
-        """Ask, and read the answer.
+        """Send a request and read the answer.
 
         Args:
-            request: What to ask; its secrets are not in what is said about it.
+            request: The request; its secrets do not appear in messages.
         """
         context = self._context()
         if isinstance(context, Trouble):
@@ -119,20 +119,20 @@ class TokenEndpoint:
         except httpcore2.ProxyError as error:
             why = printable(error, request.secrets())
             return Trouble(
-                f"the proxy before the token endpoint {self} refused ({why}): may it pass connections on to there, "
-                f"without a password ({PROXY_KEY})?",
+                f"the proxy for the token endpoint {self} refused ({why}): does it allow connections to the "
+                f"endpoint without a password ({PROXY_KEY})?",
                 PROXY_KEY,
             )
         except httpcore2.ConnectTimeout:
             return self._trouble(f"did not accept a connection within {self.connect_timeout:g} s", _REACH)
         except httpcore2.TimeoutException:
-            return self._trouble(f"did not answer within {self.read_timeout:g} s, or not to its end", _REACH)
+            return self._trouble(f"did not send a complete answer within {self.read_timeout:g} s", _REACH)
         except httpcore2.ConnectError as error:
             return self._unconnected(printable(error, request.secrets()))
         except Exception as error:
-            # Also what nobody has thought of: it would carry the request, and with it the client's secret.
+            # This includes unforeseen errors: they would carry the request and with it the client's secret.
             return self._trouble(
-                f"gave no answer of HTTP ({type(error).__name__})",
+                f"did not give an HTTP answer ({type(error).__name__})",
                 f"is {self} a token endpoint, and {_REACH}",
             )
 
@@ -153,7 +153,7 @@ class TokenEndpoint:
     def _proxy(self, context: ssl.SSLContext | None) -> httpcore2.Proxy | None:
         if self.proxy is None:
             return None
-        # The library takes no context for a proxy without TLS.
+        # The library does not accept a context for a proxy without TLS.
         is_tls = self.proxy.lower().startswith("https:")
         return httpcore2.Proxy(self.proxy, ssl_context=context if is_tls else None)
 
@@ -171,13 +171,13 @@ class TokenEndpoint:
         if self.ca_location is None:
             return httpx2.create_ssl_context(trust_env=False)
         context = httpx2.create_ssl_context(verify=False)
-        # This turns the check of the certificate on as well (CERT_REQUIRED).
+        # This also turns on the check of the certificate (CERT_REQUIRED).
         context.check_hostname = True
         try:
             context.load_verify_locations(cafile=self.ca_location)
         except OSError as error:
             return Trouble(
-                f"the authorities in {self.ca_location} cannot be read ({printable(error)}): it is a PEM file with "
+                f"the authorities in {self.ca_location} cannot be read ({printable(error)}): set a PEM file with "
                 "the certificates to trust",
                 CA_KEY,
             )
@@ -185,14 +185,14 @@ class TokenEndpoint:
 
     def _unconnected(self, why: str) -> Trouble:
         if "CERTIFICATE_VERIFY_FAILED" in why:
-            remedy = f"name the authority that signed it in {CA_KEY}, or have it renewed"
+            remedy = f"set {CA_KEY} to the authority that signed it, or have it renewed"
             return Trouble(
                 f"the token endpoint {self} has a certificate that is not trusted ({why}): {remedy}", CA_KEY
             )
         return self._trouble(f"cannot be reached ({why})", _REACH)
 
     def _trouble(self, what: str, remedy: str) -> Trouble:
-        through = "" if self.proxy is None else f", asked through {PROXY_KEY},"
+        through = "" if self.proxy is None else f", through {PROXY_KEY},"
         return Trouble(f"the token endpoint {self}{through} {what}: {remedy}", URL_KEY)
 
 
@@ -224,7 +224,7 @@ def _form(request: Request) -> bytes:
 
 
 def _check_url(url: str, is_http_allowed: bool) -> None:
-    """Refuse at once what will never be asked (CVE-2025-27817: whoever sets the URL could read files by it)."""
+    """Refuse a URL that is not allowed (CVE-2025-27817: whoever sets the URL could read files with it)."""
     why = _flaw_of(url, is_http_allowed)
     if why is not None:
         raise ConfigError(f"{URL_KEY} {why}", key=URL_KEY)
@@ -232,7 +232,7 @@ def _check_url(url: str, is_http_allowed: bool) -> None:
 
 def _flaw_of(url: str, is_http_allowed: bool) -> str | None:
     if not url.isascii() or not url.isprintable() or " " in url:
-        return "is not a URL: it has blanks, or letters that are not ASCII (write a host name as xn--...)"
+        return "is not a URL: it has spaces, or characters that are not ASCII (write a host name as xn--...)"
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -240,12 +240,12 @@ def _flaw_of(url: str, is_http_allowed: bool) -> str | None:
         return "is not a URL"
     if parts.scheme == "file":
         return (
-            "is a file: to read tokens from a file, name the class FileJwtRetriever in "
-            "sasl.oauthbearer.jwt.retriever.class as well, for a URL alone makes this producer read none"
+            "is a file: to read tokens from a file, also set sasl.oauthbearer.jwt.retriever.class to the class "
+            "FileJwtRetriever; the URL alone is not enough"
         )
     if parts.scheme == "http" and not is_http_allowed:
         return (
-            "is http, which shows the client's secret and the token to the network: use https, or for a trial "
+            "is http, which shows the client's secret and the token to the network: use https, or for a test "
             "sasl.oauthbearer.allow.http=true"
         )
     if parts.scheme not in ("https", "http") or not parts.hostname or port == 0:
@@ -260,7 +260,7 @@ def _flaw_of(url: str, is_http_allowed: bool) -> str | None:
 
 @final
 class _BoundedNetwork(httpcore2.NetworkBackend):
-    """The library's sockets, with one deadline for all that is done on them."""
+    """The library's sockets, with one deadline for everything done on them."""
 
     def __init__(self, deadline: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._inner = httpcore2.SyncBackend()
@@ -268,10 +268,10 @@ class _BoundedNetwork(httpcore2.NetworkBackend):
         self._clock = clock
 
     def left(self, timeout: float | None) -> float:
-        """What is left of a time-out.
+        """Return the remaining time, at most the timeout.
 
         Raises:
-            httpcore2.ReadTimeout: Nothing is.
+            httpcore2.ReadTimeout: If no time is left.
         """
         left = self._deadline - self._clock()
         if left <= 0:

@@ -1,6 +1,6 @@
-"""Tokens from a token endpoint, as OAuth 2.0 has it (RFC 6749): Kafka's `sasl.oauthbearer.token.endpoint.url`.
+"""Tokens from an OAuth 2.0 token endpoint (RFC 6749): Kafka's `sasl.oauthbearer.token.endpoint.url`.
 
-`grants` says what is asked, `bounded_post` asks it, and this module reads the answer.
+`grants` creates the request, `bounded_post` sends it, and this module reads the answer.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
     from aioproduce.security.mechanism import Credential
     from aioproduce.security.tokens.grants import Grant, Request
 
-# What RFC 6749 calls them (5.2), and what else there is in the wild, as Kafka reads it.
+# The names of RFC 6749 (5.2), and others that are in use and that Kafka reads.
 _COMPLAINTS: Final = (("error", "error_description"), ("errorCode", "errorSummary"))
-# It is about who asks, and not about where: 400 is invalid_grant, invalid_scope and their like.
+# These mean that the client is refused, and not that the URL is wrong: 400 is invalid_grant, invalid_scope etc.
 _ABOUT_THE_CLIENT: Final = frozenset({400, 401, 403})
 
 
 @final
 class EndpointSource:
-    """Asks a token endpoint whenever a token is wanted.
+    """Requests a token from the endpoint on each fetch.
 
     Args:
-        endpoint: Where.
-        grant: With what.
+        endpoint: The endpoint.
+        grant: The grant to request it with.
         extensions: SASL extensions to send with each token.
-        now: Seconds since the epoch.
+        now: Returns the seconds since the epoch.
     """
 
     is_async: Final = False
@@ -53,10 +53,10 @@ class EndpointSource:
         self._now = now
 
     def fetch(self) -> Credential:
-        """Ask for a token. It blocks, for the time-outs of the endpoint at most.
+        """Request a token. It blocks, at most for the endpoint's timeouts.
 
         Raises:
-            TokenError: The endpoint cannot be reached, refused, or gave nothing of use.
+            TokenError: If the endpoint cannot be reached, refuses, or does not return a usable token.
         """
         return given(self._asked())
 
@@ -64,7 +64,7 @@ class EndpointSource:
         request = self._grant.request()
         if isinstance(request, Trouble):
             return request
-        # Before it is asked: the lifetime that it tells has begun by the time that it tells it.
+        # Taken before the request: the token's lifetime has begun by the time the answer arrives.
         asked_at = self._now()
         answer = self._endpoint.post(request)
         if isinstance(answer, Trouble):
@@ -76,8 +76,8 @@ class EndpointSource:
         if 300 <= answer.status < 400:
             where = printable(answer.location, request.secrets())
             return Trouble(
-                f"{what} answered {answer.status}, a redirect to {where!r}, which is not followed, as the client's "
-                "secret would go there: give the URL where tokens are",
+                f"{what} answered {answer.status}, a redirect to {where!r}, which is not followed because "
+                "the client's secret would go there: set the URL of the endpoint itself",
                 URL_KEY,
             )
         answered = _json_object(answer.body)
@@ -86,11 +86,11 @@ class EndpointSource:
         if not _is_json(answer.content_type) or answered is None:
             kind = printable(answer.content_type or "no content type", request.secrets())
             return Trouble(
-                f"{what} answered what is not a JSON object ({kind}): is that a token endpoint?", URL_KEY
+                f"{what} did not answer with a JSON object ({kind}): is it a token endpoint?", URL_KEY
             )
         token = answered.get("access_token") or answered.get("id_token")
         if token is None:
-            return Trouble(f"{what} answered without an access_token: is that a token endpoint?", URL_KEY)
+            return Trouble(f"{what} answered without an access_token: is it a token endpoint?", URL_KEY)
         return credential_of(
             token.strip() if isinstance(token, str) else token,
             now=asked_at,
@@ -111,11 +111,7 @@ class EndpointSource:
         ]
         complaint = ", ".join(said) or "no explanation"
         is_ours = answer.status in _ABOUT_THE_CLIENT
-        remedy = (
-            f"check {self._grant.setting}"
-            if is_ours
-            else "check the URL, and look at the log of the endpoint"
-        )
+        remedy = f"check {self._grant.setting}" if is_ours else "check the URL and the endpoint's log"
         return Trouble(
             f"the token endpoint {self._endpoint} answered {answer.status} ({complaint}): {remedy}",
             self._grant.setting if is_ours else URL_KEY,
@@ -131,6 +127,6 @@ def _json_object(body: bytes) -> dict[str, Any] | None:
 
 
 def _is_json(content_type: str) -> bool:
-    """Whether it says that it is JSON, or nothing at all, which some endpoints do."""
+    """Return whether the type is JSON, or missing, as some endpoints omit it."""
     kind = content_type.partition(";")[0].strip().lower()
     return not kind or kind.endswith(("/json", "+json"))

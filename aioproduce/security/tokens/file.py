@@ -1,9 +1,8 @@
 """Tokens that another program writes into a file: Kafka's `FileJwtRetriever`.
 
-A Kubernetes service account's token, say, which the node renews in place. Java names the file by a `file:` URL as
-`sasl.oauthbearer.token.endpoint.url`, and so does this, but only with that class named as
-`sasl.oauthbearer.jwt.retriever.class`: whoever can set the URL alone makes the producer read nothing
-(CVE-2025-27817).
+An example is a Kubernetes service account's token, which the node renews in place. As in Java, a `file:` URL in
+`sasl.oauthbearer.token.endpoint.url` names the file. This class must then be named in
+`sasl.oauthbearer.jwt.retriever.class`: a URL alone must not make the producer read a file (CVE-2025-27817).
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from aioproduce.security.tokens.trouble import Trouble, given
 if TYPE_CHECKING:
     from aioproduce.security.mechanism import Credential
 
-# As `bounded_post` has it, which needs a library that this does not.
+# Repeated from `bounded_post`, which needs a library that this module does not.
 URL_KEY: Final = "sasl.oauthbearer.token.endpoint.url"
 
 
 @final
 class FileSource:
-    """Reads the file whenever a token is wanted.
+    """Reads the file on each fetch.
 
     Args:
-        path: The file, with nothing but the token in it.
+        path: The file, which contains only the token.
         extensions: SASL extensions to send with each token.
-        now: Seconds since the epoch.
+        now: Returns the seconds since the epoch.
     """
 
     is_async: Final = False
@@ -50,10 +49,10 @@ class FileSource:
         self._now = now
 
     def fetch(self) -> Credential:
-        """Read it. It blocks for as long as the file system does.
+        """Read the token. It blocks as long as the file system does.
 
         Raises:
-            TokenError: The file cannot be read, or does not hold a token of now.
+            TokenError: If the file cannot be read, or does not hold a token that is valid now.
         """
         return given(self._read())
 
@@ -71,14 +70,12 @@ class FileSource:
 
 
 def path_of(url: str) -> str:
-    """The path of a `file:` URL.
+    """Return the path of a `file:` URL.
 
     Raises:
-        ConfigError: It is another kind of URL, or of another machine.
+        ConfigError: If it is another kind of URL, or of another machine.
     """
     parts = urlsplit(url)
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise ConfigError(
-            f"{URL_KEY} is not file:///and/a/path, where FileJwtRetriever finds the token", key=URL_KEY
-        )
+        raise ConfigError(f"{URL_KEY} must be file:///and/a/path for FileJwtRetriever", key=URL_KEY)
     return unquote(parts.path)

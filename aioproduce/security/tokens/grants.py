@@ -1,6 +1,6 @@
-"""What a token endpoint is asked with: the grants of OAuth 2.0 that Kafka knows.
+"""The OAuth 2.0 grants of Kafka, which are the requests to a token endpoint.
 
-| grant | proves who asks by | Kafka |
+| grant | authenticates the client with | Kafka |
 |---|---|---|
 | `ClientSecret` | `client_credentials` and a secret, in a header | KIP-768 |
 | `ClientAssertion` | `client_credentials` and a signed JWT (RFC 7523, 2.2) | KIP-1258 |
@@ -35,12 +35,12 @@ _JWT_BEARER: Final = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is posted.
+    """One request to a token endpoint.
 
     Attributes:
         form: The fields of the body.
-        authorization: The header of this name; `None`: none.
-        hidden: What else must not be in a message: the secret within the header.
+        authorization: The `Authorization` header; `None`: none.
+        hidden: Other texts that messages must not contain: the secret within the header.
     """
 
     form: Mapping[str, str | Secret]
@@ -48,7 +48,7 @@ class Request:
     hidden: tuple[Secret, ...] = field(default=())
 
     def secrets(self) -> tuple[Secret, ...]:
-        """All that no message may have in it."""
+        """Return all texts that messages must not contain."""
         encoded = (
             () if self.authorization is None else (Secret(self.authorization.reveal().partition(" ")[2]),)
         )
@@ -56,17 +56,17 @@ class Request:
 
 
 class Grant(Protocol):
-    """A way to ask.
+    """A way to request tokens.
 
     Attributes:
-        setting: Kafka's key to look at where the endpoint refuses.
+        setting: Kafka's key to check if the endpoint refuses.
     """
 
     @property
     def setting(self) -> str: ...  # noqa: D102
 
     def request(self) -> Request | Trouble:
-        """What to post now, or why that cannot be said. It may read files and sign."""
+        """Return the request to send now, or why there is none. It may read files and sign."""
 
 
 @final
@@ -76,12 +76,12 @@ class ClientSecret:
     Args:
         client_id: The client's id.
         client_secret: Its secret.
-        scope: What to ask for; `None`: what the endpoint gives by default.
-        is_url_encoded: Whether both are quoted for a URL in the header, as RFC 6749 (2.3.1) wants and few
-            endpoints do: Kafka's `sasl.oauthbearer.header.urlencode`.
+        scope: The requested scope; `None`: the endpoint's default.
+        is_url_encoded: Whether to quote both for a URL in the header, as RFC 6749 (2.3.1) requires and few
+            endpoints expect: Kafka's `sasl.oauthbearer.header.urlencode`.
 
     Raises:
-        ConfigError: One of both is missing.
+        ConfigError: If the id or the secret is missing.
     """
 
     setting: Final = CLIENT_SECRET_KEY
@@ -94,7 +94,7 @@ class ClientSecret:
         scope: str | None = None,
         is_url_encoded: bool = False,
     ) -> None:
-        # Blanks around them are dropped, as Kafka does.
+        # Spaces around them are dropped, as in Kafka.
         self._id = (client_id or "").strip()
         if not self._id:
             raise ConfigError(_missing(CLIENT_ID_KEY, "clientId"), key=CLIENT_ID_KEY)
@@ -111,7 +111,7 @@ class ClientSecret:
         self._is_url_encoded = is_url_encoded
 
     def request(self) -> Request:
-        """The request, the same each time."""
+        """Return the request, which is always the same."""
         return Request(
             form=_form({"grant_type": "client_credentials"}, self._scope),
             authorization=Secret(f"Basic {base64.b64encode(self._pair().reveal().encode()).decode()}"),
@@ -126,12 +126,12 @@ class ClientSecret:
 
 @final
 class ClientAssertion:
-    """The `client_credentials` grant, with a JWT that the client has signed in place of a secret.
+    """The `client_credentials` grant, with a JWT that the client has signed instead of a secret.
 
     Args:
-        assertion: Where the JWT comes from.
-        client_id: The client's id, where the endpoint wants it beside the JWT.
-        scope: What to ask for; `None`: what the endpoint gives by default.
+        assertion: The source of the JWT.
+        client_id: The client's id, if the endpoint needs it in addition to the JWT.
+        scope: The requested scope; `None`: the endpoint's default.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class ClientAssertion:
 
     @property
     def setting(self) -> str:
-        """That of the assertion."""
+        """The setting of the assertion."""
         return self._assertion.setting
 
     def request(self) -> Request | Trouble:
-        """A request with an assertion of now."""
+        """Return a request with a new assertion."""
         assertion = self._assertion.create()
         if isinstance(assertion, Trouble):
             return assertion
@@ -166,8 +166,8 @@ class JwtBearer:
     """The `jwt-bearer` grant: a signed JWT is exchanged for a token.
 
     Args:
-        assertion: Where the JWT comes from.
-        scope: What to ask for; `None`: what the endpoint gives by default.
+        assertion: The source of the JWT.
+        scope: The requested scope; `None`: the endpoint's default.
     """
 
     def __init__(self, assertion: Assertion, *, scope: str | None = None) -> None:
@@ -176,11 +176,11 @@ class JwtBearer:
 
     @property
     def setting(self) -> str:
-        """That of the assertion."""
+        """The setting of the assertion."""
         return self._assertion.setting
 
     def request(self) -> Request | Trouble:
-        """A request with an assertion of now."""
+        """Return a request with a new assertion."""
         assertion = self._assertion.create()
         if isinstance(assertion, Trouble):
             return assertion
@@ -195,15 +195,17 @@ def client_credentials(
     scope: str | None = None,
     is_url_encoded: bool = False,
 ) -> Grant:
-    """The grant of what is configured, in Kafka's order: an assertion if there is one, else the secret.
+    """Return the configured grant in Kafka's order: an assertion if there is one, else the secret.
 
     Raises:
-        ConfigError: There is neither.
+        ConfigError: If there is neither.
     """
     if assertion is None:
         return ClientSecret(client_id, client_secret, scope=scope, is_url_encoded=is_url_encoded)
     if client_secret:
-        _log.warning("%s is used, and %s is not: remove one of both", assertion.setting, CLIENT_SECRET_KEY)
+        _log.warning(
+            "%s is used and %s is ignored: remove one of the two", assertion.setting, CLIENT_SECRET_KEY
+        )
     return ClientAssertion(assertion, client_id=client_id, scope=scope)
 
 
@@ -213,7 +215,7 @@ def _form(form: dict[str, str | Secret], scope: str | None) -> dict[str, str | S
 
 def _missing(key: str, option: str) -> str:
     return (
-        f"{key} is missing, with which the token endpoint is asked: set it (or {option} in sasl.jaas.config), or "
-        "use another way to a token: sasl.oauthbearer.assertion.file, sasl.oauthbearer.assertion.claim.iss with "
+        f"{key} is missing, which the token endpoint needs: set it (or {option} in sasl.jaas.config), or use "
+        "another source of tokens: sasl.oauthbearer.assertion.file, sasl.oauthbearer.assertion.claim.iss with "
         "sasl.oauthbearer.assertion.private.key.file, or sasl.oauthbearer.token.provider"
     )

@@ -1,7 +1,7 @@
-"""Tokens for AWS MSK's IAM, made by AWS's own signer: `AWS_MSK_IAM` of Java's files, and OAUTHBEARER on the wire.
+"""Tokens for IAM of AWS MSK, signed by AWS's own signer: `AWS_MSK_IAM` in Java's files, OAUTHBEARER on the wire.
 
 The signer finds the AWS credentials as every AWS program does (environment, profile, container, instance), which
-may block on the network, and signs a URL with them; that URL is the token, for 15 minutes.
+may block on the network. It signs a URL with them, and that URL is the token, for 15 minutes.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ JAAS_KEY: Final = "sasl.jaas.config"
 _HOST: Final = re.compile(
     r".*\.kafka(?:-serverless)?\.([a-z]{2,4}(?:-[a-z]+)+-[0-9]+)\.amazonaws\.com(?:\.cn)?\.?", re.IGNORECASE
 )
-# These say who asks or what is missing, and never with what.
+# These errors name the principal or the missing part, and never contain a secret.
 _TOLD: Final = ("ProfileNotFound", "ClientError", "NoCredentialsError", "PartialCredentialsError")
 _NOISY: Final = ("boto3", "botocore", "urllib3")
 
 
 def region_of(servers: Iterable[str], environ: Mapping[str, str] = os.environ) -> str:
-    """The AWS region to sign for: by the names of MSK's brokers, else that of the environment.
+    """Return the AWS region to sign for: from the names of MSK's brokers, else from the environment.
 
     Args:
         servers: `bootstrap.servers`, as `host:port` or hosts.
-        environ: With `AWS_REGION` or `AWS_DEFAULT_REGION`, for brokers that have names of one's own.
+        environ: The environment, with `AWS_REGION` or `AWS_DEFAULT_REGION` for brokers with custom names.
 
     Raises:
-        ConfigError: There is none, or there are several.
+        ConfigError: If there is no region, or more than one.
     """
     hosts = [server.strip().rpartition(":")[0] or server.strip() for server in servers]
     regions = sorted({found[1].lower() for host in hosts if (found := _HOST.fullmatch(host)) is not None})
@@ -55,7 +55,7 @@ def region_of(servers: Iterable[str], environ: Mapping[str, str] = os.environ) -
     region = regions[0] if regions else environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     if not region:
         raise ConfigError(
-            "the AWS region to log in to is unknown: bootstrap.servers are no names of MSK "
+            "the AWS region to log in to is unknown: bootstrap.servers are not names of MSK "
             "(*.kafka.REGION.amazonaws.com), so set AWS_REGION in the environment",
             key="bootstrap.servers",
         )
@@ -64,19 +64,19 @@ def region_of(servers: Iterable[str], environ: Mapping[str, str] = os.environ) -
 
 @final
 class MskSource:
-    """Has a token signed whenever one is wanted.
+    """Has a token signed on each fetch.
 
     Args:
         region: The AWS region, see `region_of()`.
         profile: A profile of the AWS configuration (`awsProfileName` of `sasl.jaas.config`).
-        role_arn: A role to take on (`awsRoleArn`); not with a profile, which can name a role itself.
-        session_name: What that session is called (`awsRoleSessionName`). It is part of the principal, which must
-            not change while a connection lasts (KIP-368).
-        now: Seconds since the epoch.
+        role_arn: A role to assume (`awsRoleArn`); not with a profile, which can name a role itself.
+        session_name: The name of the role's session (`awsRoleSessionName`). It is part of the principal, which
+            must not change while a connection lasts (KIP-368).
+        now: Returns the seconds since the epoch.
 
     Raises:
-        ConfigError: Both a profile and a role are given.
-        MissingExtraError: The signer is not installed.
+        ConfigError: If both a profile and a role are given.
+        MissingExtraError: If the signer is not installed.
     """
 
     is_async: Final = False
@@ -93,7 +93,7 @@ class MskSource:
     ) -> None:
         if profile and role_arn:
             raise ConfigError(
-                f"{JAAS_KEY} has awsProfileName and awsRoleArn: give one; a profile can name a role itself",
+                f"{JAAS_KEY} has awsProfileName and awsRoleArn: set one of them; a profile can name a role itself",
                 key=JAAS_KEY,
             )
         self._region = region
@@ -104,10 +104,10 @@ class MskSource:
         self._signer = _signer()
 
     def fetch(self) -> Credential:
-        """Have one signed. It blocks, on the network if the credentials come from there.
+        """Have a token signed. It blocks, on the network if the credentials come from there.
 
         Raises:
-            TokenError: There are no AWS credentials, or they do not let us take the role.
+            TokenError: If there are no AWS credentials, or if they do not allow the role.
         """
         return given(self._fetched())
 
@@ -124,11 +124,11 @@ class MskSource:
                 principal=self._role_arn or "",
             )
         except Exception as error:
-            # AWS's libraries have the keys in their frames, and in some of their texts.
+            # Frames and some messages of AWS's libraries contain the keys.
             return self._trouble(error)
 
     def _signed(self) -> tuple[str, int]:
-        """A token, and when it expires in milliseconds since the epoch."""
+        """Return a token, and when it expires in milliseconds since the epoch."""
         signed: tuple[str, int]
         if self._role_arn and self._session_name:
             signed = self._signer.generate_auth_token_from_role_arn(
@@ -145,7 +145,7 @@ class MskSource:
     def _trouble(self, error: Exception) -> Trouble:
         kinds = [kind.__name__ for kind in type(error).__mro__]
         if isinstance(error, AttributeError) and getattr(error, "obj", 0) is None:
-            # The signer asks None for its key where the AWS libraries have found nothing.
+            # Without credentials, the AWS libraries return None, and the signer reads its key.
             why = "no AWS credentials were found"
         elif any(kind in _TOLD for kind in kinds):
             why = f"{kinds[0]}: {printable(error)}"
@@ -168,7 +168,7 @@ def _signer() -> Any:
 
 @contextmanager
 def _hushed() -> Iterator[None]:
-    """Keep what AWS's libraries say in this thread out of the log: at DEBUG it is what the token is made of."""
+    """Hide this thread's log records of AWS's libraries: at DEBUG they contain the parts of the token."""
     here = threading.get_ident()
 
     def is_elsewhere(record: logging.LogRecord) -> bool:

@@ -1,8 +1,8 @@
 """Credentials from the user's own code: `sasl.oauthbearer.token.provider` and `sasl.credentials.provider`.
 
-A provider that raises is named by the kind of its error and the line that raised it. What the error says is left
-out, and so is the error itself: a provider handles secrets, which its texts and its frames may hold. Whoever wants
-more logs it in the provider.
+If a provider raises, our error names only the type of its error and the line that raised it. It leaves out the
+message and the error itself: a provider handles secrets, which its messages and frames may hold. A provider that
+needs more detail can log it.
 """
 
 from __future__ import annotations
@@ -25,30 +25,31 @@ TOKEN_KEY: Final = "sasl.oauthbearer.token.provider"
 CREDENTIALS_KEY: Final = "sasl.credentials.provider"
 
 _TOKEN_SHAPES: Final = (
-    "it gives a str, (token, expires_at), a mapping with access_token, or an object with value and expires_at"
+    "it must return a str, (token, expires_at), "
+    "a mapping with access_token, or an object with value and expires_at"
 )
 
 
 @final
 class TokenProvider:
-    """Asks a callable for tokens.
+    """Calls a callable for tokens.
 
-    What it may give:
+    It may return:
 
-    - the token, a str or a `Secret`; a JWT tells its own expiry;
+    - the token, a str or a `Secret`; a JWT contains its own expiry;
     - `(token, expires_at)`, the latter in seconds since the epoch or `None` (azure-identity's `AccessToken`);
-    - a mapping as a token endpoint answers it: `access_token`, with `expires_at` or `expires_in` (seconds);
-    - an object with `value` and, if it has them, `expires_at`, `begins_at`, `principal`, `extensions`.
+    - a mapping like a token endpoint's answer: `access_token`, with `expires_at` or `expires_in` (seconds);
+    - an object with `value` and, optionally, `expires_at`, `begins_at`, `principal`, `extensions`.
 
     Args:
         provider: A callable without arguments, or an object whose `token()` is one (aiokafka's
-            `AbstractTokenProvider`). A coroutine function runs on the event loop, any other in a thread, where it
-            may block. A thread cannot be stopped: let it have a time-out of its own.
+            `AbstractTokenProvider`). A coroutine function runs on the event loop. Any other runs in a thread, where
+            it may block. A thread cannot be stopped, so the provider should have its own timeout.
         extensions: SASL extensions to send with each token.
-        now: Seconds since the epoch.
+        now: Returns the seconds since the epoch.
 
     Raises:
-        ConfigError: It cannot be called.
+        ConfigError: If the provider cannot be called.
     """
 
     is_static: Final = False
@@ -70,10 +71,10 @@ class TokenProvider:
         return self._asking.is_async
 
     def fetch(self) -> Credential | Awaitable[Credential]:
-        """Ask for a token.
+        """Request a token.
 
         Raises:
-            TokenError: The provider raised, or gave nothing of use.
+            TokenError: If the provider raised, or did not return a usable token.
         """
         return self._asking.ask(self._credential)
 
@@ -96,14 +97,14 @@ class TokenProvider:
 
 @final
 class UserPasswordProvider:
-    """Asks a callable for a name and a password, for PLAIN and SCRAM.
+    """Calls a callable for a name and a password, for PLAIN and SCRAM.
 
     Args:
-        provider: A callable without arguments that gives `(username, password)`, the latter a str or a `Secret`. A
-            coroutine function runs on the event loop, any other in a thread.
+        provider: A callable without arguments that returns `(username, password)`, the latter a str or a `Secret`.
+            A coroutine function runs on the event loop, any other in a thread.
 
     Raises:
-        ConfigError: It cannot be called.
+        ConfigError: If the provider cannot be called.
     """
 
     is_static: Final = False
@@ -117,20 +118,20 @@ class UserPasswordProvider:
         return self._asking.is_async
 
     def fetch(self) -> Credential | Awaitable[Credential]:
-        """Ask for both.
+        """Request the name and the password.
 
         Raises:
-            TokenError: The provider raised, or gave something else.
+            TokenError: If the provider raised, or returned something else.
         """
         return self._asking.ask(_user_password)
 
 
 @final
 class StaticSource:
-    """The same credential whenever it is asked for: a name and a password of the configuration.
+    """A source with one credential: a name and a password of the configuration.
 
     Args:
-        credential: That one.
+        credential: The credential.
     """
 
     is_async: Final = False
@@ -140,17 +141,17 @@ class StaticSource:
         self._credential = credential
 
     def fetch(self) -> Credential:
-        """That one."""
+        """Return the credential."""
         return self._credential
 
 
 @final
 class _Asking:
-    """Calls a provider, or awaits it, and judges what it gives where no error can leave with it."""
+    """Calls or awaits a provider, and checks its result so that no error escapes with it."""
 
     def __init__(self, provider: object, setting: str) -> None:
         if not callable(provider):
-            raise ConfigError(f"{setting} cannot be called: it is a function, or an async one", key=setting)
+            raise ConfigError(f"{setting} cannot be called: set a function or an async function", key=setting)
         self._provider = provider
         self._setting = setting
         self.is_async = inspect.iscoroutinefunction(provider) or inspect.iscoroutinefunction(
@@ -176,7 +177,7 @@ class _Asking:
                 if inspect.iscoroutine(gave):
                     gave.close()
                 return Trouble(
-                    "the provider gave something to await, and is no coroutine function itself: use `async def`",
+                    "the provider returned an awaitable but is not a coroutine function: use `async def`",
                     self._setting,
                 )
             return judge(gave)
@@ -187,22 +188,22 @@ class _Asking:
         frames = traceback.extract_tb(error.__traceback__)
         where = f" in {frames[-1].name} ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
         return Trouble(
-            f"the provider raised {type(error).__name__}{where}: look there; what it said is not shown, as it may "
-            "hold a secret",
+            f"the provider raised {type(error).__name__}{where}: look there; its message is not shown "
+            "because it may hold a secret",
             self._setting,
         )
 
 
 def _parts(gave: object) -> dict[str, Any] | Trouble:
-    """What a provider of tokens gave, as the arguments of `credential_of()`."""
+    """Return the result of a token provider as the arguments of `credential_of()`."""
     if isinstance(gave, (str, Secret, bytes, bytearray)):
         return {"token": gave}
     if isinstance(gave, tuple):
         if len(gave) != 2:
-            return Trouble(f"the token provider gave a tuple of {len(gave)}: {_TOKEN_SHAPES}", TOKEN_KEY)
+            return Trouble(f"the token provider returned a tuple of {len(gave)}: {_TOKEN_SHAPES}", TOKEN_KEY)
         return {"token": gave[0], "expires_at": gave[1]}
     if isinstance(gave, Mapping):
-        # A library that keeps the answer has `expires_at` as well, and `expires_in` is of when it was fetched.
+        # A library that caches the answer adds `expires_at`; its `expires_in` counts from when it was fetched.
         name = "expires_in" if gave.get("expires_at") is None else "expires_at"
         return {"token": gave.get("access_token"), name: gave.get(name)}
     if hasattr(gave, "value"):
@@ -215,24 +216,24 @@ def _parts(gave: object) -> dict[str, Any] | Trouble:
             "extensions": getattr(gave, "extensions", None),
         }
     return Trouble(
-        f"the token provider gave an object of type {type(gave).__name__}: {_TOKEN_SHAPES}", TOKEN_KEY
+        f"the token provider returned an object of type {type(gave).__name__}: {_TOKEN_SHAPES}", TOKEN_KEY
     )
 
 
 def _user_password(gave: object) -> Credential | Trouble:
     if not isinstance(gave, tuple) or len(gave) != 2:
         return Trouble(
-            f"the credentials provider gave an object of type {type(gave).__name__}: it gives a tuple (username, "
-            "password)",
+            f"the credentials provider returned an object of type {type(gave).__name__}: it must return a "
+            "tuple (username, password)",
             CREDENTIALS_KEY,
         )
     for part, what, kinds in ((gave[0], "username", str), (gave[1], "password", (str, Secret))):
         if not isinstance(part, kinds):
             return Trouble(
-                f"the credentials provider gave a {what} of type {type(part).__name__}: it is a str",
+                f"the credentials provider returned a {what} of type {type(part).__name__}: it must be a str",
                 CREDENTIALS_KEY,
             )
         if not part:
-            return Trouble(f"the credentials provider gave an empty {what}", CREDENTIALS_KEY)
+            return Trouble(f"the credentials provider returned an empty {what}", CREDENTIALS_KEY)
     password = gave[1] if isinstance(gave[1], Secret) else Secret(gave[1])
     return Credential(value=UserPassword(username=gave[0], password=password), principal=gave[0])

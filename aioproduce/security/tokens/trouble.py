@@ -1,8 +1,8 @@
-"""Why there is no token, as a value: an error is raised where no frame holds a secret.
+"""The reason why there is no token, as a value, so that errors are raised only where no frame holds a secret.
 
-Whatever handles a revealed secret, or calls a library that does (an HTTP client's exceptions hold their request,
-a signer's frames the passphrase), returns a `Trouble` instead of raising. `given()` makes a `TokenError` of it, at
-the end and outside of every `except`: the error has no cause, no context, and no frame but those of who asked.
+Code that handles a revealed secret, or calls a library that does (an HTTP client's exceptions hold their request,
+a signer's frames the passphrase), returns a `Trouble` instead of raising. `given()` turns it into a `TokenError` at
+the end, outside of every `except`: that error has no cause, no context, and only the frames of the caller.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LENGTH: Final = 300
 @final
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """What a `TokenError` is to say.
+    """The content of a `TokenError`.
 
     Attributes:
         message: Cause and remedy, without a secret.
-        setting: Kafka's key of the setting to look at first.
+        setting: Kafka's key of the setting to check first.
     """
 
     message: str
@@ -37,10 +37,10 @@ class Trouble:
 
 
 def given(outcome: _T | Trouble) -> _T:
-    """The outcome, where it is not trouble.
+    """Return the outcome if it is not trouble.
 
     Raises:
-        TokenError: It is.
+        TokenError: If it is trouble.
     """
     if isinstance(outcome, Trouble):
         raise TokenError(f"{_on_one_line(outcome.message)} ({outcome.setting})", setting=outcome.setting)
@@ -48,15 +48,15 @@ def given(outcome: _T | Trouble) -> _T:
 
 
 def printable(foreign: object, secrets: Iterable[Secret] = ()) -> str:
-    """What somebody else said, on one line of at most 300 letters, without these secrets.
+    """Return a foreign text on one line of at most 300 characters, without these secrets.
 
     Args:
-        foreign: A text, or anything with one.
-        secrets: What must not be in it, as it is or quoted for a URL: a peer may repeat what it was sent.
+        foreign: A text, or an object with one.
+        secrets: Texts to hide, also if quoted for a URL: a peer may repeat what it was sent.
     """
     text = str(foreign)
     for secret in secrets:
-        # An empty one is everywhere, and one of a letter or two says nothing about itself where it stands.
+        # An empty secret matches everywhere, and one of a letter or two reveals nothing.
         if len(secret.reveal()) > 2:
             text = text.replace(secret.reveal(), "<hidden>")
             text = text.replace(quote(secret.reveal(), safe=""), "<hidden>")
@@ -66,5 +66,5 @@ def printable(foreign: object, secrets: Iterable[Secret] = ()) -> str:
 
 
 def _on_one_line(text: str) -> str:
-    """Without what would move a terminal's cursor, or begin another line of a log."""
+    """Replace characters that would move a terminal's cursor or begin another line of a log."""
     return "".join(letter if letter.isprintable() else " " for letter in text)

@@ -1,7 +1,7 @@
-"""Tokens that prove nothing: a JWT without a signature (KIP-255), which a broker takes only where it is told to.
+"""JWTs without a signature (KIP-255), which prove nothing and which brokers accept only if configured to.
 
-For trials. There is one way to have one, which nobody takes by mistake: options of `sasl.jaas.config` that begin
-with `unsecuredLogin`. They mean what they mean in Kafka.
+They are for tests. Only options of `sasl.jaas.config` that begin with `unsecuredLogin` enable them, so nobody does
+so by mistake. The options have Kafka's meaning.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ JAAS_KEY: Final = "sasl.jaas.config"
 
 @final
 class UnsecuredSource:
-    """Makes a token of claims whenever one is wanted.
+    """Creates a token from claims on each fetch.
 
     Args:
-        asked: The claims that `sasl.jaas.config` names: `unsecuredLoginStringClaim_sub="alice"` at least.
-        extensions: SASL extensions to send with each token, besides its own.
-        now: Seconds since the epoch.
+        asked: The claims of `sasl.jaas.config`: at least `unsecuredLoginStringClaim_sub="alice"`.
+        extensions: SASL extensions to send with each token, in addition to its own.
+        now: Returns the seconds since the epoch.
 
     Raises:
-        ConfigError: Nobody's name is among them, or one is of the time when a token is made.
+        ConfigError: If the user's name is missing, or if a claim is one that is set when a token is created.
     """
 
     is_async: Final = False
@@ -59,20 +59,20 @@ class UnsecuredSource:
         }
         for name in ("exp", "iat"):
             if name in self._claims:
-                raise _refused(f"the claim {name} is of the time when a token is made: leave it out")
+                raise _refused(f"the claim {name} is set when a token is created: leave it out")
         principal = self._claims.get(asked.principal_claim)
         if not isinstance(principal, str) or not principal:
-            raise _refused(f"unsecuredLoginStringClaim_{asked.principal_claim} is missing: it is who logs in")
+            raise _refused(f"unsecuredLoginStringClaim_{asked.principal_claim} is missing: it names the user")
         self._principal = principal
         _log.warning(
-            "%s asks for tokens without a signature (unsecuredLogin*): every client can be %r to a broker that "
-            "takes them. They are for trials",
+            "%s enables tokens without a signature (unsecuredLogin*): every client can be %r to a broker that "
+            "accepts them. They are for tests",
             JAAS_KEY,
             principal,
         )
 
     def fetch(self) -> Credential:
-        """A token of now."""
+        """Return a token with the current time."""
         now = self._now()
         claims = {"exp": now + self._lifetime, "iat": now, **self._claims}
         return Credential(

@@ -109,8 +109,8 @@ class MarkFold:
     def __init__(self, until: int | None = None) -> None:
         self._until = until
         self.expectations: dict[bytes, Expectation] = {}
-        self.marks = 0
-        self.unreadable = 0
+        self.marks: int = 0
+        self.unreadable: int = 0
 
     def add(self, value: bytes | None) -> None:
         """Take one value."""

@@ -73,11 +73,11 @@ class BrokerApis:
         self.versions: Final[dict[int, dict[int, tuple[int, int]]]] = {
             broker_id: dict(BROKER_VERSIONS) for broker_id in state.brokers
         }
-        self.telemetry = TelemetryCollector()
-        self.views = MetadataViews(state, faults)
-        self.replicator = Replicator(state, faults, timers, self._committed, described)
-        self.groups = GroupCoordinator(state, timers, answer)
-        self.offsets = PendingOffsets()
+        self.telemetry: TelemetryCollector = TelemetryCollector()
+        self.views: MetadataViews = MetadataViews(state, faults)
+        self.replicator: Replicator = Replicator(state, faults, timers, self._committed, described)
+        self.groups: GroupCoordinator = GroupCoordinator(state, timers, answer)
+        self.offsets: PendingOffsets = PendingOffsets()
         self._markers = MarkerWriter(
             state,
             faults,
@@ -87,7 +87,9 @@ class BrokerApis:
             self.replicator.appended,
             lambda partition: self.transactions.places.leader(partition),
         )
-        self.transactions = TransactionCoordinator(state, faults, timers, self._markers, plan)
+        self.transactions: TransactionCoordinator = TransactionCoordinator(
+            state, faults, timers, self._markers, plan
+        )
         verifier = TransactionVerifier(state, faults, self.transactions)
         self._produce = ProduceHandler(
             state, faults, timers, self.views, verifier, wall_ms, self.replicator.appended, answer

@@ -13,6 +13,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
+    Final,
     Literal,
     NamedTuple,
     ParamSpec,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from aioproduce.testing.fake_cluster.certificates import Identity
+    from aioproduce.testing.fake_cluster.connections import RequestLog
+    from aioproduce.testing.fake_cluster.faults import Faults
     from aioproduce.testing.fake_cluster.partition import PartitionState, ReplicationConfig
     from aioproduce.testing.fake_cluster.telemetry import TelemetryPush
     from aioproduce.testing.fake_cluster.transaction_states import TransactionConfig
@@ -173,7 +176,7 @@ class FakeCluster:
         if ports and len(ports) != brokers:
             raise ValueError(f"{brokers} brokers need {brokers} ports, not {len(ports)}")
         self._host = host
-        self.ports = dict(enumerate(ports or [0] * brokers))
+        self.ports: dict[int, int] = dict(enumerate(ports or [0] * brokers))
         self._state = ClusterState(
             [BrokerState(broker_id, host, 0) for broker_id in range(brokers)],
             default_partitions=default_partitions,
@@ -188,8 +191,8 @@ class FakeCluster:
         # loop.time() is time.monotonic() under asyncio and a clock of the same rate under uvloop: `start()`
         # sets the difference to the wall clock.
         self._model = ClusterModel(self._state, epoch_ms=0)
-        self.faults = self._model.faults
-        self.requests = self._model.requests
+        self.faults: Faults = self._model.faults
+        self.requests: RequestLog = self._model.requests
         self._security: ClusterSecurity | None = None
         made = made_security(security)
         if made is not None:
@@ -405,17 +408,17 @@ class FakeCluster:
 
     # What happens to the cluster
 
-    create_topic = _of_the_state(ClusterState.create_topic)
-    delete_topic = _of_the_state(ClusterState.delete_topic)
-    add_partitions = _of_the_state(ClusterState.add_partitions)
-    deny_topic = _of_the_state(ClusterState.deny_topic)
-    deny_group = _of_the_state(ClusterState.deny_group)
-    deny_transactional_id = _of_the_state(ClusterState.deny_transactional_id)
-    set_transaction_version = _of_the_state(ClusterState.set_transaction_version)
-    move_leader = _of_the_state(ClusterState.move_leader)
-    take_leader = _of_the_state(ClusterState.take_leader)
-    elect_leader = _of_the_state(ClusterState.elect_leader)
-    truncate = _of_the_state(ClusterState.truncate)
+    create_topic: Final = _of_the_state(ClusterState.create_topic)
+    delete_topic: Final = _of_the_state(ClusterState.delete_topic)
+    add_partitions: Final = _of_the_state(ClusterState.add_partitions)
+    deny_topic: Final = _of_the_state(ClusterState.deny_topic)
+    deny_group: Final = _of_the_state(ClusterState.deny_group)
+    deny_transactional_id: Final = _of_the_state(ClusterState.deny_transactional_id)
+    set_transaction_version: Final = _of_the_state(ClusterState.set_transaction_version)
+    move_leader: Final = _of_the_state(ClusterState.move_leader)
+    take_leader: Final = _of_the_state(ClusterState.take_leader)
+    elect_leader: Final = _of_the_state(ClusterState.elect_leader)
+    truncate: Final = _of_the_state(ClusterState.truncate)
 
     def move_transaction_coordinator(self, transactional_id: str, to_broker: int) -> None:
         """Make a running broker the coordinator of an id, and of all that share its partition of Kafka's topic.

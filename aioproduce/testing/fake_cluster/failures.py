@@ -21,7 +21,7 @@ class RefusedError(PortableError):
 
     def __init__(self, code: int, message: str, record_errors: tuple[tuple[int, str], ...] = ()) -> None:
         super().__init__(message)
-        self.code = int(code)
+        self.code: int = int(code)
         self.record_errors = record_errors
 
 

@@ -43,9 +43,13 @@ from aioproduce.wire.reader import RequestHeader, decode_request, decode_request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproduce.testing.fake_cluster.groups import GroupCoordinator
     from aioproduce.testing.fake_cluster.partition import PartitionState
+    from aioproduce.testing.fake_cluster.pending_offsets import PendingOffsets
     from aioproduce.testing.fake_cluster.secured import ServerChannels
     from aioproduce.testing.fake_cluster.state import ClusterState
+    from aioproduce.testing.fake_cluster.telemetry import TelemetryCollector
+    from aioproduce.testing.fake_cluster.transaction_coordinator import TransactionCoordinator
 
 
 # quota.window.size.seconds, of which Kafka averages eleven: how much may come at once.
@@ -74,9 +78,9 @@ class ClusterModel:
     def __init__(self, state: ClusterState, *, epoch_ms: int) -> None:
         self.state = state
         self.effects: deque[Effect] = deque()
-        self.requests = RequestLog()
-        self.faults = Faults(self._plan_fault_change, self._plan_reset, self._end_sessions)
-        self.connections_opened = 0
+        self.requests: RequestLog = RequestLog()
+        self.faults: Faults = Faults(self._plan_fault_change, self._plan_reset, self._end_sessions)
+        self.connections_opened: int = 0
         self.produce_quota: float | None = None
         self.wake: Callable[[], None] = lambda: None
         self.epoch_ms = epoch_ms
@@ -98,10 +102,10 @@ class ClusterModel:
         )
         self._views = self._apis.views
         self._versions = self._apis.versions
-        self.telemetry = self._apis.telemetry
-        self.groups = self._apis.groups
-        self.offsets = self._apis.offsets
-        self.transactions = self._apis.transactions
+        self.telemetry: TelemetryCollector = self._apis.telemetry
+        self.groups: GroupCoordinator = self._apis.groups
+        self.offsets: PendingOffsets = self._apis.offsets
+        self.transactions: TransactionCoordinator = self._apis.transactions
         self._handlers: dict[int, Handler] = {
             **self._apis.handlers(),
             ApiKey.SASL_HANDSHAKE: lambda exchange, now: self._logins.handshake(

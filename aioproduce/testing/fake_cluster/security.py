@@ -137,8 +137,8 @@ class ClusterSecurity:
     __slots__ = ("_authority", "_broker", "_context", "security", "users")
 
     def __init__(self, security: FakeSecurity, host: str) -> None:
-        self.security = security
-        self.users = Users(dict(security.users), os.urandom, security.scram_iterations)
+        self.security: FakeSecurity = security
+        self.users: Users = Users(dict(security.users), os.urandom, security.scram_iterations)
         self._authority: Authority | None = None
         self._broker: Identity | None = None
         self._context: ssl.SSLContext | None = None

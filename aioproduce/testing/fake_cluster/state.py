@@ -121,14 +121,14 @@ class ClusterState:
         transaction_version: int = 2,
         transactions: TransactionConfig | None = None,
     ) -> None:
-        self.brokers = {broker.broker_id: broker for broker in brokers}
-        self.cluster_id = cluster_id
-        self.default_partitions = default_partitions
-        self.replication_factor = replication_factor
-        self.default_config = default_config or TopicConfig()
-        self.auto_create_topics = auto_create_topics
-        self.announce_created_topics_late = announce_created_topics_late
-        self.replication = replication
+        self.brokers: dict[int, BrokerState] = {broker.broker_id: broker for broker in brokers}
+        self.cluster_id: str = cluster_id
+        self.default_partitions: int = default_partitions
+        self.replication_factor: int = replication_factor
+        self.default_config: TopicConfig = default_config or TopicConfig()
+        self.auto_create_topics: bool = auto_create_topics
+        self.announce_created_topics_late: bool = announce_created_topics_late
+        self.replication: ReplicationConfig | None = replication
         self.changed: Callable[[PartitionState], None] = lambda _: None
         self.described: Callable[[], None] = lambda: None
         self.topics: dict[str, TopicState] = {}
@@ -138,9 +138,9 @@ class ClusterState:
         self._denied_topics: dict[str, bool] = {}  # and whether clients may describe them
         self._denied_groups: set[str] = set()
         self._denied_transactional_ids: set[str] = set()
-        self.features_epoch = _FIRST_FEATURES_EPOCH
-        self.transaction_version = transaction_version
-        self.transactions = transactions or TransactionConfig()
+        self.features_epoch: int = _FIRST_FEATURES_EPOCH
+        self.transaction_version: int = transaction_version
+        self.transactions: TransactionConfig = transactions or TransactionConfig()
 
     # Brokers
 

@@ -96,7 +96,7 @@ class TlsServerChannel:
         self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._sends_close_notify = sends_close_notify
         self._is_established = False
-        self.is_ended = False
+        self.is_ended: bool = False
 
     @property
     def is_established(self) -> bool:

@@ -41,7 +41,7 @@ class TransactionLog:
     __slots__ = ("_uncommitted", "aborted", "markers", "open")
 
     def __init__(self) -> None:
-        self.markers = 0
+        self.markers: int = 0
         self.open: dict[int, int] = {}
         self.aborted: list[EndedTransaction] = []
         self._uncommitted: list[EndedTransaction] = []

@@ -77,14 +77,14 @@ class FakeSchemaRegistry:
         complaints: Complaints | None = None,
         port: int = 0,
     ) -> None:
-        self.subjects = Subjects(complaints)
-        self.lock = threading.RLock()
+        self.subjects: Subjects = Subjects(complaints)
+        self.lock: threading.RLock = threading.RLock()
         self._requests: list[RegistryRequest] = []
         self._faults: list[_Fault] = []
         self._let_through = threading.Event()
         self._let_through.set()
         self._arrived = threading.Condition(self.lock)
-        self.authorization = _authorization(basic_auth, bearer_token)
+        self.authorization: str | None = _authorization(basic_auth, bearer_token)
         self._server = _Server(self, port)
         self._thread: threading.Thread | None = None
 

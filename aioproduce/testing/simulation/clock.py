@@ -66,8 +66,8 @@ class VirtualClock:
     __slots__ = ("_count", "_heap", "limit", "now", "steps")
 
     def __init__(self) -> None:
-        self.now = 0.0
-        self.steps = 0
+        self.now: float = 0.0
+        self.steps: int = 0
         self.limit: int | None = None
         self._count = 0
         self._heap: list[tuple[float, int, Event]] = []

@@ -84,13 +84,13 @@ class SimulatedCluster:
         self._service_time = service_time
         self._busy_until: dict[int, float] = {}
         self._received_bytes: dict[int, bytearray] = {}
-        self.state = ClusterState(
+        self.state: ClusterState = ClusterState(
             [BrokerState(broker_id, host_of(broker_id), PORT) for broker_id in range(brokers)],
             **settings,
         )
         for name, partitions in topics.items():
             self.state.create_topic(name, partitions)
-        self.model = ClusterModel(self.state, epoch_ms=EPOCH_MS)
+        self.model: ClusterModel = ClusterModel(self.state, epoch_ms=EPOCH_MS)
         self.model.wake = self._arm
         self.tls: StandInTls | None = None
         self.users: Users | None = None

@@ -130,15 +130,23 @@ class SimulationLoop(asyncio.BaseEventLoop):
             raise
         return transport, protocol
 
-    create_server = _refusal("servers but its brokers")
-    getaddrinfo = _refusal("names to resolve: create_connection() knows its hosts")
-    add_reader = add_writer = _refusal("sockets but those of create_connection()")
-    sock_accept = sock_connect = sock_recv = sock_recv_into = sock_sendall = add_reader
-    sock_recvfrom = sock_recvfrom_into = sock_sendto = add_reader
-    create_unix_connection = create_unix_server = add_reader
+    create_server: Any = _refusal("servers but its brokers")
+    getaddrinfo: Any = _refusal("names to resolve: create_connection() knows its hosts")
+    add_reader: Any = _refusal("sockets but those of create_connection()")
+    add_writer: Any = add_reader
+    sock_accept: Any = add_reader
+    sock_connect: Any = add_reader
+    sock_recv: Any = add_reader
+    sock_recv_into: Any = add_reader
+    sock_sendall: Any = add_reader
+    sock_recvfrom: Any = add_reader
+    sock_recvfrom_into: Any = add_reader
+    sock_sendto: Any = add_reader
+    create_unix_connection: Any = add_reader
+    create_unix_server: Any = add_reader
     _make_read_pipe_transport = _make_write_pipe_transport = _refusal("pipes")
     _make_subprocess_transport = _refusal("subprocesses")
-    add_signal_handler = _refusal("signals")
+    add_signal_handler: Any = _refusal("signals")
 
     # -- threads ---
 

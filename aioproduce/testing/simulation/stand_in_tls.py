@@ -78,7 +78,7 @@ class StandInChannel:
         self._secret = b""
         self._sent = self._received = 0
         self._has_failed = False
-        self.is_ended = False
+        self.is_ended: bool = False
 
     @property
     def is_established(self) -> bool:
@@ -215,7 +215,7 @@ class StandInTls:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._count = 0
-        self.refusals = 0
+        self.refusals: int = 0
 
     def prepare(self) -> None:
         """Do nothing: there are no key files."""

@@ -31,7 +31,7 @@ class Trace:
         self._clock = clock
         self._hash = blake2b(digest_size=8)
         self._lines: deque[str] = deque(maxlen=keep)
-        self.count = 0
+        self.count: int = 0
 
     def add(self, what: str) -> None:
         """Note what happened now."""

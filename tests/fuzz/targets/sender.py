@@ -135,6 +135,7 @@ class Brokers:
 
     def __init__(self, settings: int) -> None:
         self.now = 1000.0
+        plain: dict[str, Any] = {"enable_idempotence": False, "acks": settings % 2}
         config = ProducerConfig.from_keywords(
             bootstrap_servers="b0:9092",
             linger_ms=0,
@@ -146,7 +147,7 @@ class Brokers:
             reconnect_backoff_max_ms=10,
             batch_size=256,
             buffer_memory=2048,
-            **({} if settings % 3 == 0 else {"enable_idempotence": False, "acks": settings % 2}),
+            **({} if settings % 3 == 0 else plain),
         )
         self.sender = Sender(
             config,
@@ -234,7 +235,7 @@ class Brokers:
             return
         number = self.accepted
         self.accepted += 1
-        delivery.add_delivery_callback(lambda metadata, error: self.outcomes.append(number))
+        delivery._add_delivery_callback(lambda metadata, error: self.outcomes.append(number))
 
     def advance(self, seconds: float) -> None:
         until = self.now + seconds

@@ -1,0 +1,81 @@
+"""Sensors that keep nothing: what recording metrics costs is the difference from a producer that has these.
+
+Used by `recording.py`, which measures time, and by `tests/budget/program.py`, which counts instructions.
+
+1. Clocks are read and sensors are called as always; only what a sensor does with its arguments is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, final
+from unittest import mock
+
+from aioproduce._native.sensors import BatchMetrics, NodeMetrics
+from aioproduce.metrics import ProducerMetrics
+
+
+@final
+class _SilentBatches:
+    """Takes what `BatchMetrics` takes in of each batch, and keeps nothing."""
+
+    def __init__(self, metrics: BatchMetrics) -> None:
+        self._metrics = metrics
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._metrics, name)
+
+    def sent(self, batches: object, now: float) -> None:
+        """Nothing."""
+
+    def retried(self, batch: object, now: float) -> None:
+        """Nothing."""
+
+    def ended(self, batch: object, now: float, *, is_failed: bool) -> None:
+        """Nothing."""
+
+
+@final
+class _SilentNode:
+    """Takes what `NodeMetrics` takes in of each request, and keeps nothing."""
+
+    in_flight: Any = int
+
+    def sent(self, size: int, now: float) -> None:
+        """Nothing."""
+
+    def received(self, size: int, responses: int, now: float) -> None:
+        """Nothing."""
+
+    def answered(self, latency: float, now: float) -> None:
+        """Nothing."""
+
+
+class SilentMetrics(ProducerMetrics):  # type: ignore[misc]  # final for everyone else
+    """Sensors that keep nothing of batches, requests and turns."""
+
+    def __init__(self, windows: Any) -> None:
+        super().__init__(windows)
+        self.batches: Any = _SilentBatches(self.batches)
+        self._node: Any = _SilentNode()
+
+    def node(self, node_id: int) -> NodeMetrics:
+        """One for all."""
+        return self._node  # type: ignore[no-any-return]
+
+    def throttled(self, seconds: float, now: float) -> None:
+        """Nothing."""
+
+    def stepped(self, waited: float, worked: float, now: float) -> None:
+        """Nothing."""
+
+    def lagged(self, seconds: float, now: float) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def silent() -> Iterator[None]:
+    """Give each producer that is made meanwhile these sensors."""
+    with mock.patch("aioproduce.producer.life.ProducerMetrics", SilentMetrics):
+        yield
