@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 
     from aioproduce.records import RecordMetadata, TopicPartition
 
-DOCUMENTATION: Final = "https://aioproduce.readthedocs.io/en/stable/reference/errors/"
+DOCUMENTATION: Final = "https://aioproduce.readthedocs.io/en/stable/reference/errors.html"
 """The page on errors. Each class has a section there, whose anchor is the name of the class in lower case."""
 
 _IF_LEFT_OUT: Final[Mapping[str, Any]] = {"possibly_written": True, "deliveries": (), "causes": {}}

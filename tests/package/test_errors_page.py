@@ -1,7 +1,7 @@
 """The page on errors and the classes are held together, and a traceback names the section.
 
-The page may lie anywhere in `docs/`. GitHub, MkDocs and Sphinx give its sections the same anchors, because a heading
-is the name of a class and nothing else.
+The site and a host of repositories give its sections the same anchors, because a heading is the name of a class and
+nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from aioproduce.errors import DOCUMENTATION, DeliveryError, NotStartedError, Pro
 from tests.unit.error_samples import keywords_of, public_errors, sample_of
 
 REPOSITORY = Path(__file__).parents[2]
-(PAGE,) = (REPOSITORY / "docs").rglob("errors.md")
-TEXT = PAGE.read_text()
+PAGE = "reference/errors"
+TEXT = (REPOSITORY / "docs" / f"{PAGE}.md").read_text()
 LABELS = ("Raised by", "Try again", "In the log", "Cause and remedy")
 
 
@@ -109,7 +109,7 @@ def test_a_traceback_ends_with_the_address_of_the_section(kind: type[ProducerErr
     assert "".join(traceback.format_exception(error)).endswith(f"{error}\nSee {address}\n")
     assert address not in str(error)
     assert address not in repr(error)
-    assert DOCUMENTATION.rstrip("/").endswith(f"/{PAGE.stem}")
+    assert DOCUMENTATION.endswith(f"/{PAGE}.html")
 
 
 def test_the_address_costs_an_error_nothing() -> None:
