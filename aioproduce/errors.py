@@ -392,8 +392,8 @@ class TlsError(BrokerConnectionError):
 
     Attributes:
         reason: The fault in a fixed phrase, e.g. `"certificate expired"`, or OpenSSL's own words.
-        setting: Kafka's key of the setting to look at first, e.g. `ssl.truststore.location`; `None` if no setting is
-            at fault.
+        setting: Kafka's key of the setting to look at first, e.g. `ssl.truststore.location`; `None` if no
+            setting is at fault.
         is_transient: Whether it may pass by itself, as a connection that was cut does; if not, somebody has to act.
     """
 

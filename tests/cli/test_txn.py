@@ -224,7 +224,7 @@ async def test_files_that_are_none(cluster: FakeCluster, tmp_path: Path, content
         file.write_bytes(content)
     outcome = await txn(cluster, "commit", "--prepared", str(file))
     assert (outcome.code, outcome.out) == (2, "")
-    assert ("cannot read" if content is None else "no prepared transaction") in outcome.err
+    assert ("cannot read" if content is None else "not a prepared transaction") in outcome.err
 
 
 # -- what hangs ---
