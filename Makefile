@@ -16,7 +16,8 @@
 #   make native  only rebuild the compiled hot path in place
 #   make budget  what one record costs in instructions, frames and objects, beside the recorded budget
 #   make wheel   a wheel for this Python and system into dist/, tried in a venv of its own (Linux: a manylinux one)
-#   make release the wheel, the source distribution, their sums, a list of components (SBOM), an audit of dependencies
+#   make release the release check: wheel and source distribution, each tried in an empty environment; their metadata;
+#                sums, a list of components (SBOM), an audit of dependencies
 #   make lock    write requirements-dev.txt anew: what pip chooses for the tests now, by hash
 #   make clean   back to a fresh checkout
 #
@@ -31,6 +32,9 @@ NATIVE := $(VENV)/.stamp-native
 DEVELOPED := $(VENV)/.stamp-dev
 # Without build isolation the Cython that rebuilds the extensions later also compiles them here, so it does so once.
 PIP_INSTALL := $(PY) -m pip install --quiet --quiet --no-build-isolation
+# The second try is for distributions that ship pip but split ensurepip off into a package of its own.
+new-venv = $(PYTHON) -m venv $(1) || { $(PYTHON) -m venv --clear --without-pip $(1) \
+	  && $(PYTHON) -m pip --python $(1)/bin/python install --quiet pip; }
 # The first stage: the package with what examples/demo.py imports.
 FIRST = $(PIP_INSTALL) --editable '.[cli,aiokafka]'
 # The second stage: everything that tests, lint and types need.
@@ -105,24 +109,31 @@ wheel: $(NATIVE)
 	    $(PY) -m auditwheel repair --strip --wheel-dir build/wheel/repaired build/wheel/plain/*.whl ;; \
 	  *) cp -R build/wheel/plain build/wheel/repaired ;; \
 	esac
-	$(PYTHON) -m venv build/wheel/venv || { $(PYTHON) -m venv --clear --without-pip build/wheel/venv \
-	  && $(PYTHON) -m pip --python build/wheel/venv/bin/python install --quiet pip; }
+	$(call new-venv,build/wheel/venv)
 	build/wheel/venv/bin/python -m pip install --quiet build/wheel/repaired/*.whl
 	build/wheel/venv/bin/python tests/package/smoke.py compiled
 	mkdir -p dist && cp build/wheel/repaired/*.whl dist/
 
-# The audit asks a public database of holes, so it needs the network; it fails where one is known. The list of components is
-# of the wheel with the extras that have to do with security. The tools have an environment of their own.
-release: wheel
-	rm -rf build/release
-	$(PYTHON) -m venv build/release/venv
-	build/release/venv/bin/python -m pip install --quiet 'cyclonedx-bom>=7,<8' 'pip-audit>=2.10,<3'
-	build/release/venv/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements-dev.txt
-	build/wheel/venv/bin/python -m pip install --quiet "$$(echo build/wheel/repaired/*.whl)[tls,oauth,msk-iam]"
-	build/release/venv/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
-	  --output-file dist/aioproduce.cdx.json build/wheel/venv/bin/python
+# The release check. The wheel and the source distribution are each installed into an empty environment and tried.
+# twine checks the page of an index, `tests.release check` the rest. The list of components is that of the wheel with the
+# extras for security. The audit comes last: it fails if a locked package has a known vulnerability, or if it cannot reach
+# the public database. The tools have an environment of their own. Nothing is published.
+release:
+	rm -rf build/release dist
+	$(MAKE) wheel
 	$(PY) setup.py --quiet sdist --formats=gztar --dist-dir dist
+	$(call new-venv,build/release/sdist)
+	build/release/sdist/bin/python -m pip install --quiet dist/*.tar.gz
+	build/release/sdist/bin/python tests/package/smoke.py compiled
+	$(call new-venv,build/release/tools)
+	build/release/tools/bin/python -m pip install --quiet 'twine>=6.1,<8' 'trove-classifiers' 'cyclonedx-bom>=7,<8' 'pip-audit>=2.10,<3'
+	build/release/tools/bin/python -m twine check --strict dist/*.whl dist/*.tar.gz
+	build/release/tools/bin/python -m tests.release check dist
+	build/wheel/venv/bin/python -m pip install --quiet "$$(echo build/wheel/repaired/*.whl)[tls,oauth,msk-iam]"
+	build/release/tools/bin/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml \
+	  --output-file dist/aioproduce.cdx.json build/wheel/venv/bin/python
 	$(PY) -m tests.release sums dist
+	build/release/tools/bin/pip-audit --strict --require-hashes --disable-pip --requirement requirements-dev.txt
 
 # Of this platform and Python: CI's are Linux x86_64 and 3.11.
 lock: $(INSTALLED)
@@ -160,14 +171,12 @@ native-part: interpreted
 	$(PY) -m pytest $(PARALLEL) -m "$$($(PY) -m tests.gate.tiers native)"
 	$(PY) -m tests.gate.tiers record-native
 
-# The second try at a venv is for distributions that ship pip but split ensurepip off into a package of its own.
 # This compiles the extensions, too.
 $(INSTALLED): pyproject.toml setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "aioproduce needs Python 3.11 or later, and '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." \
 	       "Name another one: make PYTHON=python3.11 ..." >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m venv --clear --without-pip $(VENV) \
-	  && $(PYTHON) -m pip --python $(PY) install --quiet pip; }
+	$(call new-venv,$(VENV))
 	$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
 	  > $(VENV)/build-requirements.txt
 	$(PY) -m pip install --quiet --requirement $(VENV)/build-requirements.txt

@@ -1,6 +1,6 @@
 """The compiled part of the package: every module of `aioproduce/_native`, from its `.py` and the `.pxd` files.
 
-Everything else about the package stands in `pyproject.toml`.
+Everything else about the package stands in `pyproject.toml`, except that the text for an index is made here.
 
 1. Without Cython there is nothing to compile, and without a working C compiler an extension is left out
    (`optional`): the package installs all the same and runs interpreted.
@@ -10,16 +10,19 @@ Everything else about the package stands in `pyproject.toml`.
    checkout or a copy can make old sources look new, and new ones old. So a reinstall compiles nothing that is
    current, and a wheel contains the extensions of the checkout if they are current.
 4. An extension without sources is removed.
-5. Cython translates one module at a time. Meanwhile the C compiler works on the others, one on each processor.
+5. In the text for an index (`index_readme()`) every link is absolute and leads to the files of this version.
+6. Cython translates one module at a time. Meanwhile the C compiler works on the others, one on each processor.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import sys
 import threading
+import tomllib
 from copy import copy
 from pathlib import Path
 from typing import Any, Final
@@ -162,6 +165,41 @@ def _translate(ext: Any, record: str) -> Any:
     return translated
 
 
+def index_readme(text: str, project: dict[str, Any]) -> str:
+    """Return the README for the page of an index, where no other file of the project is.
+
+    Args:
+        text: README.md. Its links are relative to the root of the repository.
+        project: The table `project` of pyproject.toml: the version is the tag, `urls.Source` the repository.
+    """
+    files = f"{project['urls']['Source']}/%s/v{project['version']}/"
+
+    def absolute(link: re.Match[str]) -> str:
+        before, target = link.groups()
+        if re.match(r"[a-z]+:", target):
+            return link[0]
+        form = "raw" if target.endswith((".png", ".svg")) else "blob"
+        page = f"README.md{target}" if target.startswith("#") else target
+        return f"{before}{files % form}{page}"
+
+    return re.sub(
+        r"""(\]\((?=[^)\s]+\))|\b(?:src|srcset|href)="|^\[[^]]+\]: +)([^)\s"]+)""",
+        absolute,
+        text,
+        flags=re.MULTILINE,
+    )
+
+
+def _readme() -> str:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return index_readme((ROOT / "README.md").read_text(encoding="utf-8"), project)
+
+
 if __name__ == "__main__":
     forget_gone()
-    setup(ext_modules=native_extensions(), cmdclass={"build_ext": BuildNative})
+    setup(
+        ext_modules=native_extensions(),
+        cmdclass={"build_ext": BuildNative},
+        long_description=_readme(),
+        long_description_content_type="text/markdown",
+    )

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from aioproduce.records import PartitionInfo as PartitionInfo
     from aioproduce.records import ProducerRecord as ProducerRecord
     from aioproduce.records import RecordMetadata as RecordMetadata
+    from aioproduce.records import SilentBroker as SilentBroker
     from aioproduce.records import TopicPartition as TopicPartition
 
 
@@ -63,6 +64,7 @@ _HOMES: Final = {
     "ProducerRecord": "aioproduce.records",
     "ProducerSettings": "aioproduce.config.settings",
     "RecordMetadata": "aioproduce.records",
+    "SilentBroker": "aioproduce.records",
     "TopicPartition": "aioproduce.records",
     "Transaction": "aioproduce.producer.transactions",
     "TransactionalPool": "aioproduce.producer.transactional_pool",

@@ -133,7 +133,10 @@ class ConfigError(ProducerError, ValueError):
     Attributes:
         key: Kafka's dotted key, e.g. `linger.ms`; `None` if several keys are involved.
         suggestion: The key that was probably meant, or `None`.
+        origin: The file and line of the setting, where it came from a file.
     """
+
+    origin: str | None = None
 
     def __init__(self, message: str, *, key: str | None = None, suggestion: str | None = None) -> None:
         super().__init__(message)

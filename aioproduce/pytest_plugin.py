@@ -18,14 +18,15 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Generator, Iterator
+    from typing import Unpack
 
-    from aioproduce import Producer
+    from aioproduce import Producer, ProducerSettings
     from aioproduce.producer.life import ProducerLife
     from aioproduce.testing import ClusterThread
 
@@ -91,16 +92,24 @@ def kafka_cluster(
         pytest.fail(_complaint(left), pytrace=False)
 
 
+class MakeProducer(Protocol):
+    """What `make_producer` is: it makes producers for the test's cluster."""
+
+    def __call__(self, **settings: Unpack[ProducerSettings]) -> Producer[Any, Any]:
+        """Make one, with settings of `aioproduce.Producer`."""
+        ...
+
+
 @pytest.fixture
 def make_producer(
     request: pytest.FixtureRequest, kafka_cluster: ClusterThread, producer_options: dict[str, Any]
-) -> Callable[..., Producer]:
+) -> MakeProducer:
     """A function that makes producers for the test's cluster, e.g. `make_producer(linger_ms=20)`."""
     from aioproduce import Producer
 
     marked = _marked(request.node)
 
-    def make(**settings: Any) -> Producer[Any, Any]:
+    def make(**settings: Unpack[ProducerSettings]) -> Producer[Any, Any]:
         return Producer(
             **{
                 "bootstrap_servers": kafka_cluster.bootstrap_servers,
@@ -115,7 +124,7 @@ def make_producer(
 
 
 @pytest.fixture
-def producer(make_producer: Callable[..., Producer]) -> Producer[Any, Any]:
+def producer(make_producer: MakeProducer) -> Producer[Any, Any]:
     """A producer for the test's cluster, not started: `async with producer:` in the test."""
     return make_producer()
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, TypeAlias
+from enum import Enum
+from typing import Any, Final, NamedTuple, TypeAlias
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 """What a key or a value is where no serializer makes it."""
@@ -18,6 +19,19 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 Headers: TypeAlias = Iterable[Header]
 """Record headers in order; a name may come more than once (KIP-82)."""
+
+
+class NotGiven(Enum):
+    """The type of `NOT_GIVEN`."""
+
+    NOT_GIVEN = "not given"
+
+    def __repr__(self) -> str:
+        return "<not given>"
+
+
+NOT_GIVEN: Final = NotGiven.NOT_GIVEN
+"""Stands for the value of a `send()` that names none: `None` would be a tombstone."""
 
 
 class TopicPartition(NamedTuple):
@@ -103,6 +117,26 @@ class PartitionInfo(NamedTuple):
     leader: int
     replicas: tuple[int, ...]
     in_sync_replicas: tuple[int, ...]
+
+
+class SilentBroker(NamedTuple):
+    """A broker that stopped answering: requests wait for it, and for a second or more no byte came.
+
+    Attributes:
+        node_id: The broker's id; negative for a bootstrap server, before metadata says which broker it is.
+        host: Where it listens.
+        port: Likewise.
+        seconds: For how long it has said nothing.
+        requests: Requests that wait for its answer; 0 while it is being connected to again.
+        records: Accepted records without an outcome whose partitions it leads.
+    """
+
+    node_id: int
+    host: str
+    port: int
+    seconds: float
+    requests: int
+    records: int
 
 
 class ClusterInfo(NamedTuple):

@@ -67,7 +67,7 @@ class _Writer(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports are not asyncio.Transport's children.
-        self.transport = transport  # type: ignore[assignment]
+        self.transport = transport  # type: ignore[assignment]  # as said
         self.may_write.set()
 
     def pause_writing(self) -> None:

@@ -205,9 +205,9 @@ async def grouped(site: Site, seconds: float) -> float:
 async def _measure(site: Site, rounds: int, seconds: float, console: Console) -> dict[str, Figures]:
     cases: dict[str, Callable[[], Awaitable[float]]] = {}
     for size in SIZES:
-        cases[f"ours {size}"] = lambda size=size: ours(site, size, seconds)  # type: ignore[misc]
-        cases[f"confluent {size}"] = lambda size=size: confluents(site, size, seconds)  # type: ignore[misc]
-        cases[f"java {size}"] = lambda size=size: javas(site, size, seconds)  # type: ignore[misc]
+        cases[f"ours {size}"] = lambda size=size: ours(site, size, seconds)  # type: ignore[misc]  # binds `size`
+        cases[f"confluent {size}"] = lambda size=size: confluents(site, size, seconds)  # type: ignore[misc]  # binds `size`
+        cases[f"java {size}"] = lambda size=size: javas(site, size, seconds)  # type: ignore[misc]  # binds `size`
     cases["each 500 ms"] = lambda: each_half_second(site, seconds)
     cases["idempotent"] = lambda: idempotent(site, seconds)
     cases["group commit"] = lambda: grouped(site, seconds)

@@ -30,7 +30,7 @@ copyright = "the aioproduce authors"
 version = release = VERSION
 language = "en"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "repository_links"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "repository_links", "command_line"]
 exclude_patterns = ["_extensions"]
 
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]

@@ -58,7 +58,7 @@ async def send_orders(servers: str, registry: SchemaRegistryClient) -> None:
 
         # What does not fit its schema fails alone: nothing is queued for it.
         try:
-            await producer.send(TOPIC, Order("seven", "customer-7"))  # type: ignore[arg-type]
+            await producer.send(TOPIC, Order("seven", "customer-7"))  # type: ignore[arg-type]  # wrong on purpose
         except SerializationError as error:
             print(f"refused: {error}")
 
@@ -85,7 +85,7 @@ async def read_back(cluster: FakeCluster, registry: SchemaRegistryClient) -> Non
         schema_id = int.from_bytes(record.value[1:5], "big")
         schema = fastavro.parse_schema(json.loads((await registry.schema(schema_id)).text))
         order = fastavro.schemaless_reader(io.BytesIO(record.value[5:]), schema, None)
-        customers.add(Order(**order).customer)  # type: ignore[arg-type]
+        customers.add(Order(**order).customer)  # type: ignore[arg-type]  # as the schema has it
     print(f"{len(cluster.records(TOPIC)):,} orders read back, of {len(customers)} customers")
 
 

@@ -10,6 +10,8 @@ Loaded by pytest before any test module, and it must stay the first to import an
 4. With ``AIOPRODUCE_REQUIRE_KAFKA=1`` (set by ``.ci/run`` in CI) a skip of such a test is a failure that says
    why.
 5. Hypothesis does not judge how fast examples come: no test has a limit by the clock.
+6. Ctrl-C ends a wait, here and in the processes that tests start. A shell has what it starts in the background
+   ignore SIGINT.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import signal
 import sys
 import tracemalloc
 from typing import TYPE_CHECKING
@@ -36,6 +39,9 @@ pytest_plugins = ["pytester", "tests.gate.plugin"]
 
 hypothesis.settings.register_profile("tests", suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("tests")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 IS_PURE = os.environ.get("AIOPRODUCE_PURE") == "1"
 REQUIRES_KAFKA = os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") == "1"

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
-    from typing import NoReturn
 
     from typing_extensions import deprecated
 
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
         """What can be waited for, and is a future."""
 
         @deprecated("the producer alone settles a delivery")
-        def set_result(self, result: RecordMetadata, /) -> NoReturn:
+        def set_result(self, result: RecordMetadata, /) -> None:
             """Not there: the producer alone settles a delivery."""
 
         @deprecated("the producer alone settles a delivery")
-        def set_exception(self, exception: type | BaseException, /) -> NoReturn:
+        def set_exception(self, exception: type | BaseException, /) -> None:
             """Not there: the producer alone settles a delivery."""
 
 else:

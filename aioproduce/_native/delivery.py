@@ -176,6 +176,12 @@ class BatchResult:
             raise fatal
         return raised
 
+    def take_unobserved(self) -> int:
+        """How many records failed that nobody has asked for or was told of; the caller counts them from now on."""
+        count: cython.longlong = self._unobserved
+        self._unobserved = 0
+        return count
+
     def _check_pending(self) -> None:
         if self.status != _PENDING:
             raise RuntimeError(f"the batch of {self.topic}-{self.partition} was settled twice")
@@ -278,7 +284,7 @@ class DeliveryFuture(Watched):
 
     # To type checkers the base's is an attribute: a task sets it on the future that it is parked on, never on this.
     @property
-    def _asyncio_future_blocking(self) -> bool:  # type: ignore[override]
+    def _asyncio_future_blocking(self) -> bool:  # type: ignore[override]  # as said
         """Tells `asyncio.isfuture()` that this is one; never True, as no task is parked on it."""
         return False
 

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproduce._native.blocking_delivery import BlockingDelivery
 from aioproduce._native.topic_appender import NO_PARTITION
+from aioproduce.records import NOT_GIVEN
 
 if TYPE_CHECKING:
     from aioproduce._native import _cython_shadow as cython
@@ -311,7 +312,7 @@ class BlockingPath:
     def send(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         *,
         partition: int | None = None,
@@ -324,7 +325,8 @@ class BlockingPath:
 
         Args:
             topic: The topic, or a whole ProducerRecord.
-            value: Bytes, None (a tombstone), or whatever the value serializer takes.
+            value: Bytes, None (a tombstone), or whatever the value serializer takes. A call without a value sends a
+                tombstone if it has a key, and is refused otherwise.
             key: Likewise; records of one key go to one partition, in order.
             partition: The partition; `None` lets the partitioner choose.
             timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
@@ -378,9 +380,12 @@ class BlockingPath:
         if headers is not None or type(topic) is not str:
             return None
         if value is not None:
-            if type(value) is not bytes:
+            if type(value) is bytes:
+                size += len(value)
+            elif value is NOT_GIVEN and key is not None:
+                value = None  # a tombstone: it has a key
+            else:
                 return None
-            size += len(value)
         if key is not None:
             if type(key) is not bytes:
                 return None

@@ -206,6 +206,6 @@ def _unzigzag(raw: cython.ulonglong) -> cython.longlong:
 
 def _signed(value: cython.ulonglong) -> cython.longlong:
     if cython.compiled:
-        return cython.cast(cython.longlong, value)  # type: ignore[no-any-return]
+        return cython.cast(cython.longlong, value)
     else:
         return value - 2**64 if value >= 2**63 else value

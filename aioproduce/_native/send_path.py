@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from aioproduce._native.topic_appender import NO_PARTITION
 from aioproduce._native.watcher import Watcher
+from aioproduce.records import NOT_GIVEN
 
 if TYPE_CHECKING:
     from aioproduce._native import _cython_shadow as cython
@@ -126,7 +127,7 @@ class SendPath:
     def send(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         *,
         partition: int | None = None,
@@ -139,7 +140,8 @@ class SendPath:
 
         Args:
             topic: The topic, or a whole ProducerRecord.
-            value: Bytes, None (a tombstone), or whatever the value serializer takes.
+            value: Bytes, None (a tombstone), or whatever the value serializer takes. A call without a value sends a
+                tombstone if it has a key, and is refused otherwise.
             key: Likewise; records of one key go to one partition, in order.
             partition: The partition; `None` lets the partitioner choose.
             timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
@@ -167,7 +169,7 @@ class SendPath:
     def send_and_wait(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         *,
         partition: int | None = None,
@@ -232,7 +234,9 @@ class SendPath:
         if not self._is_plain or type(call._topic) is not str:
             return None
         if call._value is not None and type(call._value) is not bytes:
-            return None
+            if call._value is not NOT_GIVEN or call._key is None:
+                return None
+            call._value = None  # a tombstone: it has a key
         if call._key is not None and type(call._key) is not bytes:
             return None
         if call._headers is not None and type(call._headers) is not list and type(call._headers) is not tuple:

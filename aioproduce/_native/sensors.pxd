@@ -17,7 +17,7 @@ cdef class NodeMetrics:
     cdef readonly Meter outgoing, responses, incoming
     cdef readonly Spread latency
     cdef readonly Meter operations
-    cdef public object in_flight
+    cdef public object in_flight, silent_for
     cpdef sent(self, Py_ssize_t size, double now)
     cpdef received(self, Py_ssize_t size, Py_ssize_t responses, double now)
     cpdef answered(self, double latency, double now)

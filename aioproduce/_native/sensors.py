@@ -53,6 +53,10 @@ class TopicMetrics:
         self.errors: Meter = Meter(windows)
 
 
+def _never_silent(_now: float) -> float:
+    return 0.0
+
+
 class NodeMetrics:
     """What is counted of one broker, or of all of them together.
 
@@ -67,6 +71,7 @@ class NodeMetrics:
         latency: Of Produce requests; of each broker only.
         operations: Reads and writes; of all brokers together only.
         in_flight: Looks up how many requests are not answered yet; of each broker only, set by who connects to it.
+        silent_for: Looks up for how many seconds requests have waited without a byte; likewise.
     """
 
     def __init__(
@@ -81,6 +86,7 @@ class NodeMetrics:
         self.latency: Spread = Spread(windows)
         self.operations: Meter = Meter(windows)
         self.in_flight: Callable[[], int] = int
+        self.silent_for: Callable[[float], float] = _never_silent
 
     def sent(self, size: cython.Py_ssize_t, now: cython.double) -> None:
         """A request was written."""

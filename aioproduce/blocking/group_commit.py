@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self, final
 
+from aioproduce.records import NOT_GIVEN
+
 if TYPE_CHECKING:
     from datetime import datetime
     from types import TracebackType
@@ -45,7 +47,7 @@ class BlockingGroupCommit:
     def send(
         self,
         topic: str | ProducerRecord,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         *,
         partition: int | None = None,

@@ -16,6 +16,9 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
+# First, so that what closes these producers at the exit runs before what says of open ones that they are lost.
+from aioproduce.producer import life as _life  # noqa: F401
+
 if TYPE_CHECKING:
     from aioproduce.blocking.session import Session
 

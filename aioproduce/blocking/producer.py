@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from aioproduce.metrics import MetricsSnapshot
     from aioproduce.producer.transaction_status import TransactionStatus
     from aioproduce.producer.value_types import KeyInput, ValueInput
-    from aioproduce.records import BytesLike, PartitionInfo
+    from aioproduce.records import BytesLike, PartitionInfo, SilentBroker
 
 
 @final
@@ -265,14 +265,14 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionInfo]:
         """The partitions of a topic, as `Producer.partitions_for()`."""
         session = self._running()
-        return session.call(session.producer.partitions_for, topic, timeout)  # type: ignore[no-any-return]
+        return session.call(session.producer.partitions_for, topic, timeout)
 
     def metrics(self) -> MetricsSnapshot:
         """What is counted and measured, as `Producer.metrics()`."""
         session = self._session
         if session is None:
             return Producer(self.config).metrics()
-        return session.read(session.producer.metrics)  # type: ignore[no-any-return]
+        return session.read(session.producer.metrics)
 
     def transaction_status(self) -> TransactionStatus | None:
         """Return the state of the producer's transactions; as `Producer.transaction_status()`, in any thread.
@@ -283,7 +283,12 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
         session = self._session
         if session is None:
             return Producer(self.config).transaction_status()
-        return session.read(session.producer.transaction_status)  # type: ignore[no-any-return]
+        return session.read(session.producer.transaction_status)
+
+    def silent_brokers(self) -> list[SilentBroker]:
+        """The brokers that stopped answering, as `Producer.silent_brokers()`."""
+        session = self._session
+        return [] if session is None else session.read(session.producer.silent_brokers)
 
     @property
     def unobserved_failures(self) -> int:

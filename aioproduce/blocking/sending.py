@@ -21,6 +21,7 @@ from aioproduce.producer.input import check_partition, check_topic, header_list
 from aioproduce.producer.interceptors import tell_refused
 from aioproduce.producer.rows import Rows
 from aioproduce.producer.value_types import Generic, K, V
+from aioproduce.records import NOT_GIVEN, NotGiven
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,7 +59,7 @@ class BlockingSending(BlockingPath, Generic[K, V]):
         def send(  # noqa: D102  # BlockingPath has it, and an editor shows it
             self,
             topic: str | ProducerRecord,
-            value: V | None = None,
+            value: V | NotGiven | None = NOT_GIVEN,
             key: K | None = None,
             *,
             partition: int | None = None,
@@ -72,7 +73,7 @@ class BlockingSending(BlockingPath, Generic[K, V]):
     def send_and_wait(
         self,
         topic: str | ProducerRecord,
-        value: V | None = None,
+        value: V | NotGiven | None = NOT_GIVEN,
         key: K | None = None,
         *,
         partition: int | None = None,
@@ -209,7 +210,7 @@ class BlockingSending(BlockingPath, Generic[K, V]):
                 cause = error.__cause__
                 assert isinstance(cause, Exception)
                 error = cause
-            raise partial_send("send_many", deliveries, error) from error  # type: ignore[arg-type]
+            raise partial_send("send_many", deliveries, error) from error  # type: ignore[arg-type]  # of threads
 
 
 def _both(on_outcome: OnOutcome | None, on_delivery: DeliveryCallback | None) -> DeliveryCallback | None:

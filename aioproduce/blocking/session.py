@@ -20,7 +20,7 @@ import logging
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Final, NoReturn, final
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, final
 
 from aioproduce.blocking import lifetime
 from aioproduce.blocking.pump import forced_close
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from aioproduce.blocking.transactions import BlockingTransaction
     from aioproduce.config import ProducerConfig
     from aioproduce.producer.deliveries import Deliveries
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _log = logging.getLogger("aioproduce")
 
@@ -130,6 +133,9 @@ class Session:
         """Close while the interpreter exits: in bounded time, whatever the loop thread is at."""
         if self.hand_over.is_forked() or self._is_over.is_set() or self.is_loop_thread():
             return
+        life = self.producer._life
+        failed_before = self.producer.unobserved_failures
+        life.reports.is_told = True  # by the one line below
         try:
             closing = self._thread.submit(self._close, self._exit_timeout)
         except ThreadEndedError:
@@ -141,9 +147,16 @@ class Session:
             )
             return
         self._over_now()
-        left = self.producer.unobserved_failures
-        if left:
-            _log.warning("a BlockingProducer was not closed before the exit: %d record(s) failed", left)
+        failed = max(self.producer.unobserved_failures - failed_before, life.given_up.count)
+        if failed:
+            _log.error(
+                "BlockingProducer %r was still open when the process ended, and %d record(s) failed within the "
+                "%g s that it then had. %s Close it before: use `with producer:`, or producer.close()",
+                self.config.client_id,
+                failed,
+                self._exit_timeout,
+                life.given_up,
+            )
 
     def close_soon(self) -> None:
         """Close, without waiting for it: nobody has this producer any more."""
@@ -226,7 +239,9 @@ class Session:
 
     # -- calls ---
 
-    def call(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+    def call(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /, *arguments: P.args, **named: P.kwargs
+    ) -> R:
         """Run a coroutine function in the loop thread, and wait for what it gives.
 
         Raises:
@@ -235,7 +250,7 @@ class Session:
         """
         self.check_may_wait(f"{name_of(function)}()")
         with contextlib.suppress(ThreadEndedError):
-            return self._thread.call(function, *arguments)
+            return self._thread.call(function, *arguments, **named)
         raise self.ended_error()
 
     def submit(self, function: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> None:
@@ -283,7 +298,7 @@ class Session:
             left = None if timeout is None else max(timeout - (time.monotonic() - began_at), 0.0)
         await self.producer.flush(left)
 
-    def read(self, function: Callable[[], Any]) -> Any:
+    def read(self, function: Callable[[], R]) -> R:
         """What a function reads of the Producer: in the loop thread, or here once there is none."""
         if not self._is_over.is_set() and not self.hand_over.is_forked():
             with contextlib.suppress(ThreadEndedError):

@@ -96,6 +96,7 @@ def picture(
         history = [sample["producers"][chosen] for sample in samples]
         lines += _figures_now(history, width)
         lines += _transactions(history[-1], width)
+        lines += _warnings(history[-1], width)
         lines += [Text()]
         lines += _timeline(history[-1], width)
         lines += [Text()]
@@ -159,6 +160,18 @@ def _figures_now(history: Sequence[Producer], width: int) -> list[Text]:
         ("in flight", count(now["requests_in_flight"]), past(lambda p: p["requests_in_flight"]), False),
         ("retried", count(totals["retries"]), past(lambda p: p["retries_per_s"]), bool(now["retries_per_s"])),
         ("failed", count(totals["errors"]), past(lambda p: p["errors_per_s"]), bool(totals["errors"])),
+        (
+            "oldest record",
+            milliseconds(_age(now, "record")["ms"]),
+            past(lambda p: _age(p, "record")["ms"]),
+            _age(now, "record")["is_late"],
+        ),
+        (
+            "oldest send()",
+            milliseconds(_age(now, "send")["ms"]),
+            past(lambda p: _age(p, "send")["ms"]),
+            _age(now, "send")["is_late"],
+        ),
         ("loop lag, p99", milliseconds(lag["p99"]), past(lambda p: p["loop_lag"]["avg"]), False),
         (
             "throttled, longest",
@@ -198,6 +211,17 @@ def _transactions(producer: Producer, width: int) -> list[Text]:
         told += f", a commit {milliseconds(now['commit_avg'])}"
     line = Text(_cell("transactions", 19), style="dim")
     return [line.append(_cell(told, width - 19), style="bold red" if is_bad else "bold not dim")]
+
+
+def _warnings(producer: Producer, width: int) -> list[Text]:
+    """A line each, as the page has them."""
+    return [Text(_cell(f"! {warning}", width), style="bold red") for warning in producer.get("warnings", [])]
+
+
+def _age(producer: Producer, which: str) -> dict[str, Any]:
+    """Of the oldest record or `send()`; a service of an earlier version tells nothing of them."""
+    ages: dict[str, dict[str, Any]] = producer.get("ages", {})
+    return ages.get(which, {"ms": None, "is_late": False})
 
 
 def _timeline(producer: Producer, width: int) -> list[Text]:

@@ -218,7 +218,7 @@ class AIOProducer(TransactionalCalls):
         room.taken += 1
         if room.taken % room.stride == 0:
             room.mark(delivery)
-        return MessageFuture(delivery, about)  # type: ignore[return-value]
+        return MessageFuture(delivery, about)  # type: ignore[return-value]  # to asyncio it is one
 
     def _failed(
         self, topic: str, about: About, way: Way, error: BaseException, on_delivery: OnDelivery | None
@@ -232,7 +232,7 @@ class AIOProducer(TransactionalCalls):
         on_delivery = on_delivery or self._on_delivery
         if on_delivery is not None or self._on_failure is not None:
             _Tell(self._loop, about, on_delivery, self._on_failure)(nowhere(topic, about[3]), error)
-        return MessageFuture(outcome, about)  # type: ignore[return-value]
+        return MessageFuture(outcome, about)  # type: ignore[return-value]  # to asyncio it is one
 
     async def _is_known(self, topic: str) -> bool:
         """Ask for a topic, with some patience; False where its messages have to wait by themselves."""
@@ -254,7 +254,7 @@ class AIOProducer(TransactionalCalls):
         message = WaitingMessage(about, given, way, told, self._options.message_timeout)
         self._waiting.add(topic, message)
         self._room.taken += 1
-        return MessageFuture(message.outcome, about)  # type: ignore[return-value]
+        return MessageFuture(message.outcome, about)  # type: ignore[return-value]  # to asyncio it is one
 
     # -- outcomes ---
 

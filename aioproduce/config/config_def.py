@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, final
 
 from aioproduce.config.kinds import IGNORED, Kind, Milliseconds, Unused, WrongValueError
+from aioproduce.config.origins import Originated, naming_origins, origins_of
 from aioproduce.errors import ConfigError
 
 _log = logging.getLogger("aioproduce")
@@ -228,12 +229,17 @@ class ConfigDef(Mapping[str, Key]):
         Raises:
             ConfigError: A key is unknown or refused, its value is wrong, or it contradicts another.
         """
+        with naming_origins(origins_of(settings)):
+            return self._parse(settings)
+
+    def _parse(self, settings: Mapping[Any, object]) -> tuple[dict[str, Any], frozenset[str]]:
         # Unknown keys first: the value of another key is easier to judge without a typing error beside it.
         keys = {name: self.find(name) for name in settings}
         given = {}
         for name, key in keys.items():
             if key.kind is not IGNORED:
-                given[key.name] = key.parse(settings[name], name)
+                value = settings[name]
+                given[key.name] = key.parse(str(value) if isinstance(value, Originated) else value, name)
             elif key.text:
                 _log.warning("%s %s", name, key.text)
         values = {**self.defaults, **given}

@@ -16,11 +16,12 @@ import itertools
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self, final
 
 from aioproduce.config.environment import ENVIRONMENT_PREFIX, load_environment
 from aioproduce.config.kinds import INT_MAX
+from aioproduce.config.origins import naming_origins, origins_of
 from aioproduce.config.secret import hides_arguments
 from aioproduce.config.security_table import unheeded
 from aioproduce.config.table import KEYS
@@ -162,6 +163,8 @@ class ProducerConfig:
     sasl_oauthbearer_assertion_claim_jti_include: bool
     sasl_kerberos_service_name: str | None
     sasl_kerberos_domain_name: str | None
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Key -> file and line, of the settings that came from a file: for errors about them."""
 
     @classmethod
     @hides_arguments
@@ -182,11 +185,14 @@ class ProducerConfig:
             0.02
         """
         values, given = KEYS.parse(settings)
-        _settle(values, given)
+        origins = origins_of(settings)
+        with naming_origins(origins):
+            _settle(values, given)
         _warn(values, given)
         if "client.id" not in given:
             values["client.id"] = f"producer-{next(_client_numbers)}"
-        return cls(**{held: KEYS[name].kind.to_attribute(values[name]) for held, name in _HELD.items()})
+        held = {held: KEYS[name].kind.to_attribute(values[name]) for held, name in _HELD.items()}
+        return cls(**held, origins={KEYS.find(name).name: origin for name, origin in origins.items()})
 
     @classmethod
     @hides_arguments

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from aioproduce.config.origins import Originated
 from aioproduce.errors import ConfigError
 
 _NATURAL_LINE: Final = re.compile(r"\r\n|\r|\n")
@@ -39,7 +40,8 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         path: The file.
 
     Returns:
-        Every value as a string; `ProducerConfig.from_mapping` checks them.
+        Every value as a string, which knows its line; `ProducerConfig.from_mapping` checks them, and names file and
+        line of what it refuses.
 
     Raises:
         ConfigError: The file cannot be read, or has a broken `\uXXXX`.
@@ -56,11 +58,12 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
     for number, line in _logical_lines(content.decode("latin-1")):
         match = _PAIR.fullmatch(line)
         assert match is not None  # both groups may be empty, and the last one takes all that is left
+        origin = f"{os.fspath(path)!r}, line {number}"
         try:
-            properties[_unescape(match[1])] = _unescape(match[2])
+            properties[_unescape(match[1])] = Originated(_unescape(match[2]), origin)
         except ValueError as error:
             # Without the text: it may be a password.
-            raise ConfigError(f"{os.fspath(path)!r}, line {number}: {error}") from None
+            raise ConfigError(f"{origin}: {error}") from None
     return properties
 
 

@@ -347,10 +347,16 @@ class Sender:
             self._finish_close(now)
         self._check_flushes()
 
-    def die(self, cause: BaseException, now: float) -> None:
-        """The task that drove this core ended by a bug: settle everything without trusting the core's state."""
+    def die(self, cause: BaseException, why: str, now: float) -> None:
+        """The task that drove this core ended, by a bug or with its loop: settle all, and trust no state.
+
+        Args:
+            cause: What ended it.
+            why: The same in words, for the errors of the records.
+            now: The current instant.
+        """
         self._move("died")
-        self._completion.sender_died(cause, now)
+        self._completion.sender_died(cause, why, now)
         for exchange in self._exchanges:
             exchange.wake_all()
         flushes, self._flushes = self._flushes, deque()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aioproduce.config import ProducerConfig
     from aioproduce.metrics import MetricsSnapshot
     from aioproduce.producer.transaction_status import TransactionStatus
+    from aioproduce.records import SilentBroker
 
 MOST_TOPICS: Final = 20
 MOST_BROKERS: Final = 20
@@ -37,6 +38,9 @@ _TOPIC_RATES: Final = (
 )
 _BROKER_RATES: Final = (("requests_per_s", "request-total"), ("bytes_per_s", "outgoing-byte-total"))
 _OTHERS: Final = "(others)"
+
+LATE_SHARE: Final = 0.5
+"""From this share of its time-out on, the oldest record or `send()` is late, and there is a warning."""
 
 
 class Source(Protocol):
@@ -58,6 +62,15 @@ class TransactionalSource(Protocol):
 
     def transaction_status(self) -> TransactionStatus | None:
         """Where it is; `None` where it has no `transactional.id`."""
+        ...
+
+
+@runtime_checkable
+class WatchedSource(Protocol):
+    """One that also names the brokers that stopped answering; a `Source` need not."""
+
+    def silent_brokers(self) -> list[SilentBroker]:
+        """Those brokers."""
         ...
 
 
@@ -87,9 +100,16 @@ class Reader:
         value = snapshot.value
         total = value("buffer-total-bytes")
         topics = _group("topic", _TOPIC_RATES, growth)
+        limits = _limits(self._source.config)
+        ages = {
+            "record": _age(value("oldest-record-age"), limits["delivery_timeout"]),
+            "send": _age(value("oldest-send-wait"), limits["max_block"]),
+        }
         return {
             "client_id": self._source.config.client_id,
-            "limits": _limits(self._source.config),
+            "limits": limits,
+            "ages": ages,
+            "warnings": [*_silence(self._source), *_lateness(ages, limits)],
             "records_per_s": growth.rate("record-send-total"),
             "bytes_per_s": growth.rate("outgoing-byte-total"),
             "retries_per_s": growth.rate("record-retry-total"),
@@ -185,12 +205,54 @@ def _transactions(source: Source, snapshot: MetricsSnapshot, growth: _Growth) ->
     }
 
 
+def _age(milliseconds: float, limit: float | None) -> dict[str, Any]:
+    """How old the oldest is, and whether that is a good part of what it may be."""
+    return {
+        "ms": _finite(milliseconds),
+        "is_late": limit is not None and milliseconds > LATE_SHARE * limit,
+    }
+
+
+def _silence(source: Source) -> list[str]:
+    """A warning for each broker that stopped answering."""
+    silent = source.silent_brokers() if isinstance(source, WatchedSource) else []
+    return [
+        f"Broker {broker.node_id} ({broker.host}:{broker.port}) has not answered for {broker.seconds:.0f} s: "
+        f"{broker.requests} requests and {broker.records} records wait for it."
+        if broker.node_id >= 0
+        else f"The bootstrap server {broker.host}:{broker.port} has not answered for {broker.seconds:.0f} s: "
+        f"{broker.requests} requests wait for it."
+        for broker in silent
+    ]
+
+
+def _lateness(ages: dict[str, dict[str, Any]], limits: dict[str, float | None]) -> list[str]:
+    """Warnings of the oldest record and the oldest waiting `send()`."""
+    warnings = []
+    if ages["record"]["is_late"]:
+        warnings.append(
+            f"The oldest record was accepted {ages['record']['ms'] / 1e3:.1f} s ago and is not acknowledged. After "
+            f"delivery.timeout.ms ({_seconds(limits['delivery_timeout'])} s) it fails."
+        )
+    if ages["send"]["is_late"]:
+        warnings.append(
+            f"The oldest send() has waited {ages['send']['ms'] / 1e3:.1f} s for its topic or for room. After "
+            f"max.block.ms ({_seconds(limits['max_block'])} s) it fails."
+        )
+    return warnings
+
+
+def _seconds(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else f"{milliseconds / 1e3:g}"
+
+
 def _limits(config: ProducerConfig) -> dict[str, float | None]:
     """The settings that the times are to be seen against, in milliseconds."""
     return {
         "linger": _finite(config.linger * 1e3),
         "request_timeout": _finite(config.request_timeout * 1e3),
         "delivery_timeout": _finite(config.delivery_timeout * 1e3),
+        "max_block": _finite(config.max_block * 1e3),
         "window": _finite(config.metrics_sample_window * config.metrics_num_samples * 1e3),
     }
 
@@ -209,6 +271,7 @@ def _brokers(snapshot: MetricsSnapshot, growth: _Growth) -> list[dict[str, Any]]
     in_flight = _by_tag(snapshot, "requests-in-flight", tag)
     average = _by_tag(snapshot, "request-latency-avg", tag)
     longest = _by_tag(snapshot, "request-latency-max", tag)
+    silent = _by_tag(snapshot, "silent-time", tag)
     rows = [
         {
             **row,
@@ -216,6 +279,7 @@ def _brokers(snapshot: MetricsSnapshot, growth: _Growth) -> list[dict[str, Any]]
             "in_flight": in_flight[row["name"]],
             "latency_avg": _finite(average[row["name"]]),
             "latency_max": _finite(longest[row["name"]]),
+            "silent_ms": _finite(silent[row["name"]]),
         }
         for row in _group(tag, _BROKER_RATES, growth)
         # Bootstrap servers have negative ids until metadata tells who they are; nothing is produced to them.
@@ -245,7 +309,7 @@ def _sum_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for key in rows[0]:
         values = [row[key] for row in rows if row[key] is not None]
         if key != "name":
-            is_sum = not key.startswith("latency")
+            is_sum = not key.startswith(("latency", "silent"))
             summed[key] = (sum(values) if is_sum else max(values)) if values else None
     return summed
 

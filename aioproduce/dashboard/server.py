@@ -143,7 +143,7 @@ async def serve(
     config.ssl = context
 
     class SignalsLeftAlone(uvicorn.Server):
-        def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]
+        def capture_signals(self) -> contextlib.AbstractContextManager[None]:  # type: ignore[override]  # a generator there
             return contextlib.nullcontext()
 
     server = SignalsLeftAlone(config)

@@ -46,9 +46,10 @@ class AsyncioRuntime:
 
     Attributes:
         outcomes: What they give out in the place of our own classes; None for our own.
+        is_quiet: Whether nobody is left to be woken: the loop is closed, and what is pending is being settled.
     """
 
-    __slots__ = ("_loop", "_on_unobserved", "outcomes")
+    __slots__ = ("_loop", "_on_unobserved", "is_quiet", "outcomes")
 
     wait = None  # a task suspends on the delivery's own watcher
 
@@ -57,6 +58,7 @@ class AsyncioRuntime:
     ) -> None:
         self._loop = loop
         self._on_unobserved = on_unobserved
+        self.is_quiet = False
         self.outcomes: TupleOutcomes | None = None
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
@@ -65,7 +67,8 @@ class AsyncioRuntime:
 
     def call_soon(self, callback: Callable[..., object], argument: Any, context: Context | None) -> None:
         """Schedule a done-callback."""
-        self._loop.call_soon(callback, argument, context=context)
+        if not self.is_quiet:
+            self._loop.call_soon(callback, argument, context=context)
 
     def callback_failed(self, callback: Callable[..., object], error: BaseException) -> None:
         """As the loop tells of its own callbacks' errors."""
@@ -91,15 +94,18 @@ class AsyncioRuntime:
 class AsyncioWaiter:
     """One task's place to wait: a condition of its own, so that each wake-up wakes one task."""
 
-    __slots__ = ("_condition", "_is_notified")
+    __slots__ = ("_condition", "_is_notified", "_loop")
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._condition = asyncio.Condition()
         self._is_notified = False
 
     def notify(self) -> None:
         """Wake the task."""
         self._is_notified = True
+        if self._loop.is_closed():
+            return  # it never runs again
         acquire = self._condition.acquire()
         try:
             acquire.send(None)
@@ -151,6 +157,14 @@ class _Alarm:
         """Never call back again."""
         if self._timer is not None:
             self._timer.cancel()
+
+
+def _say_nothing_of_its_end(task: asyncio.Task[None]) -> None:
+    """Spare the user asyncio's "Task was destroyed but it is pending!", as `asyncio.gather()` does.
+
+    `on_death` says what is lost with a loop that nobody runs any more.
+    """
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 class _Connection(asyncio.Protocol):
@@ -217,6 +231,8 @@ class _Connection(asyncio.Protocol):
 class AsyncioDriver:
     """Runs one core on the running asyncio loop."""
 
+    _on_death: Callable[[BaseException], None]
+
     def __init__(
         self,
         config: ProducerConfig,
@@ -245,6 +261,7 @@ class AsyncioDriver:
         self._task: asyncio.Task[None] | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._is_woken = False
+        self.ended_with_loop: bool = False
         self.core: CoreStep = CoreStep(self, metrics)
 
     # -- the seam ---
@@ -253,6 +270,12 @@ class AsyncioDriver:
     def has_ended(self) -> bool:
         """Whether the loop is closed."""
         return self._loop.is_closed()
+
+    def look_for_end(self) -> None:
+        """Notice a loop that was closed without the end of its tasks, by `loop.close()` alone."""
+        if self.has_ended and not self.core.is_dead and self._task is not None and not self._task.done():
+            self.core.is_dead = True
+            self._thrown_away()
 
     def make_waiter(self) -> AsyncioWaiter:
         """A waiter for the calling task."""
@@ -274,11 +297,13 @@ class AsyncioDriver:
         on_settled: Callable[[BatchResult], None],
     ) -> None:
         """Start the sender task."""
-        self.core.start(sender, on_settled)
+        self._on_death = on_death
+        self.core.start(sender, on_settled, self._thrown_away)
         self._task = self._loop.create_task(
             self.core.run(), name=f"aioproduce sender {self._config.client_id}"
         )
         self._task.add_done_callback(partial(self._task_done, on_death))
+        _say_nothing_of_its_end(self._task)
 
     def wake(self) -> None:
         """Have the sender task look at the core."""
@@ -347,6 +372,7 @@ class AsyncioDriver:
             self._connect(connection, effect), name=f"aioproduce connect {effect.host}:{effect.port}"
         )
         self._attempts.add(attempt)
+        _say_nothing_of_its_end(attempt)
         attempt.add_done_callback(partial(self._attempt_done, effect, connection))
         return connection
 
@@ -357,6 +383,7 @@ class AsyncioDriver:
             return
         task = self._loop.create_task(self._await(work, ended), name=f"aioproduce {work.what}")
         self._attempts.add(task)
+        _say_nothing_of_its_end(task)
         task.add_done_callback(self._attempts.discard)
 
     async def _await(self, work: Work, ended: Callable[[object], None]) -> None:
@@ -413,10 +440,11 @@ class AsyncioDriver:
             return
         if task.cancelled():
             self.core.is_dead = True  # also of a task that was cancelled before its first line
+            self.ended_with_loop = True
             on_death(
                 asyncio.CancelledError(
-                    "the sender task was cancelled, as asyncio.run() does with what is left when it ends: close "
-                    "the producer before, by `async with producer:`"
+                    "the event loop cancelled its tasks, as asyncio.run() does at its end, before the producer was "
+                    "closed"
                 )
             )
         elif (error := task.exception()) is not None:
@@ -424,6 +452,16 @@ class AsyncioDriver:
         else:
             return
         self._drop_sockets()
+
+    def _thrown_away(self) -> None:
+        """Nobody runs the sender task any more: the loop was closed, or dropped, and cancelled nothing."""
+        self.ended_with_loop = True
+        self.core.compression.close()
+        self.runtime.is_quiet = self._loop.is_closed()
+        try:
+            self._on_death(RuntimeError("the event loop was closed before the producer was"))
+        finally:
+            self.runtime.is_quiet = False
 
     def _drop_sockets(self) -> None:
         for connection in list(self.core.connections.values()):

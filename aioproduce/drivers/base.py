@@ -109,6 +109,13 @@ class Driver(Protocol):
         """Whether nothing of this driver runs any more, nor ever will: its loop is closed, or its task done."""
 
     @property
+    def ended_with_loop(self) -> bool:
+        """Whether the sender task ended because its loop did, cancelled or not, and not by a bug."""
+
+    def look_for_end(self) -> None:
+        """Find out whether the loop was closed without the sender task's knowledge: that is `on_death`, too."""
+
+    @property
     def running_loop(self) -> Callable[[], object]:
         """Gives the caller's event loop, or `None`."""
 
@@ -141,7 +148,8 @@ class Driver(Protocol):
 
         Args:
             sender: The core.
-            on_death: Called once if the task ends by anything but the core's own end.
+            on_death: Called once if the task ends by anything but the core's own end. If nobody runs the task
+                any more, the garbage collector or `look_for_end()` is the caller.
             on_settled: Called, outside the core, with each result that has delivery callbacks.
         """
 

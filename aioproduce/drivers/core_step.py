@@ -113,6 +113,7 @@ class CoreStep:
 
     sender: Core
     _on_settled: Callable[[BatchResult], None]
+    _on_thrown_away: Callable[[], None]
 
     def __init__(self, loop: Loop, metrics: ProducerMetrics) -> None:
         self._now = loop.now
@@ -135,10 +136,23 @@ class CoreStep:
         self.is_dead: bool = False
         self._failure: BaseException | None = None
 
-    def start(self, sender: Core, on_settled: Callable[[BatchResult], None]) -> None:
-        """Take over the core; `run()` follows."""
+    def start(
+        self,
+        sender: Core,
+        on_settled: Callable[[BatchResult], None],
+        on_thrown_away: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take over the core; `run()` follows.
+
+        Args:
+            sender: The core.
+            on_settled: Called with each result that has delivery callbacks.
+            on_thrown_away: Called where `run()` is closed as a coroutine: the loop was closed or dropped, and never
+                cancelled its tasks. The garbage collector may be the caller.
+        """
         self.sender = sender
         self._on_settled = on_settled
+        self._on_thrown_away = on_thrown_away
 
     async def run(self) -> None:
         """Bring the core to rest again and again, until it has ended.
@@ -178,9 +192,16 @@ class CoreStep:
                     if self._pulse.at == FOREVER:
                         self._feel_pulse()
                 await self._rest(has_work)
-        except BaseException:
-            self.is_dead = not self.is_killed
+        except BaseException as error:
+            self._ended_by(error)
             raise
+
+    def _ended_by(self, error: BaseException) -> None:
+        if self.is_killed or self.is_dead:
+            return
+        self.is_dead = True
+        if isinstance(error, GeneratorExit):
+            self._on_thrown_away()
 
     def _carry_out(self, effect: Effect | Offload | Compress[ProducerBatch]) -> None:
         if isinstance(effect, Send):

@@ -80,6 +80,7 @@ class TrioDriver:
         self._body: trio.CancelScope | None = None
         self._is_woken = False
         self._ended = trio.Event()
+        self.ended_with_loop: bool = False
         self.core: CoreStep = CoreStep(self, metrics)
 
     # -- the seam ---
@@ -88,6 +89,9 @@ class TrioDriver:
     def has_ended(self) -> bool:
         """Whether the sender's nursery has ended, which it does at the latest with its run."""
         return self._ended.is_set()
+
+    def look_for_end(self) -> None:
+        """Nothing: a run ends all its tasks, and tells this one."""
 
     def make_waiter(self) -> TrioWaiter:
         """A waiter for the calling task."""
@@ -181,9 +185,8 @@ class TrioDriver:
         if isinstance(death, trio.Cancelled):
             death = None
         if death is None and self.core.is_dead:
-            death = trio.RunFinishedError(
-                "the sender task was cancelled: the trio run ended before the producer was closed"
-            )
+            self.ended_with_loop = True
+            death = trio.RunFinishedError("the trio run ended before the producer was closed")
         self.core.compression.close()
         is_fatal = death is not None and not isinstance(death, Exception)
         if death is not None:

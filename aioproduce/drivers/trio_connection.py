@@ -21,6 +21,7 @@ from __future__ import annotations
 import socket
 from collections import deque
 from itertools import islice
+from math import inf
 from typing import TYPE_CHECKING, Final, final
 
 import trio
@@ -99,9 +100,11 @@ class TrioConnection:
         except Exception as failure:
             self._core.failed(failure)
         finally:
-            # Also where the whole nursery is cancelled.
             self._shut()
-            self._core.disconnected(self.connection_id, self._ending(error))
+            # If the whole nursery is cancelled, the sender task ends as well and settles everything. No broker is
+            # to blame then, and none is named.
+            if trio.current_effective_deadline() > -inf:
+                self._core.disconnected(self.connection_id, self._ending(error))
 
     def _ending(self, error: Exception | None) -> Exception | None:
         """What the core is told of the end."""

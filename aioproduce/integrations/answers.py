@@ -115,10 +115,19 @@ def answer_for(error: BaseException, *, retry_after: float, unknown_status: int)
 
 
 def health_document(service: ProducerService, health: Health, word: str) -> dict[str, object]:
-    """What a health route tells of a service: whether it is `word` ("ready", "live"), and its counts."""
+    """What a health route tells of a service: whether it is `word` ("ready", "live"), and its counts.
+
+    Where it is `"ready"`, also how old the oldest record and the oldest waiting `send()` are, in seconds.
+    """
+    waits: dict[str, object] = {
+        "oldest_record_age": round(health.oldest_record_age, 3),
+        "oldest_send_wait": round(health.oldest_send_wait, 3),
+        "silent_brokers": health.silent_brokers,
+    }
     return {
         "status": word if health.is_well else f"not {word}",
         "reasons": health.reasons,
         "outstanding_records": service.outstanding_records,
+        **(waits if word == "ready" else {}),
         **service.counts().as_dict(),
     }

@@ -208,7 +208,7 @@ def _make_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     loop.set_default_executor(_InThisThread())
     # What the driver asks a loop for: see `drivers.asyncio`.
-    loop.make_executor = _InThisThread  # type: ignore[attr-defined]
+    loop.make_executor = _InThisThread  # type: ignore[attr-defined]  # no loop has it by itself
     return loop
 
 

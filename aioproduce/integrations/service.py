@@ -42,6 +42,7 @@ from aioproduce.integrations.cluster_probe import ClusterProbe
 from aioproduce.integrations.service_values import Deadline, Health, ServiceCounts, ServiceState
 from aioproduce.producer.life import ProducerState
 from aioproduce.producer.producer import Producer
+from aioproduce.records import NOT_GIVEN
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -71,6 +72,8 @@ class ProducerService:
         retry_after: Seconds that clients are asked to wait before they repeat a request.
         unknown_status: The status of an answer to a request whose record's outcome is unknown: 504, or 202 for
             "accepted", which then is no promise that the record will be in the log.
+        unready_on_silent_broker: Whether readiness falls while a broker has stopped answering. By default it does
+            not: the records of other brokers go on, and all processes would be out of service at once.
         watch_signals: Whether readiness falls at SIGTERM and SIGINT already, and not only when the server ends
             the application.
 
@@ -98,6 +101,7 @@ class ProducerService:
         background_limit: int = 10_000,
         retry_after: float = 1.0,
         unknown_status: int = 504,
+        unready_on_silent_broker: bool = False,
         watch_signals: bool = True,
     ) -> None:
         for name, number in (
@@ -119,6 +123,7 @@ class ProducerService:
         self._background_limit = background_limit
         self._retry_after = retry_after
         self._unknown_status = unknown_status
+        self._unready_on_silent_broker = unready_on_silent_broker
         self._watches_signals = watch_signals
         self.state: ServiceState = ServiceState.NEW
         self._producer: Producer[Any, Any] | None = None
@@ -276,8 +281,9 @@ class ProducerService:
         """Whether a record can be accepted now: what a load balancer wants to know. Costs a few microseconds.
 
         Not before a broker has answered (and `topics` are known), not from the signal on, and not while the
-        buffer has no room. A broker that goes away later does not count: records are accepted as long as there
-        is room for them.
+        buffer has no room. A broker that goes away or stops answering later does not count, unless the service was
+        made with `unready_on_silent_broker`: records are accepted as long as there is room for them. How old the
+        oldest record and the oldest waiting `send()` are, and which brokers are silent, is told in any case.
         """
         producer = self._producer
         if producer is None or self.state in (ServiceState.NEW, ServiceState.STOPPED):
@@ -291,7 +297,12 @@ class ProducerService:
             reasons += self._probe.missing()
         if producer.waiting_sends or producer.outstanding_bytes > self._full_at(producer):
             reasons.append("the buffer has no room")
-        return Health(not reasons, tuple(reasons))
+        silent = tuple(broker.node_id for broker in producer.silent_brokers())
+        if silent and self._unready_on_silent_broker:
+            reasons.append(f"no answer from broker {', '.join(map(str, silent))}")
+        return Health(
+            not reasons, tuple(reasons), producer.oldest_record_age, producer.oldest_send_wait, silent
+        )
 
     @staticmethod
     def _full_at(producer: Producer[Any, Any]) -> int:
@@ -371,7 +382,7 @@ class ProducerService:
     async def send(
         self,
         topic: str,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         *,
         partition: int | None = None,
@@ -430,7 +441,7 @@ class ProducerService:
     def background(
         self,
         topic: str,
-        value: Any = None,
+        value: Any = NOT_GIVEN,
         key: Any = None,
         *,
         partition: int | None = None,

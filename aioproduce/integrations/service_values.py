@@ -28,10 +28,17 @@ class Health:
     Attributes:
         is_well: Whether it is.
         reasons: What is not; empty where all is well. Nothing in them tells of the cluster's addresses.
+        oldest_record_age: Seconds since the oldest record was accepted that has no outcome yet; 0 for none. Of
+            readiness only, as the rest.
+        oldest_send_wait: Seconds for which the oldest `send()` has waited that still waits; 0 for none.
+        silent_brokers: The ids of the brokers that stopped answering.
     """
 
     is_well: bool
     reasons: tuple[str, ...]
+    oldest_record_age: float = 0.0
+    oldest_send_wait: float = 0.0
+    silent_brokers: tuple[int, ...] = ()
 
 
 @final

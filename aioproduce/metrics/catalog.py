@@ -219,6 +219,21 @@ _NETWORK_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
 
 _OUR_ROWS: Final[tuple[Row[ProducerMetrics], ...]] = table(
     gauge("waiting-tasks", "tasks", "The tasks that wait for room in buffer.memory"),
+    gauge(
+        "oldest-record-age",
+        "ms",
+        "How long ago the oldest record was accepted that has no outcome yet; 0 for none",
+    ),
+    gauge(
+        "oldest-send-wait",
+        "ms",
+        "How long the oldest send() has waited that still waits, for its topic or for room; 0 for none",
+    ),
+    gauge(
+        "silent-brokers",
+        "brokers",
+        "The brokers that stopped answering: requests wait, and for a second or more no byte came",
+    ),
     gauge("txn-pause", "ms", "The pause before the first request of the next transaction"),
     gauge("txn-first-produce-wait", "ms", "The time of the first Produce of the latest transaction"),
     gauge(
@@ -291,6 +306,9 @@ GAUGES: Final = (
     "metadata-age",
     "waiting-threads",
     "waiting-tasks",
+    "oldest-record-age",
+    "oldest-send-wait",
+    "silent-brokers",
     "txn-pause",
     "txn-first-produce-wait",
     "txn-open-time",
@@ -329,6 +347,12 @@ NODE_ROWS: Final[tuple[Row[NodeMetrics], ...]] = table(
         "requests",
         "The requests that are not answered yet",
         lambda m, _: float(m.in_flight()),
+    ),
+    level(
+        "silent-time",
+        "ms",
+        "How long requests have waited without a byte from the broker; 0 while none waits",
+        lambda m, now: m.silent_for(now) * 1000,
     ),
 )
 

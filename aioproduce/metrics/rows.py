@@ -97,7 +97,7 @@ def distribution(
             f"{name}-{suffix}",
             unit,
             f"The {share * 100:g}th percentile of the {what}",
-            lambda m, now, share=share: of(m).percentile(share, now),  # type: ignore[misc]
+            lambda m, now, share=share: of(m).percentile(share, now),  # type: ignore[misc]  # a default binds `share`
         )
 
 

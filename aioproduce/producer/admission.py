@@ -11,6 +11,8 @@ Invariants:
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn, final
 
 from aioproduce.core.exchanges.telemetry import TelemetryState
@@ -31,7 +33,7 @@ from aioproduce.records import ClusterInfo
 from aioproduce.wire import error_codes as codes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from aioproduce._native.delivery import BatchResult, DeliveryFuture
@@ -60,7 +62,7 @@ class Admission:
         metrics: Waits are recorded there.
     """
 
-    __slots__ = ("_check_running", "_config", "_driver", "_metrics", "_partitioner", "_sender")
+    __slots__ = ("_check_running", "_config", "_driver", "_metrics", "_partitioner", "_sender", "_waits")
 
     def __init__(
         self,
@@ -78,6 +80,23 @@ class Admission:
         self._partitioner = (
             None if isinstance(config.partitioner, str) else ForeignPartitioner(config.partitioner)
         )
+        # OrderedDict and not dict: to find the first of a dict whose front was deleted scans what is gone.
+        self._waits: OrderedDict[object, float] = OrderedDict()
+
+    @contextmanager
+    def waiting(self, since: float) -> Iterator[None]:
+        """Around the wait of a call that sends: `oldest_wait()` looks at those that wait."""
+        call = object()
+        self._waits[call] = since
+        try:
+            yield
+        finally:
+            del self._waits[call]
+
+    def oldest_wait(self, now: float) -> float:
+        """Seconds for which the call has waited that began first of those that wait; 0 where none does."""
+        since = next(iter(self._waits.values()), now)
+        return max(now - since, 0.0)
 
     def append_at_once(self, record: SerializedRecord) -> DeliveryFuture | None:
         """Append without waiting, if the topic is known and there is an open batch or memory for one.
@@ -138,22 +157,23 @@ class Admission:
         size = self._sender.accumulator.size_of(record)
         started_at = self._driver.now()
         deadline = self.deadline(started_at, timeout)
-        while True:
-            view = await self.topic(topic, partition, started_at, deadline)
-            placed, delivery = record, None
-            if partition is None and self._partitioner is not None:
-                placed, delivery = self._choose(view, record)
-            if delivery is None:
-                delivery = self.append_at_once(placed)
-            if delivery is not None:
+        with self.waiting(started_at):
+            while True:
+                view = await self.topic(topic, partition, started_at, deadline)
+                placed, delivery = record, None
+                if partition is None and self._partitioner is not None:
+                    placed, delivery = self._choose(view, record)
+                if delivery is None:
+                    delivery = self.append_at_once(placed)
+                if delivery is not None:
+                    return delivery
+                lease = await self._memory(size, started_at, deadline)
+                if not self._still_has(view, placed.partition):
+                    lease.release()
+                    continue
+                delivery = self._sender.accumulator.append_with(lease, view, placed, self._driver.now())
+                self._driver.wake()
                 return delivery
-            lease = await self._memory(size, started_at, deadline)
-            if not self._still_has(view, placed.partition):
-                lease.release()
-                continue
-            delivery = self._sender.accumulator.append_with(lease, view, placed, self._driver.now())
-            self._driver.wake()
-            return delivery
 
     async def append_batch(
         self, topic: str, partition: int, records: RecordBatchBuffer, timeout: float | None
@@ -179,17 +199,18 @@ class Admission:
         charge = min(max(size, self._config.batch_size), self._config.buffer_memory)
         started_at = driver.now()
         deadline = self.deadline(started_at, timeout)
-        while True:
-            view = await self.topic(topic, partition, started_at, deadline)
-            lease = sender.pool.try_allocate(charge)
-            if lease is None:
-                lease = await self._memory(charge, started_at, deadline, records.record_count)
-                if not self._still_has(view, partition):
-                    lease.release()
-                    continue
-            result = sender.accumulator.append_batch(lease, view, partition, records, driver.now())
-            driver.wake()
-            return result
+        with self.waiting(started_at):
+            while True:
+                view = await self.topic(topic, partition, started_at, deadline)
+                lease = sender.pool.try_allocate(charge)
+                if lease is None:
+                    lease = await self._memory(charge, started_at, deadline, records.record_count)
+                    if not self._still_has(view, partition):
+                        lease.release()
+                        continue
+                result = sender.accumulator.append_batch(lease, view, partition, records, driver.now())
+                driver.wake()
+                return result
 
     def _still_has(self, view: TopicView, partition: int | None) -> bool:
         """Whether, after a wait, topic and partition are still there: it may be made anew with fewer of them."""

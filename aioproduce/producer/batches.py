@@ -276,7 +276,7 @@ def _only(records: RecordBatchBuffer) -> TopicAppender:
     appender = TopicAppender(NO_HASH)
     appender.set_partition_count(1)
     # Nobody waits for the result: the batch's own is made when it is queued.
-    appender.open(0, records, BatchResult("", 0, None))  # type: ignore[arg-type]
+    appender.open(0, records, BatchResult("", 0, None))  # type: ignore[arg-type]  # as said
     return appender
 
 

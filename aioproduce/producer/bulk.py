@@ -287,7 +287,8 @@ class Bulk:
         began_at = driver.now()
         deadline = admission.deadline(began_at, timeout)
         while True:
-            view = await admission.topic(topic, None, began_at, deadline)
+            with admission.waiting(began_at):
+                view = await admission.topic(topic, None, began_at, deadline)
             partition = self._batch_partitions.choose(topic, view, records.size)
             try:
                 return await admission.append_batch(

@@ -28,14 +28,16 @@ class DeliveryReports:
 
     Attributes:
         unobserved_failures: How many such records there were.
+        is_told: Whether one line has said of all that is left that it is lost: no further line follows.
     """
 
-    __slots__ = ("_bounded_log", "_on_delivery_error", "unobserved_failures")
+    __slots__ = ("_bounded_log", "_on_delivery_error", "is_told", "unobserved_failures")
 
     def __init__(self, on_delivery_error: Callable[[Any], object] | None) -> None:
         self._on_delivery_error = on_delivery_error
         self._bounded_log = BoundedLog(_log)
         self.unobserved_failures: int = 0
+        self.is_told: bool = False
 
     def run_callbacks(self, result: BatchResult) -> None:
         """Call the delivery callbacks of a settled batch."""
@@ -45,15 +47,16 @@ class DeliveryReports:
     def unobserved_failure(self, topic: str, partition: int, error: BaseException, count: int) -> None:
         """`count` records of one batch failed, and their futures were dropped unasked."""
         self.unobserved_failures += count
-        self._bounded_log.warning(
-            (topic, type(error)),
-            time.monotonic(),
-            "%d record(s) for %s-%d failed and nobody awaited them: %s",
-            count,
-            topic,
-            partition,
-            error,
-        )
+        if not self.is_told:
+            self._bounded_log.warning(
+                (topic, type(error)),
+                time.monotonic(),
+                "%d record(s) for %s-%d failed and nobody awaited them: %s",
+                count,
+                topic,
+                partition,
+                error,
+            )
         if self._on_delivery_error is not None:
             try:
                 self._on_delivery_error(error)

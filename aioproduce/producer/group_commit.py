@@ -21,6 +21,7 @@ from aioproduce.errors import TransactionError, TransactionStateError, Transacti
 from aioproduce.portable_error import copy_of
 from aioproduce.producer.operations import wait_for
 from aioproduce.producer.value_types import Generic, K, V
+from aioproduce.records import NOT_GIVEN, NotGiven
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -96,7 +97,7 @@ class GroupCommit(Generic[K, V]):
     async def send(
         self,
         topic: str | ProducerRecord,
-        value: V | None = None,
+        value: V | NotGiven | None = NOT_GIVEN,
         key: K | None = None,
         *,
         partition: int | None = None,

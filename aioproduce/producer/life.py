@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import random
@@ -20,13 +21,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from enum import Enum, auto
-from math import inf, nan
+from math import inf
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, final
 from weakref import ref
 
 from aioproduce._native.record_batch import load_crc32c
 from aioproduce._native.stats import Windows
 from aioproduce.compression import codec_for
+from aioproduce.config.origins import naming_origins
 from aioproduce.core.sender import Sender
 from aioproduce.core.state_table import StateTable
 from aioproduce.errors import (
@@ -36,13 +38,14 @@ from aioproduce.errors import (
     ProducerError,
     ProducerStateError,
     SenderDiedError,
-    TransactionOutcome,
     WrongEventLoopError,
 )
-from aioproduce.metrics import GAUGES, MetricsSnapshot, ProducerMetrics, snapshot
+from aioproduce.metrics import MetricsSnapshot, ProducerMetrics, snapshot
 from aioproduce.producer.admission import Admission
 from aioproduce.producer.delivery_reports import DeliveryReports
+from aioproduce.producer.gauges import gauges_before_the_start, gauges_of
 from aioproduce.producer.interceptors import auditor_of
+from aioproduce.producer.lost_records import LossReports, LostRecords
 from aioproduce.producer.telemetry_payload import TelemetryPayload
 from aioproduce.version import VERSION
 from aioproduce.wire.preload import preload
@@ -70,6 +73,14 @@ def open_producers() -> list[ProducerLife]:
     """The producers of this process that were started and not closed, dead ones included."""
     lives = (each() for each in list(_open.values()))
     return [life for life in lives if life is not None and life.is_of_this_process]
+
+
+def _tell_at_exit() -> None:
+    for life in open_producers():
+        life.tell_at_exit()
+
+
+atexit.register(_tell_at_exit)
 
 
 class ProducerState(Enum):
@@ -110,6 +121,7 @@ class ProducerLife:
         reports: Callbacks and unobserved failures.
         abandoned_records: Records that were accepted and given up, by a close that had no more time or by the
             sender's death.
+        given_up: Those of them that the latest close gave up, by topic.
         driver: The event loop's side, once started; `sender` and `admission` likewise.
         appenders: The way of records that need no decision, by topic.
     """
@@ -117,6 +129,7 @@ class ProducerLife:
     __slots__ = (
         "__weakref__",
         "_death",
+        "_losses",
         "_marks",
         "_marks_life",
         "_on_open",
@@ -127,6 +140,7 @@ class ProducerLife:
         "appenders",
         "config",
         "driver",
+        "given_up",
         "metrics",
         "reports",
         "sender",
@@ -149,16 +163,15 @@ class ProducerLife:
         self._marks_life: ProducerLife | None = None
         self._pid = 0
         self._death: BaseException | None = None
+        self.given_up: LostRecords = LostRecords.of(())
         self.metrics: ProducerMetrics = ProducerMetrics(
             Windows(config.metrics_num_samples, config.metrics_sample_window)
         )
-        self.metrics.gauges |= dict.fromkeys(GAUGES, lambda _: 0.0) | {
-            "metadata-age": lambda _: nan,
-            "buffer-total-bytes": lambda _: config.buffer_memory,
-            "buffer-available-bytes": lambda _: config.buffer_memory,
-        }
+        self.metrics.gauges |= gauges_before_the_start(config)
         self._started_at_ms = 0
         self.reports: DeliveryReports = DeliveryReports(config.on_delivery_error)
+        # Marks are of a producer that tells of its own end.
+        self._losses = LossReports(config.client_id, self.reports, is_silent=marks is not None)
         self.appenders: dict[str, TopicAppender] = {}
         self.abandoned_records: int = 0
         self.state: ProducerState = ProducerState.NEW
@@ -200,7 +213,7 @@ class ProducerLife:
             wall=lambda: self.wall_ms() / 1000,
         )
         self.admission = Admission(self.config, driver, self.sender, self.check_running, self.metrics)
-        self._read_gauges()
+        self.metrics.gauges |= gauges_of(self.sender, self.admission)
         self.appenders = self.sender.accumulator.appenders
         self._pid = os.getpid()
         if audit is not None and self.sender.transactions is not None:
@@ -232,35 +245,6 @@ class ProducerLife:
         except BaseException as error:
             self.count_refusal(error, count)
             raise
-
-    def _read_gauges(self) -> None:
-        """What is not recorded but looked up when somebody asks."""
-        sender, pool = self.sender, self.sender.pool
-        self.metrics.gauges |= {
-            "requests-in-flight": lambda _: sender.connections.in_flight,
-            "metadata-age": lambda now: sender.metadata.age(now),
-            "waiting-threads": lambda _: pool.waiting,
-            "waiting-tasks": lambda _: pool.waiting,
-            **self._transaction_gauges(),
-            "buffer-available-bytes": lambda _: pool.available,
-            "connection-count": lambda _: sender.connections.open_count,
-        }
-
-    def _transaction_gauges(self) -> dict[str, Callable[[float], float]]:
-        manager = self.sender.transactions
-        if manager is None:
-            return {}
-        pause, outcomes = manager.pause, manager.outcomes
-        return {
-            "txn-pause": lambda _: pause.seconds * 1000,
-            "txn-first-produce-wait": lambda _: pause.first_produce_wait * 1000,
-            "txn-open-time": lambda now: (
-                0.0 if manager.transaction is None else manager.transaction.open_for(now) * 1000
-            ),
-            "txn-committed-total": lambda _: outcomes[TransactionOutcome.COMMITTED],
-            "txn-aborted-total": lambda _: outcomes[TransactionOutcome.ABORTED],
-            "txn-unknown-total": lambda _: outcomes[TransactionOutcome.UNKNOWN],
-        }
 
     def read_metrics(self) -> MetricsSnapshot:
         """As `Producer.metrics()`."""
@@ -294,7 +278,8 @@ class ProducerLife:
             return None
         from aioproduce.security.making import make_security
 
-        return make_security(self.config)
+        with naming_origins(self.config.origins):
+            return make_security(self.config)
 
     def _telemetry(self) -> TelemetryPayload | None:
         """What the cluster is pushed where it asks for metrics."""
@@ -359,7 +344,8 @@ class ProducerLife:
 
     def give_up(self) -> None:
         """Fail what is not settled, and wait for nothing."""
-        self.abandoned_records += self.outstanding_records
+        self.given_up = self._outstanding()
+        self.abandoned_records += self.given_up.count
         self.sender.abort(self.driver.now())
         self.driver.wake()
 
@@ -399,6 +385,7 @@ class ProducerLife:
         except BaseException as error:
             # Cancelled while closing: nothing may be left behind all the same.
             self.give_up()
+            self._losses.close_cancelled(self.given_up)
             # A coroutine that is thrown away (GeneratorExit) may not wait for anything.
             if not isinstance(error, GeneratorExit) and not await driver.end_aborted(
                 driver.now() + _ABORT_BOUND
@@ -435,24 +422,66 @@ class ProducerLife:
     @property
     def outstanding_records(self) -> int:
         """Records that were accepted and have no outcome yet."""
-        if not self.was_started:
-            return 0
-        return sum(
-            batch.record_count for batch in self.sender.accumulator.incomplete if not batch.result.is_done
-        )
+        return self._outstanding().count if self.was_started else 0
+
+    def _outstanding(self) -> LostRecords:
+        return LostRecords.of(self.sender.accumulator.incomplete)
+
+    @property
+    def unobserved_failures(self) -> int:
+        """Records that failed and that nobody asked for or was told of."""
+        self.look_for_end()
+        if self.was_started and self.driver.has_ended:
+            self._count_lost()  # the loop has no next turn, in which it would be done
+        return self.reports.unobserved_failures
+
+    def look_for_end(self) -> None:
+        """Notice an event loop that was closed under the open producer, and that told nobody."""
+        is_open = self.state is ProducerState.RUNNING or self.state is ProducerState.CLOSING
+        if is_open and self.is_of_this_process:
+            self.driver.look_for_end()
+
+    def tell_at_exit(self) -> None:
+        """Say what is lost with the process, which ends with this producer still open."""
+        self.look_for_end()
+        if not self.is_over:
+            self._losses.process_ends(self._outstanding())
+
+    def _why_dead(self) -> str:
+        return str(self._death) if self.driver.ended_with_loop else f"the sender task died ({self._death!r})"
+
+    def _count_lost(self) -> None:
+        """Count what failed with the loop and what nobody has asked for by now, once."""
+        if self.driver.ended_with_loop:
+            for batch in self.sender.accumulator.incomplete:
+                count = batch.result.take_unobserved()
+                if count and batch.result.error is not None:
+                    self._unobserved_failure(batch.topic, batch.partition, batch.result.error, count)
 
     def _sender_died(self, error: BaseException) -> None:
-        self.abandoned_records += self.outstanding_records
+        if not self.is_of_this_process:
+            return  # a copy that fork() made: the records are the parent's
+        lost = self._outstanding()
+        self.abandoned_records += lost.count
         if self.state is ProducerState.CLOSED:
             # Cancelled together with the close() that had settled everything: the callbacks are still due.
-            self.sender.die(error, self.driver.now())
+            self.sender.die(error, self._why_dead(), self.driver.now())
             self.run_callbacks()
             return
         self._move("sender died")
         self._death = error
-        _log.critical("the sender task died: nothing more can be sent", exc_info=error)
-        self.sender.die(error, self.driver.now())
+        ended_with_loop = self.driver.ended_with_loop
+        if ended_with_loop:
+            self._losses.loop_ended(self._why_dead(), lost)
+        else:
+            _log.critical("the sender task died: nothing more can be sent", exc_info=error)
+        self.sender.die(error, self._why_dead(), self.driver.now())
+        if self.driver.has_ended:
+            return  # a callback may not run elsewhere than on the loop, where nothing runs any more
         self.run_callbacks()
+        if ended_with_loop:
+            # By then those who were awaiting a record have heard of it, or were cancelled with all else.
+            self.driver.on_next_turn(self._count_lost)
 
     def run_callbacks(self) -> None:
         """Call the delivery callbacks that are due."""
@@ -504,9 +533,10 @@ class ProducerLife:
                 "the producer is not started: use `async with producer:`, or await producer.start() first"
             )
         if self.state is ProducerState.DIED:
-            raise SenderDiedError(
-                f"the sender task died ({self._death!r}); make a new producer"
-            ) from self._death
+            remedy = "make a new producer"
+            if self.driver.ended_with_loop:
+                remedy += ", and close it before its loop ends, by `async with producer:`"
+            raise SenderDiedError(f"{self._why_dead()}: {remedy}") from self._death
         raise ProducerClosedError("the producer is closed: make a new one to send again")
 
 

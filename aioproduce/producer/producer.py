@@ -22,6 +22,7 @@ from aioproduce.config import ProducerConfig, configured, load_properties
 from aioproduce.config.secret import hides_arguments
 from aioproduce.errors import FlushTimeoutError
 from aioproduce.producer.bulk import Bulk
+from aioproduce.producer.gauges import oldest_record_age, silent_brokers
 from aioproduce.producer.input import RecordInput, check_topic
 from aioproduce.producer.interceptors import make_interceptors
 from aioproduce.producer.life import ProducerLife, ProducerState
@@ -31,7 +32,7 @@ from aioproduce.producer.transaction_calls import TransactionCalls
 from aioproduce.producer.transaction_life import OwnersLife
 from aioproduce.producer.transactions import Transactions
 from aioproduce.producer.value_types import K, V
-from aioproduce.records import ClusterInfo, PartitionInfo
+from aioproduce.records import ClusterInfo, PartitionInfo, SilentBroker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -373,7 +374,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
     @property
     def unobserved_failures(self) -> int:
         """Records that failed and that nobody awaited or was called back for."""
-        return self._life.reports.unobserved_failures
+        return self._life.unobserved_failures
 
     @property
     def outstanding_bytes(self) -> int:
@@ -391,6 +392,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
     @property
     def abandoned_records(self) -> int:
         """Records that were accepted and then given up: by a close that had no more time, or as the sender died."""
+        self._life.look_for_end()
         return self._life.abandoned_records
 
     @property
@@ -399,8 +401,40 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         return self._life.sender.pool.waiting if self._life.was_started else 0
 
     @property
+    def oldest_record_age(self) -> float:
+        """Seconds since the oldest record was accepted that has no outcome yet; 0 where there is none.
+
+        `delivery.timeout.ms` bounds it. Reading it costs a microsecond, however many records there are.
+        """
+        life = self._life
+        return oldest_record_age(life.sender, life.driver.now()) if life.was_started else 0.0
+
+    @property
+    def oldest_send_wait(self) -> float:
+        """Seconds for which the oldest `send()` has waited that still waits, for its topic or for room; 0 for none.
+
+        `max.block.ms` bounds it.
+        """
+        life = self._life
+        return life.admission.oldest_wait(life.driver.now()) if life.was_started else 0.0
+
+    def silent_brokers(self) -> list[SilentBroker]:
+        """The brokers that stopped answering: requests wait for them, and for a second or more no byte came.
+
+        Others may be well: their records go on. With `acks=0` there are no answers to wait for, so no broker is
+        named for its silence to Produce requests.
+
+        Example:
+            >>> for broker in producer.silent_brokers():  # doctest: +SKIP
+            ...     print(broker.node_id, f"{broker.host}:{broker.port}", broker.seconds, broker.records)
+        """
+        life = self._life
+        return silent_brokers(life.sender, life.driver.now()) if life.was_started and not life.is_over else []
+
+    @property
     def state(self) -> ProducerState:
-        """Where it is in its life: NEW, RUNNING, CLOSING, CLOSED, or DIED where the sender ended by a bug."""
+        """Where it is in its life: NEW, RUNNING, CLOSING, CLOSED, or DIED if a bug or its loop's end stopped it."""
+        self._life.look_for_end()
         return self._life.state
 
     def metrics(self) -> MetricsSnapshot:

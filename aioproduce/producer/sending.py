@@ -16,10 +16,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aioproduce._native.send_path import SendPath
+from aioproduce.errors import InvalidRecordError
 from aioproduce.producer.bulk_calls import BulkCalls
 from aioproduce.producer.interceptors import tell_refused
 from aioproduce.producer.value_types import K, V
-from aioproduce.records import ProducerRecord, RecordMetadata
+from aioproduce.records import NOT_GIVEN, NotGiven, ProducerRecord, RecordMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -61,7 +62,7 @@ class Sending(SendPath, BulkCalls[K, V]):
         def send(  # noqa: D102  # SendPath has it, and an editor shows it
             self,
             topic: str | ProducerRecord,
-            value: V | None = None,
+            value: V | NotGiven | None = NOT_GIVEN,
             key: K | None = None,
             *,
             partition: int | None = None,
@@ -75,7 +76,7 @@ class Sending(SendPath, BulkCalls[K, V]):
         def send_and_wait(  # noqa: D102
             self,
             topic: str | ProducerRecord,
-            value: V | None = None,
+            value: V | NotGiven | None = NOT_GIVEN,
             key: K | None = None,
             *,
             partition: int | None = None,
@@ -89,7 +90,7 @@ class Sending(SendPath, BulkCalls[K, V]):
     def try_send(
         self,
         topic: str | ProducerRecord,
-        value: V | None = None,
+        value: V | NotGiven | None = NOT_GIVEN,
         key: K | None = None,
         *,
         partition: int | None = None,
@@ -106,8 +107,10 @@ class Sending(SendPath, BulkCalls[K, V]):
             ProducerStateError: as in `send()`.
         """
         self._way_in.check_callable()
-        record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
+        record: ProducerRecord | None = None
+        on_outcome: OnOutcome | None = None
         try:
+            record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
             serialized = self._input.read_record(record, self._way_in.wall_ms())
             delivery = self._way_in.admission.append_now(serialized)
         except BaseException as error:
@@ -126,6 +129,9 @@ class Sending(SendPath, BulkCalls[K, V]):
         headers: Headers | None,
     ) -> tuple[ProducerRecord, OnOutcome | None]:
         """The record as the interceptors made it, and whom to tell what becomes of it."""
+        if value is NOT_GIVEN:
+            _check_tombstone(topic, key)
+            value = None
         if isinstance(topic, ProducerRecord):
             if any(given is not None for given in (value, key, partition, timestamp, headers)):
                 raise TypeError("send() takes a ProducerRecord whole: put value, key, ... into the record")
@@ -155,6 +161,9 @@ class Sending(SendPath, BulkCalls[K, V]):
                 await self._give_turn()
             now_ms = self._way_in.wall_ms()
             if self._interceptors is None and not isinstance(topic, ProducerRecord):
+                if value is NOT_GIVEN:
+                    _check_tombstone(topic, key)
+                    value = None
                 serialized = self._input.read(topic, value, key, partition, timestamp, headers, now_ms)
             else:
                 record, on_outcome = self._as_record(topic, value, key, partition, timestamp, headers)
@@ -193,6 +202,19 @@ class Sending(SendPath, BulkCalls[K, V]):
             # Or all that come after it in this turn of the loop would go the long way to be asked.
             self._put_turn_off()
         self._sending_task = task
+
+
+def _check_tombstone(topic: object, key: object) -> None:
+    """Refuse a call that names no value, unless it is the tombstone of a key, or of a ProducerRecord.
+
+    Raises:
+        InvalidRecordError: there is no key either, so the value was forgotten.
+    """
+    if key is None and not isinstance(topic, ProducerRecord):
+        raise InvalidRecordError(
+            f"the record for topic {topic!r:.300} has neither a value nor a key: give it a value, or write "
+            "value=None if an empty record is meant"
+        )
 
 
 def _add_callbacks(

@@ -35,7 +35,7 @@ from aioproduce.reporters.periodic import PeriodicReporter, in_a_thread
 try:
     import fcntl
 except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # asked for below
 
 if TYPE_CHECKING:
     from aioproduce.reporters.sources import Measured

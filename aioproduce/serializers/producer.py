@@ -24,6 +24,7 @@ from aioproduce.errors import (
 )
 from aioproduce.producer.input import check_topic, header_list
 from aioproduce.producer.producer import Producer
+from aioproduce.records import NOT_GIVEN
 from aioproduce.serializers.protocol import (
     Field,
     SerializationContext,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from aioproduce.config.settings import PlainSettings
     from aioproduce.metrics import MetricsSnapshot
     from aioproduce.producer.producer import OnDelivery
-    from aioproduce.records import Header, Headers, RecordMetadata
+    from aioproduce.records import Header, Headers, NotGiven, RecordMetadata
 
     K = TypeVar("K", default=bytes)
     V = TypeVar("V", default=bytes)
@@ -165,7 +166,7 @@ class SerializingProducer(Generic[K, V]):
     async def send(
         self,
         topic: str,
-        value: V | None = None,
+        value: V | NotGiven | None = NOT_GIVEN,
         key: K | None = None,
         *,
         partition: int | None = None,
@@ -178,7 +179,8 @@ class SerializingProducer(Generic[K, V]):
 
         Args:
             topic: The topic.
-            value: The value; None is a tombstone, whatever the serializer.
+            value: The value; None is a tombstone, whatever the serializer. A call without a value sends a tombstone
+                if it has a key, and is refused otherwise.
             key: The key; None for none.
             partition: The partition; `None` lets the partitioner choose.
             timestamp: Milliseconds since the epoch or an aware datetime; `None` means now.
@@ -209,7 +211,7 @@ class SerializingProducer(Generic[K, V]):
                 if key_bytes is not None and key_bytes.__class__ is not bytes:
                     started_at = time.monotonic()
                     key_bytes = await self._awaited(key_bytes, key_context, self._bound(timeout))
-            if value is not None and self._serialize_value is not None:
+            if value is not None and value is not NOT_GIVEN and self._serialize_value is not None:
                 value_bytes = _serialize(self._serialize_value, value, value_context)
                 if value_bytes is not None and value_bytes.__class__ is not bytes:
                     started_at = time.monotonic() if started_at is None else started_at
@@ -233,7 +235,7 @@ class SerializingProducer(Generic[K, V]):
     async def send_and_wait(
         self,
         topic: str,
-        value: V | None = None,
+        value: V | NotGiven | None = NOT_GIVEN,
         key: K | None = None,
         *,
         partition: int | None = None,

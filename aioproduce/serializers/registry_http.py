@@ -114,7 +114,7 @@ def _encoded(user: str, password: str | Secret) -> Secret:
 
 
 def _hidden(text: object) -> Secret:
-    return text if isinstance(text, Secret) else Secret(text)  # type: ignore[arg-type]
+    return text if isinstance(text, Secret) else Secret(text)  # type: ignore[arg-type]  # Secret checks it
 
 
 def _bearer(token: Secret) -> Secret:

@@ -157,7 +157,7 @@ def _basic(keys: _Keys) -> tuple[str, Secret] | None:
                 "basic.auth.credentials.source=SASL_INHERIT needs a name and a password in sasl.*",
                 key="basic.auth.credentials.source",
             )
-        return value.username, value.password  # type: ignore[union-attr]
+        return value.username, value.password  # type: ignore[union-attr]  # it has both
     if source not in (None, "USER_INFO", "URL"):
         raise ConfigError(
             f"basic.auth.credentials.source is {source!r}: set it to USER_INFO, URL or SASL_INHERIT",

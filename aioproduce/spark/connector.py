@@ -70,7 +70,7 @@ def check_connector(spark: SparkSession) -> None:
     Raises:
         ConnectorMissingError: it cannot.
     """
-    lookup = spark.sparkContext._jvm.org.apache.spark.sql.execution.datasources.DataSource  # type: ignore[union-attr]
+    lookup = spark.sparkContext._jvm.org.apache.spark.sql.execution.datasources.DataSource  # type: ignore[union-attr]  # started: it has one
     conf = spark._jsparkSession.sessionState().conf()
     try:
         lookup.lookupDataSource("kafka", conf)

@@ -262,7 +262,7 @@ class TaskSending:
             except PartialSendError as error:
                 cause = error.__cause__
                 done = error.index
-                accepted.append((rows.part(0, done), error.deliveries))  # type: ignore[arg-type]
+                accepted.append((rows.part(0, done), error.deliveries))  # type: ignore[arg-type]  # of an asyncio producer
                 if not isinstance(cause, ProducerError):
                     raise
                 self._refuse(rows, done, cause, dead)

@@ -143,7 +143,7 @@ def decode_entity(
         raise ProtocolError(f"{_title(cls)}: {error}") from error
     if end != len(data) and not may_go_on:
         raise ProtocolError(f"{_title(cls)}: {len(data) - end} bytes are left after the message")
-    return entity  # type: ignore[no-any-return]
+    return entity  # type: ignore[no-any-return]  # kio reads any class
 
 
 def decode_request_header(frame: memoryview) -> RequestHeader:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from typing import TYPE_CHECKING
 
@@ -15,14 +14,6 @@ from tests.blocking.threads import ThreadedCluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-@pytest.fixture(autouse=True)
-def ctrl_c() -> Iterator[None]:
-    """Let Ctrl-C raise KeyboardInterrupt: a shell that starts tests in the background has them ignore it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

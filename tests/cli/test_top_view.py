@@ -145,9 +145,25 @@ def test_bars_stand_where_the_axis_says() -> None:
 def test_where_lines_are_few_it_says_how_many_are_left_out() -> None:
     brokers = [{**reading()["brokers"][0], "name": str(number)} for number in range(100)]
     lines = drawn(reading(brokers=brokers))
-    # Seven lines are left: the head, five brokers, and how many more.
-    assert lines[-1].startswith("and 95 more"), lines
-    assert [line.split()[0] for line in lines[-6:-1]] == ["0", "1", "2", "3", "4"]
+    # Six lines are left: the head, four brokers, and how many more.
+    assert lines[-1].startswith("and 96 more"), lines
+    assert [line.split()[0] for line in lines[-5:-1]] == ["0", "1", "2", "3"]
+
+
+def test_warnings_and_what_is_late() -> None:
+    """A broker that stopped answering stands there by name."""
+    warning = "Broker 2 (kafka-2:9092) has not answered for 4 s: 3 requests and 1200 records wait for it."
+    late = reading(
+        warnings=[warning],
+        ages={"record": {"ms": 70_000.0, "is_late": True}, "send": {"ms": 0.0, "is_late": False}},
+    )
+    lines = drawn(late, width=120)
+    assert [line.rstrip() for line in lines if line.startswith("!")] == [f"! {warning}"]
+    (ages,) = [line for line in lines if line.startswith("oldest record")]
+    assert ages.split()[2:4] == ["70", "s"]
+    # A service of an earlier version tells nothing of either.
+    (ages,) = [line for line in drawn(reading(), width=120) if line.startswith("oldest record")]
+    assert ages.split()[2] == "-"
 
 
 def test_a_client_id_cannot_command_the_terminal() -> None:

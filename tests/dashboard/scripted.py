@@ -6,6 +6,7 @@ from aioproduce._native.stats import Windows
 from aioproduce.config import ProducerConfig
 from aioproduce.metrics import GAUGES, MetricsSnapshot, ProducerMetrics, snapshot
 from aioproduce.producer.transaction_status import TransactionStatus
+from aioproduce.records import SilentBroker
 
 
 class ScriptedSource:
@@ -16,6 +17,7 @@ class ScriptedSource:
         now: What the sensors take for the time.
         gauges: Their values by name; 0 where there is none.
         status: Of its transactions; `None` for a producer that has none.
+        silent: The brokers that stopped answering.
     """
 
     def __init__(self, client_id: str = "scripted") -> None:
@@ -26,11 +28,15 @@ class ScriptedSource:
         self.gauges: dict[str, float] = {}
         self.now = 0.0
         self.status: TransactionStatus | None = None
+        self.silent: list[SilentBroker] = []
         for name in GAUGES:
             self.sensors.gauges[name] = lambda _, name=name: self.gauges.get(name, 0.0)  # type: ignore[misc]
 
     def transaction_status(self) -> TransactionStatus | None:
         return self.status
+
+    def silent_brokers(self) -> list[SilentBroker]:
+        return self.silent
 
     def metrics(self) -> MetricsSnapshot:
         return snapshot(

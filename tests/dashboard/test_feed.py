@@ -12,6 +12,7 @@ from aioproduce.dashboard import Feed
 from aioproduce.dashboard.reading import MOST_BROKERS, MOST_TOPICS, STAGES
 from aioproduce.errors import TransactionError
 from aioproduce.producer.transaction_status import TransactionStatus
+from aioproduce.records import SilentBroker
 from tests.dashboard.scripted import ScriptedSource
 
 WALL = 1_700_000_000.0
@@ -84,6 +85,7 @@ def test_the_stages_and_what_they_are_seen_against() -> None:
         "linger": 5.0,
         "request_timeout": 30_000.0,
         "delivery_timeout": 90_000.0,
+        "max_block": 60_000.0,
         "window": 60_000.0,
     }
 
@@ -95,6 +97,43 @@ def test_the_buffer() -> None:
     assert reading["buffer"] == {"total": 1000, "used": 750, "waiting": 7}
 
 
+def test_a_broker_that_stopped_answering_is_named() -> None:
+    source = ScriptedSource()
+    feed = Feed([source])
+    assert read(feed, source, 1.0)["warnings"] == []
+    source.silent = [
+        SilentBroker(2, "kafka-2.example", 9092, 1.4, 3, 1200),
+        SilentBroker(-1, "10.0.0.7", 9092, 31.0, 1, 0),
+    ]
+    assert read(feed, source, 2.0)["warnings"] == [
+        "Broker 2 (kafka-2.example:9092) has not answered for 1 s: 3 requests and 1200 records wait for it.",
+        "The bootstrap server 10.0.0.7:9092 has not answered for 31 s: 1 requests wait for it.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gauge", "limit", "which", "text"),
+    [
+        ("oldest-record-age", 90_000.0, "record", "After delivery.timeout.ms (90 s) it fails."),
+        ("oldest-send-wait", 60_000.0, "send", "After max.block.ms (60 s) it fails."),
+    ],
+)
+def test_what_has_waited_for_half_of_its_time_is_late(
+    gauge: str, limit: float, which: str, text: str
+) -> None:
+    source = ScriptedSource()
+    feed = Feed([source])
+    source.gauges[gauge] = limit / 2
+    punctual = read(feed, source, 1.0)
+    assert punctual["ages"][which] == {"ms": limit / 2, "is_late": False}
+    assert punctual["warnings"] == []
+    source.gauges[gauge] = limit / 2 + 1
+    late = read(feed, source, 2.0)
+    assert late["ages"][which] == {"ms": limit / 2 + 1, "is_late": True}
+    [warning] = late["warnings"]
+    assert warning.endswith(text)
+
+
 def test_brokers_without_those_that_are_only_addresses() -> None:
     source = ScriptedSource()
     feed = Feed([source])
@@ -104,6 +143,7 @@ def test_brokers_without_those_that_are_only_addresses() -> None:
     source.sensors.node(10).sent(400, 2.5)
     source.sensors.node(9).sent(300, 2.5)
     source.sensors.node(9).in_flight = lambda: 4
+    source.sensors.node(9).silent_for = lambda now: now - 1.5
     source.sensors.node(10).answered(0.040, 2.5)
     brokers = read(feed, source, 4.0)["brokers"]
     assert brokers == [
@@ -114,6 +154,7 @@ def test_brokers_without_those_that_are_only_addresses() -> None:
             "in_flight": 4.0,
             "latency_avg": None,
             "latency_max": None,
+            "silent_ms": 2500.0,
         },
         {
             "name": "10",
@@ -122,6 +163,7 @@ def test_brokers_without_those_that_are_only_addresses() -> None:
             "in_flight": 0.0,
             "latency_avg": 40.0,
             "latency_max": 40.0,
+            "silent_ms": 0.0,
         },
     ]
 

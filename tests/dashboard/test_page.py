@@ -15,6 +15,7 @@ import pytest
 from aioproduce import Producer
 from aioproduce.dashboard import serve
 from aioproduce.errors import ProducerFencedError
+from aioproduce.records import SilentBroker
 from aioproduce.testing import FakeCluster
 from tests.dashboard.scripted import ScriptedSource
 
@@ -100,6 +101,35 @@ async def test_retries_and_failures_are_told(visit: Visiting) -> None:
         assert await seen.tile("buffer in use") == "95 %"
         bad = await seen.page.locator(".tile.bad span").all_inner_texts()
         assert bad == ["buffer in use", "tasks waiting", "records failed"]
+
+
+async def test_a_broker_that_stopped_answering_is_named(visit: Visiting) -> None:
+    """By a banner and in its row; what is late has a red tile, and the banner goes with the trouble."""
+    source = ScriptedSource()
+    source.sensors.node(2).sent(100, 0.0)
+    source.sensors.node(2).silent_for = lambda _: 4.2
+    source.silent = [SilentBroker(2, "kafka-2.example", 9092, 4.2, 3, 1200)]
+    source.gauges |= {
+        "oldest-record-age": 60_000.0,
+        "buffer-total-bytes": 1000,
+        "buffer-available-bytes": 900,
+    }
+    async with serve(source, port=0, interval=QUICK) as server:
+        seen = await visit(server.url)
+        await seen.shown()
+        warnings = await seen.page.locator("#warnings li").all_inner_texts()
+        assert warnings == [
+            "Broker 2 (kafka-2.example:9092) has not answered for 4 s: 3 requests and 1200 records wait for it.",
+            "The oldest record was accepted 60.0 s ago and is not acknowledged. After delivery.timeout.ms (90 s) "
+            "it fails.",
+        ]
+        assert await seen.page.locator("#brokers td.bad").all_inner_texts() == ["4.2 s"]
+        assert await seen.tile("oldest record") == "60 s"
+        assert await seen.tile("oldest waiting send()") == "none"
+        assert await seen.page.locator(".tile.bad span").all_inner_texts() == ["oldest record"]
+        source.silent = []
+        source.gauges["oldest-record-age"] = 10.0
+        await seen.until("() => document.getElementById('warnings').hidden")
 
 
 async def test_transactions_and_what_became_of_them(visit: Visiting) -> None:

@@ -103,13 +103,13 @@ def test_a_producer_that_was_left_open_when_its_loop_ended(
 
     delivery = run(leave())
 
-    assert "as asyncio.run() does with what is left when it ends" in caplog.text
+    assert "as asyncio.run() does at its end" in caplog.text
     assert isinstance(delivery.exception(), DeliveryError)
     assert not delivery.exception().possibly_written
     for name, call in CALLS.items():
         error = run(outcome(call, producer))
         assert type(error) is SenderDiedError, name
-        assert "close the producer before, by `async with producer:`" in str(error), name
+        assert "close it before its loop ends, by `async with producer:`" in str(error), name
         assert isinstance(error.__cause__, asyncio.CancelledError), name
     with pytest.raises(ProducerStateError, match="this one is died"):
         run(producer.start())

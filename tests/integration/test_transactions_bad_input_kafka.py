@@ -119,8 +119,8 @@ async def refused_offsets(
     cluster: KafkaCluster, topic: str, offsets: Any, group: Any, **settings: Any
 ) -> TransactionError:
     """The error of `send_offsets()`; the transaction is aborted after it, and the next one is committed."""
-    settings = {"transactional_id": topic, "linger_ms": 0} | settings
-    async with Producer(cluster.bootstrap_servers, **settings) as producer:
+    chosen: dict[str, Any] = {"transactional_id": topic, "linger_ms": 0} | settings
+    async with Producer(cluster.bootstrap_servers, **chosen) as producer:
         txn = await producer.begin_transaction()
         await txn.send_and_wait(topic, b"no")
         with pytest.raises(TransactionFailedError) as raised:

@@ -42,7 +42,8 @@ DESCRIBE_TRANSACTIONS = 65
 
 @pytest.fixture(autouse=True)
 def _without_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Transaction, "deadline", property(lambda _: float("inf")))
+    never = property(lambda _: float("inf"), lambda *_: None)
+    monkeypatch.setattr(Transaction, "deadline", never)
 
 
 def state_of(cluster: KafkaCluster, transactional_id: str) -> str:

@@ -1,4 +1,4 @@
-"""The services and the handler of docs/how-to/services.md, as they stand there, with a cluster in memory."""
+"""The services of docs/how-to/services.md and the handler of docs/how-to/logging.md, with a cluster in memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from aioproduce.testing import FakeCluster
 from tests.integrations.serving import client_for, make_service, ready
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "services.md"
+LOGGING = PAGE.with_name("logging.md")
 
 
 def example(words: str, cluster: FakeCluster, **names: Any) -> dict[str, Any]:
-    """What the page's example with these words defines."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    """What the example with these words defines."""
+    pages = PAGE.read_text() + LOGGING.read_text()
+    blocks = re.findall(r"```python\n(.*?)```", pages, re.DOTALL)
     (block,) = [block for block in blocks if words in block]
     found: dict[str, Any] = {"__name__": "example", **names}
     exec(compile(block.replace("localhost:9092", cluster.bootstrap_servers), str(PAGE), "exec"), found)

@@ -103,6 +103,9 @@ async def test_health(cluster: FakeCluster) -> None:
                 "status": "ready",
                 "reasons": [],
                 "outstanding_records": 0,
+                "oldest_record_age": 0.0,
+                "oldest_send_wait": 0.0,
+                "silent_brokers": [],
                 **service.counts().as_dict(),
             }
 

@@ -53,6 +53,29 @@ async def test_ready_once_a_broker_has_answered(cluster: FakeCluster) -> None:
     assert service.state is ServiceState.STOPPED
 
 
+@pytest.mark.parametrize("is_told_to", [False, True], ids=["by default", "unready_on_silent_broker"])
+async def test_a_broker_that_stopped_answering(cluster: FakeCluster, is_told_to: bool) -> None:
+    """Others go on, so the service stays ready, unless it is told otherwise; readiness names the broker's id."""
+    service = make_service(cluster, topics=["orders"], unready_on_silent_broker=is_told_to)
+    async with service:
+        await ready(service)
+        await service.send("orders", b"first", partition=0)
+        broker = cluster.leader("orders", 0)
+        cluster.faults.stall(broker)
+        waiting = await service.producer.send("orders", b"waits", partition=0)
+        await until(lambda: service.readiness().silent_brokers)
+        health = service.readiness()
+        assert health.silent_brokers == (broker,)
+        assert health.oldest_record_age >= 1.0
+        assert health.oldest_send_wait == 0.0
+        assert health.is_well is not is_told_to
+        assert health.reasons == ((f"no answer from broker {broker}",) if is_told_to else ())
+        cluster.faults.resume(broker)
+        await waiting
+        health = service.readiness()
+        assert (health.is_well, health.silent_brokers, health.oldest_record_age) == (True, (), 0.0)
+
+
 async def test_starts_and_ends_without_a_broker(nothing_left: None, caplog: pytest.LogCaptureFixture) -> None:
     service = ProducerService(lambda: Producer(NO_BROKER), drain_timeout=FOREVER)
     caplog.set_level(logging.INFO, "aioproduce.service")

@@ -143,6 +143,7 @@ OUR_TIMES: Final = (
 OURS: Final = {
     "producer-metrics": merged(
         {"waiting-tasks": "tasks", "txn-pause": "ms", "txn-first-produce-wait": "ms", "txn-open-time": "ms"},
+        {"oldest-record-age": "ms", "oldest-send-wait": "ms", "silent-brokers": "brokers"},
         dict.fromkeys(
             ("txn-committed-total", "txn-aborted-total", "txn-unknown-total"),
             "transactions",
@@ -157,6 +158,6 @@ OURS: Final = {
             if name != "batch-size"
         ),
     ),
-    "producer-node-metrics": {"requests-in-flight": "requests"},
+    "producer-node-metrics": {"requests-in-flight": "requests", "silent-time": "ms"},
 }
 """What we add, by group."""

@@ -266,7 +266,7 @@ def test_every_way_to_fail_counts_each_record_once(how: str) -> None:
         h.sender.abort(h.now)
         h.run()
     else:
-        h.sender.die(RuntimeError("a bug"), h.now)
+        h.sender.die(RuntimeError("a bug"), "it died of a bug", h.now)
     assert all(record.delivery.done() for record in h.records)
     assert all(record.delivery.exception() is not None for record in h.records)
 

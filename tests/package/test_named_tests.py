@@ -12,7 +12,7 @@ TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/*.md", "tests/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "tests/**/*.md")
     for page in ROOT.glob(pattern)
     if "`tests/" in page.read_text() or ".py::" in page.read_text()
 )

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from aioproduce import build_info
 from tests.native_builds import BUILDS, FOLDER, MODULES, is_compiled, native_module
 
 SETUP = FOLDER.parents[1] / "setup.py"
@@ -98,13 +99,23 @@ def test_the_second_build_is_whole_and_leaves_no_trace() -> None:
     assert native_module(MODULES[0], BUILDS[0]) is importlib.import_module(f"aioproduce._native.{MODULES[0]}")
 
 
+def test_every_extension_is_the_optimised_build() -> None:
+    """One that was made for a debugger (CFLAGS) would be measured and tested in place of what users get."""
+    if sys.platform == "win32":
+        pytest.skip("setup.py sets no options for MSVC")
+    compiled = [module for module in build_info().modules if module.is_compiled]
+    others = {module.name: module.options for module in compiled if module.options != "-O3 -g0"}
+    assert others == {}, "run 'python setup.py build_ext --inplace' without CFLAGS"
+
+
 def project(folder: Path) -> Path:
-    """A folder with our setup.py and one of our modules; gives the module."""
+    """Make a folder with our setup.py and one of our modules, and return the module."""
     native = folder / "aioproduce" / "_native"
     native.mkdir(parents=True)
     for name in ("key_hash.py", "key_hash.pxd", "_memory.pxd"):
         shutil.copy(FOLDER / name, native)
-    shutil.copy(SETUP, folder)
+    for name in ("setup.py", "pyproject.toml", "README.md"):
+        shutil.copy(SETUP.with_name(name), folder)
     return native / "key_hash.py"
 
 
@@ -167,6 +178,37 @@ def test_what_is_built_follows_the_sources_content_whatever_their_times(tmp_path
     rebuilt = build_in_place(tmp_path, {})
     assert rebuilt.returncode == 0, rebuilt.stderr
     assert digest_in(only_extension(tmp_path)) == source_digest("key_hash", tmp_path) != first
+
+
+@pytest.mark.native
+def test_what_is_current_is_not_compiled_again(tmp_path: Path) -> None:
+    module = project(tmp_path)
+    built = build_in_place(tmp_path, {})
+    assert built.returncode == 0, built.stderr
+    before = only_extension(tmp_path).read_bytes()
+    # As after a checkout to and fro: all is newer than the extension. And as in a build folder of another command.
+    for source in module.parent.iterdir():
+        os.utime(source, (2_000_000_000, 2_000_000_000))
+    shutil.rmtree(tmp_path / "build")
+
+    # A compiler that fails leaves the extension out: it would be missed below.
+    again = build_in_place(tmp_path, {"CC": "false"})
+    assert again.returncode == 0, again.stderr
+    assert not (tmp_path / "build" / "cython").exists()
+    (copied,) = tmp_path.glob("build/lib*/aioproduce/_native/*")
+    assert copied.read_bytes() == only_extension(tmp_path).read_bytes() == before
+
+
+@pytest.mark.native
+def test_other_options_of_the_compiler_make_another_extension(tmp_path: Path) -> None:
+    project(tmp_path)
+    first = build_in_place(tmp_path, {"CFLAGS": "-O0"})
+    assert first.returncode == 0, first.stderr
+    assert b"options=-O3 -g0 -O0; compiler=" in only_extension(tmp_path).read_bytes()
+
+    second = build_in_place(tmp_path, {"CFLAGS": ""})
+    assert second.returncode == 0, second.stderr
+    assert b"options=-O3 -g0; compiler=" in only_extension(tmp_path).read_bytes()
 
 
 @pytest.mark.native

@@ -1,4 +1,4 @@
-"""What `make release` and `make lock` write, as far as it can be tried offline: the audit itself asks a database.
+"""What `make release` and `make lock` write and check, as far as it can be tried offline.
 
 1. The lock file fits pyproject.toml: whoever changes a requirement runs `make lock`.
 2. It says nothing of where it was made.
@@ -6,11 +6,15 @@
 
 from __future__ import annotations
 
+import io
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.release import LOCK, SUMS, locked, write_sums
+from tests.release import LOCK, SUMS, WHEEL_LIMIT, locked, problems, write_sums
 
 CHECKOUT = Path(__file__).parents[2]
 LINE = re.compile(r"([\w.-]+)==(\S+) --hash=sha256:[0-9a-f]{64}")
@@ -83,6 +87,101 @@ def test_the_lock_file_fits_what_is_required() -> None:
     ]
     assert wrong == [], "run `make lock`"
     assert len(wanted) > 60
+
+
+METADATA = """\
+Metadata-Version: 2.4
+Name: aioproduce
+Version: 0.1.0
+Author: Somebody
+License-Expression: MIT
+License-File: LICENSE
+Keywords: kafka
+Requires-Python: >=3.11
+Classifier: Typing :: Typed
+Project-URL: Homepage, https://a.test
+Project-URL: Documentation, https://a.test
+Project-URL: Source, https://a.test
+Project-URL: Issues, https://a.test
+Project-URL: Changelog, https://a.test
+
+A text with [a link](https://a.test).
+"""
+WHEEL = "aioproduce-0.1.0-cp311-cp311-linux_x86_64.whl"
+EXTENSION = "aioproduce/_native/delivery.cpython-311-x86_64-linux-gnu.so"
+
+
+def packages(folder: Path, files: dict[str, bytes] | None = None, *, metadata: str = METADATA) -> Path:
+    """A wheel and a source distribution that are as they should be, but for the files and the metadata given."""
+    with zipfile.ZipFile(folder / WHEEL, "w") as wheel:
+        for name, content in {
+            EXTENSION: b"\0.text\0.data\0",
+            "aioproduce/__init__.py": b"",
+            **(files or {}),
+        }.items():
+            wheel.writestr(name, content)
+        wheel.writestr("aioproduce-0.1.0.dist-info/METADATA", metadata)
+    with tarfile.open(folder / "aioproduce-0.1.0.tar.gz", "w:gz") as sdist:
+        member = tarfile.TarInfo("aioproduce-0.1.0/PKG-INFO")
+        member.size = len(METADATA)
+        sdist.addfile(member, io.BytesIO(METADATA.encode()))
+    return folder
+
+
+def test_nothing_is_wrong_with_what_is_right(tmp_path: Path) -> None:
+    assert problems(packages(tmp_path), {"Typing :: Typed"}) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({EXTENSION: b"\0.text\0.symtab\0"}, f"{EXTENSION} is not stripped"),
+        ({EXTENSION: b"\0.text\0.debug_info\0"}, f"{EXTENSION} is not stripped"),
+        ({"tests/a.py": b""}, "tests/a.py would be installed outside of the packages"),
+        ({"aioproduce/a.c": b""}, "aioproduce/a.c was made by Cython, and is not to be packed"),
+    ],
+)
+def test_what_must_not_be_packed_is_found(tmp_path: Path, files: dict[str, bytes], problem: str) -> None:
+    assert problems(packages(tmp_path, files), {"Typing :: Typed"}) == [f"{WHEEL}: {problem}"]
+
+
+def test_a_wheel_that_is_too_large_is_found(tmp_path: Path) -> None:
+    # Stored, not compressed: the whole of it counts.
+    packages(tmp_path, {"aioproduce/a.bin": os.urandom(WHEEL_LIMIT)})
+    (problem,) = problems(tmp_path, {"Typing :: Typed"})
+    assert problem.endswith("bytes are more than 4,000,000")
+
+
+@pytest.mark.parametrize(
+    ("line", "changed", "problem"),
+    [
+        ("Author: Somebody\n", "", "the field Author is missing"),
+        ("Keywords: kafka\n", "", "the field Keywords is missing"),
+        ("Project-URL: Issues, https://a.test\n", "", "the link Issues is missing"),
+        ("Typing :: Typed", "Typing :: Untyped", "Typing :: Untyped is not a known classifier"),
+        ("(https://a.test)", "(docs/a.md)", "the link docs/a.md leads nowhere on an index"),
+        ("(https://a.test)", "(#a)", "the link #a leads nowhere on an index"),
+        ("A text with [a link](https://a.test).\n", "", "the text for the index is missing"),
+    ],
+)
+def test_metadata_that_an_index_would_show_wrongly_is_found(
+    tmp_path: Path, line: str, changed: str, problem: str
+) -> None:
+    assert line in METADATA
+    packages(tmp_path, metadata=METADATA.replace(line, changed))
+    assert problems(tmp_path, {"Typing :: Typed"}) == [f"{WHEEL}: {problem}"]
+
+
+def test_packages_of_two_versions_are_found(tmp_path: Path) -> None:
+    packages(tmp_path, metadata=METADATA.replace("Version: 0.1.0", "Version: 0.2.0"))
+    assert problems(tmp_path, {"Typing :: Typed"}) == ["there are several versions: 0.1.0, 0.2.0"]
+
+
+def test_a_folder_without_packages_is_not_right(tmp_path: Path) -> None:
+    assert problems(tmp_path, {"Typing :: Typed"}) == [
+        "there is no wheel",
+        "there are 0 source distributions, not one",
+    ]
 
 
 @pytest.mark.skipif(shutil.which("sha256sum") is None, reason="no sha256sum on this system")

@@ -90,7 +90,7 @@ def test_what_is_hidden_is_the_arguments_alone() -> None:
 
 
 def test_a_producer_that_was_not_made_is_printed() -> None:
-    kinds: list[type[Any]] = [Producer, BlockingProducer]
+    kinds: list[Any] = [Producer, BlockingProducer]
     for kind in kinds:
         assert repr(kind.__new__(kind)) == f"<{kind.__name__}, not made>"
 

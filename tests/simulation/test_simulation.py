@@ -180,14 +180,12 @@ def test_a_schedule_that_cannot_be_is_refused_before_anything_is_planned() -> No
             draw(**nothing)
 
 
-def test_the_example_of_the_readme(capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    [example] = [
-        block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "Simulation(" in block
-    ]
+def test_the_example_of_the_guide(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "simulate.md").read_text()
+    [example] = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
     told = []
     for _ in range(2):
-        exec(example, {"asyncio": asyncio, "Producer": Producer})
+        exec(example, {})
         told.append(capsys.readouterr().out)
     assert told[0] == told[1]
     # Of 3,600 records some are refused for good, and some are in doubt.

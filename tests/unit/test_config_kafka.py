@@ -297,7 +297,8 @@ def test_every_attribute_is_compared_with_java_or_here() -> None:
         "sasl_oauthbearer_allow_http", "sasl_oauthbearer_token_endpoint_ca_location", "sasl_kerberos_domain_name",
         "sasl_oauthbearer_token_endpoint_proxy", "transactional_id",
     }  # fmt: skip
-    assert {field.name for field in fields(ProducerConfig)} == _expected({}, {}).keys() | elsewhere
+    held = {field.name for field in fields(ProducerConfig) if field.repr}  # all but where they come from
+    assert held == _expected({}, {}).keys() | elsewhere
 
 
 # -- refused keys -------------------------------------------------------------------------------------------

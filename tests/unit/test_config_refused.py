@@ -167,7 +167,7 @@ def test_a_repr_shows_settings_and_no_secret() -> None:
     assert "client_id='mine'" in repr(made)
     assert "value_serializer=<partial>" in repr(made)
     assert "interceptors=<Interceptor>" in repr(made)
-    assert all(f"{field.name}=" in repr(made) for field in fields(made))
+    assert all(f"{field.name}=" in repr(made) for field in fields(made) if field.repr)
 
 
 @pytest.mark.parametrize(

@@ -459,7 +459,7 @@ def test_files_of_real_life_load_unchanged(name: str, caplog: pytest.LogCaptureF
     assert warnings(caplog) == []
     hidden = [value for key, value in settings.items() if KEYS[key].has_secret]
     assert not [value for value in hidden if value in repr(made) + caplog.text]
-    assert all(f"{field.name}=" in repr(made) for field in fields(made))
+    assert all(f"{field.name}=" in repr(made) for field in fields(made) if field.repr)
 
 
 def test_pem_in_a_file_keeps_its_lines() -> None:

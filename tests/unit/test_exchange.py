@@ -94,7 +94,7 @@ def test_everybody_is_woken_when_the_sender_dies() -> None:
     h = SenderHarness()
     mine = Counting(h.now)
     h.sender._exchanges.append(mine)
-    h.sender.die(RuntimeError("a bug"), h.now)
+    h.sender.die(RuntimeError("a bug"), "it died of a bug", h.now)
     assert mine.asked[-1] == "wake_all"
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from aioproduce._native.key_hash import MURMUR2
 from aioproduce.errors import InvalidHeadersError
+from aioproduce.records import NOT_GIVEN
 from tests.native_builds import BUILDS, native_build
 from tests.unit.accumulator_harness import NoLoopRuntime
 
@@ -88,9 +89,25 @@ def test_a_plain_record_is_accepted_without_suspending(native: SimpleNamespace) 
 def test_a_record_without_a_timestamp_gets_the_time(native: SimpleNamespace) -> None:
     world = World(native)
     before = time.time_ns() // 1_000_000
-    assert world.takes("t") is not None
+    assert world.takes("t", None) is not None
     assert before - 1 <= next(world.buffer.iter_records())[0] <= time.time_ns() // 1_000_000
     assert next(world.buffer.iter_records())[1:] == (None, None, ())
+
+
+def test_a_key_without_a_value_is_a_tombstone(native: SimpleNamespace) -> None:
+    world = World(native)
+    assert world.takes("t", key=b"k", partition=0, timestamp=7) is not None
+    assert world.takes("t", None, partition=0, timestamp=8) is not None
+    assert list(world.buffer.iter_records()) == [(7, b"k", None, ()), (8, None, None, ())]
+    assert world.slow == []
+
+
+def test_a_record_with_neither_is_for_the_long_way_to_refuse(native: SimpleNamespace) -> None:
+    world = World(native)
+    for arguments in ({}, {"headers": [("h", b"1")]}, {"partition": 0}):
+        assert world.takes("t", **arguments) is None
+        assert world.slow.pop()[:3] == ("t", NOT_GIVEN, None)
+    assert list(world.buffer.iter_records()) == []
 
 
 class _Text(str):
@@ -194,7 +211,7 @@ def test_who_wants_to_see_records_or_to_serialize_them_gets_them_all(native: Sim
 
 def test_the_loop_is_given_its_turn(native: SimpleNamespace) -> None:
     world = World(native)
-    assert world.takes("t") is not None
+    assert world.takes("t", b"v") is not None
     [turn_came] = world.turns  # the first of a turn asks to be told of the next
     # However fast this machine is: the turn is over after so much sending, and one goes the long way.
     while not world.path._turn_is_due():

@@ -447,7 +447,7 @@ def test_a_close_ends_with_the_worker_of_a_batch_that_was_given_up() -> None:
 def test_the_senders_death_settles_what_is_being_compressed() -> None:
     h = held()
     record = h.send()
-    h.sender.die(RuntimeError("a bug"), h.now)
+    h.sender.die(RuntimeError("a bug"), "it died of a bug", h.now)
     assert isinstance(record.delivery.exception(), DeliveryError)
     assert bytes(h.compressing[0].records).endswith(b"v\x00"), "the worker goes on reading its own"
 

@@ -330,7 +330,7 @@ def test_when_the_senders_task_dies_every_waiter_is_told() -> None:
     h.sender.metadata_requests.await_topic("other", lambda: told.append("topic"), h.now)
     h.sender.begin_flush(lambda: told.append("flushed"), h.now)
     cause = ZeroDivisionError("a bug")
-    h.sender.die(cause, h.now)
+    h.sender.die(cause, "it died of a bug", h.now)
     while h.sender.settled:
         h.sender.settled.popleft().run_callbacks()
     assert sorted(told) == ["flushed", "topic"]

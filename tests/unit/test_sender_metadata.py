@@ -547,3 +547,47 @@ def test_who_waits_for_a_topic_is_woken_once() -> None:
     h.sender.metadata_requests.wake_all()
     h.sender.metadata_requests.wake_all()
     assert told == ["another"]
+
+
+# A topic that comes to be
+
+
+@pytest.mark.parametrize(
+    "code",
+    [codes.UNKNOWN_TOPIC_OR_PARTITION, codes.LEADER_NOT_AVAILABLE],
+    ids=["KRaft", "ZooKeeper"],
+)
+def test_a_topic_that_the_broker_creates_is_told_once(code: int, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "aioproduce.sender")
+    h = warm()
+    h.topics["typo"] = Topic(None, [], code)
+    news = h.want("typo")
+    h.run()
+    assert news == ["typo"]
+    told = "topic 'typo' did not exist when the producer asked for it, and now it does"
+    assert told not in caplog.text
+    h.topics["typo"] = Topic(topic_id_of(7), [(0, 0)] * 3)
+    h.want("typo")
+    h.advance(1.0)
+    [line] = [record for record in caplog.records if told in record.getMessage()]
+    assert line.levelname == "INFO"
+    assert "auto.create.topics.enable" in line.getMessage()
+    assert "3 partition(s)" in line.getMessage()
+    h.refresh()
+    h.recreate("typo")
+    h.refresh()
+    assert caplog.text.count(told) == 1
+
+
+def test_a_topic_that_was_there_is_no_news(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither at first, nor after a time when it could not be used."""
+    caplog.set_level("INFO", "aioproduce.sender")
+    h = warm()
+    there = h.topics[TOPIC]
+    for code in (codes.LEADER_NOT_AVAILABLE, codes.UNKNOWN_TOPIC_OR_PARTITION):
+        h.topics[TOPIC] = Topic(there.topic_id, [], code)
+        h.refresh()
+        h.topics[TOPIC] = there
+        h.advance(1.0)
+        assert h.sender.metadata.topic(TOPIC) is not None
+    assert "did not exist" not in caplog.text

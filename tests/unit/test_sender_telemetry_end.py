@@ -171,5 +171,5 @@ def test_who_waits_for_the_id_is_told(end: str) -> None:
     elif end == "abort":
         t.h.sender.abort(t.h.now)
     else:
-        t.h.sender.die(RuntimeError("a bug"), t.h.now)
+        t.h.sender.die(RuntimeError("a bug"), "it died of a bug", t.h.now)
     assert told == [1]

@@ -54,7 +54,8 @@ class IncompleteBatches:
 
     def all(self) -> list[ProducerBatch]:
         """All of them."""
-        return [part for parts in self._parts.values() for part in parts]
+        # Copied in one step: at the interpreter's exit another thread may ask while the loop goes on.
+        return [part for parts in list(self._parts.values()) for part in parts]
 
     def expired(self, now: float) -> list[ProducerBatch]:
         """Those whose delivery time-out has passed."""

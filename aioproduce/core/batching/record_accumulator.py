@@ -494,6 +494,11 @@ class RecordAccumulator:
         return bool(self._incomplete)
 
     @property
+    def oldest_incomplete(self) -> ProducerBatch | None:
+        """The batch that was opened first of those with pending futures; its first record is the oldest of all."""
+        return self._incomplete.oldest
+
+    @property
     def oldest_incomplete_id(self) -> int:
         """The id of the oldest batch with pending futures; beyond all ids when there is none."""
         oldest = self._incomplete.oldest

@@ -86,6 +86,7 @@ class BrokerConnection:
         throttled_until: Nothing is sent before this instant.
         api_versions: What was negotiated; `None` before READY.
         connected_at: When the transport was there; `None` before.
+        last_heard_at: When bytes last came.
         last_used_at: When bytes last came or were last gone. (With a request under way it is not idle anyhow.)
         has_answered: Whether any answer came to a request that is not the connection's own.
         settings: What is equal for all connections.
@@ -118,6 +119,7 @@ class BrokerConnection:
         "has_answered",
         "in_flight",
         "is_writable",
+        "last_heard_at",
         "last_used_at",
         "reason",
         "set_up",
@@ -152,6 +154,7 @@ class BrokerConnection:
         self.throttled_until: float = float("-inf")
         self.api_versions: ApiVersions | None = None
         self.connected_at: float | None = None
+        self.last_heard_at: float = float("-inf")
         self.last_used_at: float = float("-inf")
         self.cause: LossCause | None = None
         self.reason: str = ""
@@ -199,6 +202,11 @@ class BrokerConnection:
     def pending_count(self) -> int:
         """Requests that have not ended, ours included."""
         return len(self.in_flight) + (self.unacknowledged is not None)
+
+    @property
+    def unanswered_since(self) -> float | None:
+        """Since when a request has waited and no byte has come; `None` while no answer is awaited."""
+        return max(self.in_flight[0].sent_at, self.last_heard_at) if self.in_flight else None
 
     def can_send(self, now: float) -> bool:
         """Whether `send` may be called: ready, nothing unwritten, room for one more, not throttled."""
@@ -278,7 +286,7 @@ class BrokerConnection:
         completed: list[Completed] = []
         if not self.is_open:
             return completed
-        self.last_used_at = now
+        self.last_heard_at = self.last_used_at = now
         if self.state is ConnectionState.ENCRYPTING and not in_turn:
             assert self.set_up is not None
             self.set_up.hear(data, now)

@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from aioproduce.core.cluster.authentication import Authentication
 from aioproduce.core.cluster.broker_connection import BrokerConnection
@@ -47,6 +47,10 @@ from aioproduce.wire.messages import BrokerAddress
 if TYPE_CHECKING:
     from aioproduce.core.cluster.finalized_features import FinalizedFeatures
     from aioproduce.security.security import Security
+
+
+SILENCE: Final = 1.0
+"""Seconds without a byte, while requests wait, after which a broker counts as one that stopped answering."""
 
 
 @final
@@ -173,6 +177,17 @@ class BrokerConnections:
     def in_flight_to(self, node_id: int) -> int:
         """Those of one broker, on its older connections too."""
         return sum(one.pending_count for one in self._by_id.values() if one.node_id == node_id)
+
+    def silent_for(self, node_id: int, now: float) -> float:
+        """Seconds for which requests to a broker have waited without a byte from it; 0 while none waits."""
+        node = self._nodes.get(node_id)
+        since = None if node is None else node.unanswered_since()
+        return 0.0 if since is None else max(now - since, 0.0)
+
+    def silent(self, now: float) -> list[tuple[BrokerAddress, float]]:
+        """The brokers that stopped answering, `SILENCE` seconds ago or more, and for how long."""
+        found = ((node.address, self.silent_for(node_id, now)) for node_id, node in self._nodes.items())
+        return [(address, seconds) for address, seconds in found if seconds >= SILENCE]
 
     def connection(self, node_id: int) -> BrokerConnection | None:
         """The node's open connection, in whatever state; `None` where there is none."""
@@ -345,7 +360,7 @@ class BrokerConnections:
         self.negotiations += 1
         if connection.is_encrypted and connection.authentication is None:
             self._metrics.authenticated(True, False, 0.0, now)
-        node.failed_attempts, node.last_error = 0, None
+        node.failed_attempts, node.last_error, node.silent_since = 0, None, None
         self._fatal_errors.pop(connection.node_id, None)
 
     def connection_made(self, connection_id: int, now: float) -> None:
@@ -495,6 +510,7 @@ class BrokerConnections:
         channels = None if security is None else security.channels
         sensors = self._metrics.node(address.node_id)
         sensors.in_flight = partial(self.in_flight_to, address.node_id)
+        sensors.silent_for = partial(self.silent_for, address.node_id)
         connection = BrokerConnection(
             self._last_connection_id,
             address,
@@ -547,6 +563,8 @@ class BrokerConnections:
         node = self._nodes.get(connection.node_id)
         if node is None or node.connection is not connection:
             return
+        if connection.cause in (LossCause.REQUEST_TIMEOUT, LossCause.SETUP_TIMEOUT):
+            node.silent_since = node.unanswered_since()
         node.connection = None
         node.last_ended_at = now
         node.next_attempt_at = now + node.pause_after(connection.error, self._backoffs)

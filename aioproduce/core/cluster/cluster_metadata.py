@@ -397,6 +397,7 @@ class ClusterMetadata:
         answered: dict[str, TopicView] = {}
         first_answered: set[str] = set()
         recreated: list[str] = []
+        appeared: list[str] = []
         leaders: dict[TopicPartition, None] = {}
         # Brokers answer each topic that they are asked for; one that does not is taken at its word.
         named = {topic.name for topic in response.topics}
@@ -412,8 +413,11 @@ class ClusterMetadata:
             answered[view.name] = view
             if not view.is_answered:
                 first_answered.add(view.name)
+            was_missing = view.was_missing
             if self._take_topic(view, topic, leaders):
                 recreated.append(view.name)
+            if was_missing and view.error_code == error_codes.NONE:
+                appeared.append(view.name)
         dropped = [
             view.name
             for view in answered.values()
@@ -431,13 +435,21 @@ class ClusterMetadata:
             else:
                 self._pending.pop(view.name, None)
         self._settle(answered.values() if has_same_nodes else self._topics.values(), leaders)
-        return MetadataChange(tuple(answered), tuple(leaders), tuple(recreated), tuple(dropped))
+        return MetadataChange(
+            tuple(answered), tuple(leaders), tuple(recreated), tuple(dropped), tuple(appeared)
+        )
 
     def _take_topic(self, view: TopicView, topic: TopicMetadata, leaders: dict[TopicPartition, None]) -> bool:
         """Applies the answer about one topic; tells whether the topic was created again since the last."""
         view.is_answered = True
         view.error_code = topic.error_code
         view.is_internal = topic.is_internal
+        # The second is what brokers before KRaft say of a topic that they are about to create.
+        is_missing = topic.error_code in (
+            error_codes.UNKNOWN_TOPIC_OR_PARTITION,
+            error_codes.LEADER_NOT_AVAILABLE,
+        )
+        view.was_missing = is_missing and view.topic_id is None and not view.partitions
         if topic.error_code != error_codes.NONE:
             # The id and the epochs stay: they order what comes when the error has passed.
             return False

@@ -71,6 +71,7 @@ class TopicView:
         available: The numbers of the partitions that have a leader, ascending.
         used_at: When it was last sent to.
         is_answered: Whether any answer about it came, be it an error.
+        was_missing: Whether the last answer said that there is no such topic, and none before it knew one.
     """
 
     __slots__ = (
@@ -83,10 +84,12 @@ class TopicView:
         "partitions",
         "topic_id",
         "used_at",
+        "was_missing",
     )
 
     def __init__(self, name: str, used_at: float) -> None:
         self.name: Final = name
+        self.was_missing = False
         self.topic_id: UUID | None = None
         self.error_code: int = error_codes.NONE
         self.is_internal: bool = False
@@ -125,9 +128,11 @@ class MetadataChange:
         leaders: Partitions whose leader, or its epoch, is another than before; -1 to a leader counts.
         recreated: Topics whose id changed: the old topic and its log are gone.
         dropped: Topics that were not used for so long that they are not wanted any more.
+        appeared: Topics that were not there in the answer before this one.
     """
 
     topics: tuple[str, ...] = ()
     leaders: tuple[TopicPartition, ...] = ()
     recreated: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
+    appeared: tuple[str, ...] = ()

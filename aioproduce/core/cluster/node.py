@@ -41,6 +41,8 @@ class Node:
         ready_id: The connection of it that was ready last; 0: none.
         security_error: What its last connection failed of, where that was a setting or a login.
         security_failures: How many have so since it last answered.
+        silent_since: Since when it has answered nothing, where a connection ended for that; `None` since it was
+            last ready.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class Node:
         "ready_id",
         "security_error",
         "security_failures",
+        "silent_since",
     )
 
     def __init__(self, address: BrokerAddress) -> None:
@@ -69,11 +72,23 @@ class Node:
         self.ready_id: int = 0
         self.security_error: ProducerError | None = None
         self.security_failures: int = 0
+        self.silent_since: float | None = None
 
     def has_answered(self) -> None:
         """A request was answered: whatever the settings are, they are not wrong."""
         self.security_error = None
         self.security_failures = 0
+
+    def unanswered_since(self) -> float | None:
+        """Since when it owes an answer, on whatever connection; `None` while it owes none.
+
+        A connection that was given up because of its silence does not end the silence. The next one does, once it
+        is ready.
+        """
+        since = None if self.connection is None else self.connection.unanswered_since
+        if self.silent_since is None:
+            return since
+        return self.silent_since if since is None else min(self.silent_since, since)
 
     def pause_after(self, error: BaseException | None, backoffs: Backoffs) -> float:
         """Seconds until the next attempt; longer where the last one failed of what somebody has to put right."""

@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 from math import inf
 from typing import TYPE_CHECKING, Final, final
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from aioproduce.core.cluster.broker_connections import BrokerConnections, Lost
     from aioproduce.core.cluster.cluster_metadata import ClusterMetadata
     from aioproduce.wire.messages import MetadataResponse
+
+_log = logging.getLogger("aioproduce.sender")
 
 _ANY_TOPIC: Final = ""
 """No topic has this name: those who wait for it wait for any metadata."""
@@ -202,6 +205,8 @@ class MetadataRequests(Exchange):
         change = self._metadata.update(response, now)
         for topic in (*change.topics, *change.dropped):
             self._accumulator.topic_changed(topic)
+        for topic in change.appeared:
+            self._tell_appeared(topic)
         for topic_partition in change.leaders:
             self._accumulator.leader_changed(topic_partition, now)
         if self._accumulator.readiness.ready.leaderless_topics:
@@ -213,6 +218,19 @@ class MetadataRequests(Exchange):
             for waiter in self._waiters.pop(topic, ()):
                 waiter.notify()
         return False
+
+    def _tell_appeared(self, name: str) -> None:
+        """Once for each topic: it comes to be once."""
+        view = self._metadata.topic(name)
+        if view is not None:
+            _log.info(
+                "topic %r did not exist when the producer asked for it, and now it does: the broker created it "
+                "(auto.create.topics.enable), with %d partition(s) and %d replica(s), unless somebody else did. "
+                "If the name is a mistake, delete the topic",
+                name,
+                view.partition_count,
+                len(view.partitions[0].replicas) if view.partitions else 0,
+            )
 
     def lost(self, loss: Lost, now: float) -> None:
         """No answer comes: ask again, within the back-off."""

@@ -380,20 +380,19 @@ class ProduceCompletion:
             retriable=False,
         )
 
-    def sender_died(self, cause: BaseException, now: float) -> None:
+    def sender_died(self, cause: BaseException, why: str, now: float) -> None:
         """Settle every delivery; the batches' own states cannot be trusted any more."""
         for batch in self._accumulator.incomplete:
             if not batch.result.is_done:
                 self._metrics.batches.ended(batch, now, is_failed=True)
-                batch.result.fail(self._left_behind(batch, cause), batch.record_count)
+                batch.result.fail(self._left_behind(batch, cause, why), batch.record_count)
                 if batch.result.has_callbacks:
                     self.settled.append(batch.result)
 
-    def _left_behind(self, batch: ProducerBatch, cause: BaseException) -> DeliveryError:
+    def _left_behind(self, batch: ProducerBatch, cause: BaseException, why: str) -> DeliveryError:
         batch.possibly_written = batch.attempts > 0
         error = DeliveryError(
-            f"the sender task died ({cause!r}) before {batch.topic_partition} acknowledged. "
-            + _may_be_written(batch),
+            f"{batch.topic_partition} had not acknowledged the record yet: {why}. " + _may_be_written(batch),
             topic_partition=batch.topic_partition,
             possibly_written=batch.possibly_written,
             attempts=batch.attempts,

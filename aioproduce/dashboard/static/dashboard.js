@@ -79,6 +79,8 @@ const TILES = [
   ["buffer in use", (p) => `${((100 * p.buffer.used) / p.buffer.total).toFixed(0)} %`, (p) => p.buffer.used > 0.9 * p.buffer.total],
   ["tasks waiting", (p) => count(p.buffer.waiting), (p) => p.buffer.waiting > 0],
   ["requests in flight", (p) => count(p.requests_in_flight)],
+  ["oldest record", (p) => milliseconds(p.ages.record.ms), (p) => p.ages.record.is_late],
+  ["oldest waiting send()", (p) => (p.ages.send.ms ? milliseconds(p.ages.send.ms) : "none"), (p) => p.ages.send.is_late],
   ["records retried", (p) => count(p.totals.retries), (p) => p.retries_per_s > 0],
   ["records failed", (p) => count(p.totals.errors), (p) => p.totals.errors > 0],
 ];
@@ -112,6 +114,16 @@ function fillTiles(made, definitions, values) {
   });
 }
 
+// Not an alert: their seconds grow with each sample, and all of it would be read aloud again.
+function drawWarnings(warnings) {
+  at("warnings").hidden = warnings.length === 0;
+  at("warnings").replaceChildren(...warnings.map((text) => {
+    const line = document.createElement("li");
+    line.textContent = text;
+    return line;
+  }));
+}
+
 function drawTransactions(transactions) {
   const isFailed = transactions && FAILED.includes(transactions.state);
   at("transactions").hidden = !transactions;
@@ -127,8 +139,10 @@ function drawTransactions(transactions) {
 }
 
 const BROKER_COLUMNS = [
-  ["broker", (row) => row.name], ["in flight", (row) => count(row.in_flight)], ["requests", (row) => perSecond(row.requests_per_s)],
-  ["sent", (row) => bytesPerSecond(row.bytes_per_s)], ["latency, average", (row) => milliseconds(row.latency_avg)], ["longest", (row) => milliseconds(row.latency_max)],
+  ["broker", (row) => row.name],
+  ["silent for", (row) => (row.silent_ms >= 1000 ? milliseconds(row.silent_ms) : "–"), (row) => row.silent_ms >= 1000],
+  ["in flight", (row) => count(row.in_flight)], ["requests", (row) => perSecond(row.requests_per_s)],
+  ["sent", (row) => bytesPerSecond(row.bytes_per_s)], ["latency", (row) => milliseconds(row.latency_avg)], ["longest", (row) => milliseconds(row.latency_max)],
 ];
 const TOPIC_COLUMNS = [
   ["topic", (row) => row.name], ["records", (row) => perSecond(row.records_per_s)], ["bytes", (row) => bytesPerSecond(row.bytes_per_s)],
@@ -138,17 +152,18 @@ const TOPIC_COLUMNS = [
 function fillTable(table, columns, rows) {
   const line = (cells, tag) => {
     const made = document.createElement("tr");
-    for (const text of cells) {
+    for (const [text, isBad] of cells) {
       const cell = document.createElement(tag);
       if (tag === "th") cell.scope = "col";
       cell.textContent = text;
+      cell.classList.toggle("bad", Boolean(isBad));
       made.append(cell);
     }
     return made;
   };
-  const body = rows.map((row) => line(columns.map(([, value]) => value(row)), "td"));
-  if (body.length === 0) body.push(line(["none yet"], "td"));
-  table.replaceChildren(line(columns.map(([name]) => name), "th"), ...body);
+  const body = rows.map((row) => line(columns.map(([, value, isBad]) => [value(row), isBad?.(row)]), "td"));
+  if (body.length === 0) body.push(line([["none yet"]], "td"));
+  table.replaceChildren(line(columns.map(([name]) => [name]), "th"), ...body);
 }
 
 // Where nobody looked for a while, or the service stood still, the lines have a gap.
@@ -189,6 +204,7 @@ function draw() {
   chooseAmong(latest.content.producers);
   const producer = latest.content.producers[state.chosen];
   fillTiles(tiles, TILES, producer);
+  drawWarnings(producer.warnings);
   drawTransactions(producer.transactions);
   for (const place of document.querySelectorAll(".window")) place.textContent = milliseconds(producer.limits.window);
   drawTimeline(at("timeline"), producer);

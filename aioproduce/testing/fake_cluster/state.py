@@ -238,7 +238,7 @@ class ClusterState:
     def configure_topic(self, name: str, **changes: object) -> None:
         """Change fields of the topic's `TopicConfig`; they hold at once, for waiting producers too."""
         topic = self.topics[name]
-        topic.config = replace(topic.config, **changes)  # type: ignore[arg-type]
+        topic.config = replace(topic.config, **changes)  # type: ignore[arg-type]  # replace() checks the names
         for partition in topic.partitions:
             partition.log.config = topic.config
             self._elect(partition)

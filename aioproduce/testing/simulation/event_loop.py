@@ -94,7 +94,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     # -- the network ---
 
-    async def create_connection(  # type: ignore[override]
+    async def create_connection(  # type: ignore[override]  # what the producer asks for, of all that a loop takes
         self,
         protocol_factory: Callable[[], asyncio.BaseProtocol],
         host: str | None = None,
@@ -150,7 +150,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     # -- threads ---
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(  # type: ignore[override]  # typeshed has it with type variables
         self, _executor: Executor | None, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
         """Run a function in a later turn of the loop."""
