@@ -133,7 +133,7 @@ class ConfigError(ProducerError, ValueError):
     Attributes:
         key: Kafka's dotted key, e.g. `linger.ms`; `None` if several keys are involved.
         suggestion: The key that was probably meant, or `None`.
-        origin: The file and line of the setting, where it came from a file.
+        origin: The file and the line of the setting; `None` if it did not come from a file.
     """
 
     origin: str | None = None

@@ -60,9 +60,21 @@ def test_a_section_says_what_else_an_error_is(kind: type[ProducerError]) -> None
 
 
 def test_a_section_lists_the_attributes(kind: type[ProducerError]) -> None:
-    inherited = {name for base in kind.__bases__ if base.__name__[0] != "_" for name in keywords_of(base)}
+    """Those that the docstring names; a private parent has no section."""
+    documented = {
+        name
+        for each in (kind, *(base for base in kind.__bases__ if base.__name__.startswith("_")))
+        for name in re.findall(
+            r"^ {8}(\w+): ", (each.__doc__ or "").partition("Attributes:\n")[2], re.MULTILINE
+        )
+    }
     listed = re.findall(r"^  - `([a-z_]+)`: ", SECTIONS[kind.__name__], re.MULTILINE)
-    assert sorted(listed) == sorted(name for name in keywords_of(kind) if name not in inherited)
+    inherited = {
+        name for base in kind.__mro__[1:] for name in re.findall(r"^ {8}(\w+): ", base.__doc__ or "", re.M)
+    }
+    assert sorted(set(listed) | inherited) == sorted(documented | inherited)
+    assert len(listed) == len(set(listed))
+    assert keywords_of(kind).keys() <= set(listed) | inherited
 
 
 def test_a_section_says_when_whether_to_try_again_whether_written_and_what_helps(
