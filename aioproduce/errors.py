@@ -1,66 +1,67 @@
 """Every error that aioproduce raises, as one tree.
 
     ProducerError
-    ├── ConfigError (ValueError)             a key or value of the configuration: refused before anything is made
+    ├── ConfigError (ValueError)             a setting is refused, before anything is made
     ├── ProducerStateError (RuntimeError)    the call does not fit the producer's state
     │   ├── NotStartedError                  before start()
     │   ├── ProducerClosedError              after close(), or while it was closing
     │   ├── WrongEventLoopError              from another event loop than the one that start() ran on
     │   ├── ForkedProcessError               in a child process after fork()
-    │   ├── LoopThreadError                  a call of BlockingProducer that would wait, in its own loop thread
-    │   └── SenderDiedError                  the sender task ended by a bug; `__cause__` is that bug
+    │   ├── LoopThreadError                  a call of BlockingProducer would wait in its own loop thread
+    │   └── SenderDiedError                  the sender task ended because of an error, the `__cause__`
     ├── InvalidRecordError (ValueError)      this record can never be sent as it is; nothing was queued
     │   ├── SerializationError               no serializer for the type, or the serializer raised
     │   ├── InvalidHeadersError              headers of the wrong shape
     │   ├── InvalidTimestampError            neither milliseconds nor an aware datetime
-    │   ├── InvalidTopicError                a name that Kafka refuses
+    │   ├── InvalidTopicError                not a valid topic name
     │   ├── PartitionOutOfRangeError         the topic has no such partition
-    │   ├── PartitionerError                 a partitioner of one's own raised, or named no partition of the topic
-    │   ├── ArrowColumnError                 a column that send_arrow() cannot take
+    │   ├── PartitionerError                 a partitioner raised, or its answer is not a partition
+    │   ├── ArrowColumnError                 send_arrow() does not accept a column
     │   └── RecordTooLargeError              above max.request.size or buffer.memory
-    ├── MaxBlockTimeoutError (TimeoutError)  send() waited as long as it may; nothing was queued
+    ├── MaxBlockTimeoutError (TimeoutError)  send() waited for as long as it may; nothing was queued
     │   ├── MetadataTimeoutError             the topic's partitions did not become known in time
-    │   ├── SerializationTimeoutError        a serializer that is awaited was not done in time
+    │   ├── SerializationTimeoutError        an async serializer did not finish in time
     │   └── BufferExhaustedError             the buffer had no room in time
-    ├── FlushTimeoutError (TimeoutError)     flush() waited as long as it may; the records go on
-    ├── ClientInstanceIdError (TimeoutError) no broker gave this client an id, in time or ever
-    ├── PartialSendError                     send_many() or send_arrow() stopped half-way; what it had sent goes on
-    ├── BatchClosedError (RuntimeError)      a ready-made batch that was closed, or sent before
+    ├── FlushTimeoutError (TimeoutError)     flush() waited for as long as it may; sending goes on
+    ├── ClientInstanceIdError (TimeoutError) no broker gave this client an id
+    ├── PartialSendError                     send_many() or send_arrow() accepted only the first records
+    ├── BatchClosedError (RuntimeError)      a batch of create_batch() is closed, or was sent before
     ├── TopicAuthorizationError              the cluster denies this topic
     ├── BrokerConnectionError (ConnectionError)  no connection to a broker
-    │   ├── TlsError                         no encrypted channel to a broker, or none any more
-    │   ├── AuthenticationError              a broker refused the login, or has not proved itself
+    │   ├── TlsError                         no encrypted connection to a broker
+    │   ├── AuthenticationError              a broker refused the login, or did not prove itself
     │   └── NoBrokerAvailableError           none of the bootstrap servers can be reached
-    ├── TokenError                           what logs in (a token, a password) cannot be had
-    ├── ListenError (OSError)                what serves metrics cannot listen at that address
-    │   └── PortInUseError                   another one listens there
-    ├── ProtocolError                        bytes that are not Kafka's protocol
+    ├── TokenError                           a token or a password could not be obtained
+    ├── ListenError (OSError)                the dashboard or the metrics cannot be served there
+    │   └── PortInUseError                   another program listens on that port
+    ├── ProtocolError                        bytes are not Kafka's protocol
     │   └── UnsupportedVersionError          the broker and this client share no version
     ├── MissingExtraError (ImportError)      a part of aioproduce needs a library that is not installed
-    ├── MissingFeatureError (NotImplementedError)  a drop-in has this in its signature only
-    ├── SchemaRegistryError                  a schema registry refused, or gave no answer; nothing was queued
+    ├── SchemaRegistryError                  a schema registry refused, or did not answer; nothing was queued
     │   └── IncompatibleSchemaError          the schema breaks the rules of its subject
-    ├── WorkerSlotError (RuntimeError)       a worker's metrics have no place in the shared directory
-    ├── TransactionError                     of a transaction; `outcome` and `recover` say where one stands
+    ├── WorkerSlotError (RuntimeError)       workers cannot share their metrics in this directory
+    ├── TransactionError                     a transaction failed; `outcome` and `recover` say what is next
     │   ├── TransactionStateError (RuntimeError)  the call does not fit the transaction's state
-    │   ├── TransactionFailedError           something of it failed: it can only be aborted
+    │   ├── TransactionFailedError           a part of it failed: it can only be aborted
     │   ├── TransactionTimedOutError (TimeoutError)  it was open for longer than transaction.timeout.ms: aborted
-    │   ├── TransactionUnconfirmedError (TimeoutError)  no answer yet: the same call again waits on
+    │   ├── TransactionUnconfirmedError (TimeoutError)  no answer yet: make the same call again
     │   ├── ProducerFencedError              another producer of the same transactional.id has taken over
-    │   └── TransactionsUnavailableError     the cluster gives this producer no transactions
-    ├── OutcomeUnknownError (TimeoutError)   a request's time was over before its record was acknowledged
-    ├── BackgroundFullError                  a service has as many background sends under way as it may
-    ├── InvalidDeadlineError (ValueError)    a request tells how long it may take in a way that is not understood
+    │   └── TransactionsUnavailableError     the cluster refuses transactions to this producer
+    ├── OutcomeUnknownError (TimeoutError)   a request ended before its record was acknowledged
+    ├── BackgroundFullError                  a service has too many background sends under way
+    ├── InvalidDeadlineError (ValueError)    the header that bounds a request is not a number of seconds
     └── DeliveryError                        an accepted record was not acknowledged
         ├── DeliveryTimeoutError (TimeoutError)  delivery.timeout.ms passed
         ├── BrokerRejectedError              the broker answered with an error code
         │   └── ProducerFatalError           no record of this producer can be sent any more
         ├── DisconnectedError                the connection was lost and no attempt was left
         ├── TransactionAbortedError          its transaction was aborted before it was sent
-        └── ForcedCloseError                 close() gave up on it
+        └── ForcedCloseError                 close() did not wait for it
 
-`DeliveryError.possibly_written` says whether the record may be in the log in spite of the error: once any
-attempt's answer was lost this stays True, whatever came later (invariant 3 of DESIGN.md).
+`DeliveryError.possibly_written` says whether the record may be in the log in spite of the error. Once the answer to
+an attempt was lost, this stays True (invariant 3 of DESIGN.md).
+
+`docs/reference/errors.md` has the causes and remedies of each class.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
 
     from aioproduce.records import RecordMetadata, TopicPartition
 
-DOCUMENTATION: Final = "https://aioproduce.readthedocs.io/en/stable/reference/errors/"
+DOCUMENTATION: Final = "https://aioproduce.readthedocs.io/en/stable/reference/errors.html"
 """The page on errors. Each class has a section there, whose anchor is the name of the class in lower case."""
 
 _IF_LEFT_OUT: Final[Mapping[str, Any]] = {"possibly_written": True, "deliveries": (), "causes": {}}
@@ -130,9 +131,9 @@ class ConfigError(ProducerError, ValueError):
     """A setting that is unknown, out of range, refused, or contradicts another.
 
     Attributes:
-        key: Kafka's dotted key, e.g. `linger.ms`; `None` where several are at odds.
+        key: Kafka's dotted key, e.g. `linger.ms`; `None` if several keys are involved.
         suggestion: The key that was probably meant, or `None`.
-        origin: The file and line of the setting, where it came from a file.
+        origin: The file and the line of the setting; `None` if it did not come from a file.
     """
 
     origin: str | None = None
@@ -160,15 +161,15 @@ class WrongEventLoopError(ProducerStateError):
 
 
 class ForkedProcessError(ProducerStateError):
-    """The producer was inherited through fork(): its sockets and futures belong to the parent."""
+    """The producer was inherited through `fork()`. Its sockets and futures belong to the parent process."""
 
 
 class LoopThreadError(ProducerStateError):
-    """A call of `BlockingProducer` would wait in the thread that it waits for: in a delivery callback, say."""
+    """A call of a `BlockingProducer` would wait in its own loop thread, in a delivery callback for example."""
 
 
 class SenderDiedError(ProducerStateError):
-    """The sender task ended by an error of its own, which is the `__cause__`."""
+    """The sender task ended because of an error, which is the `__cause__`."""
 
 
 class InvalidRecordError(ProducerError, ValueError):
@@ -176,11 +177,11 @@ class InvalidRecordError(ProducerError, ValueError):
 
 
 class SerializationError(InvalidRecordError):
-    """A key or value could not be turned into bytes. What a serializer raised is the `__cause__`.
+    """A key or value could not be turned into bytes. If a serializer raised, its error is the `__cause__`.
 
     Attributes:
         field: `"key"` or `"value"`.
-        topic: The topic that it was for; `None` where no topic is given yet (`create_batch()`).
+        topic: The topic; `None` for a batch of `create_batch()`, which has no topic yet.
     """
 
     def __init__(self, message: str, *, field: str, topic: str | None = None) -> None:
@@ -190,7 +191,7 @@ class SerializationError(InvalidRecordError):
 
 
 class InvalidHeadersError(InvalidRecordError):
-    """Headers are not pairs of a name (str) and a value (bytes or None)."""
+    """Headers are not pairs of a name (str) and a value (bytes or `None`)."""
 
 
 class InvalidTimestampError(InvalidRecordError):
@@ -198,7 +199,7 @@ class InvalidTimestampError(InvalidRecordError):
 
 
 class InvalidTopicError(InvalidRecordError):
-    """The topic's name is not one that Kafka takes.
+    """The name is not a valid topic name.
 
     Attributes:
         topic: The name as given.
@@ -214,8 +215,8 @@ class PartitionOutOfRangeError(InvalidRecordError):
 
     Attributes:
         topic: The topic.
-        partition: The partition asked for.
-        partition_count: How many the topic has, 0 to `partition_count - 1`.
+        partition: The partition that was asked for.
+        partition_count: How many partitions the topic has; they are 0 to `partition_count - 1`.
     """
 
     def __init__(self, message: str, *, topic: str, partition: int, partition_count: int) -> None:
@@ -228,11 +229,11 @@ class PartitionOutOfRangeError(InvalidRecordError):
 class RecordTooLargeError(InvalidRecordError):
     """The record is larger than a limit of this producer.
 
-    The topic's own limit (`max.message.bytes`) is the broker's to apply: a `BrokerRejectedError` named
-    MESSAGE_TOO_LARGE, from the delivery.
+    The topic has a limit of its own, `max.message.bytes`. If a record exceeds that, the delivery fails with a
+    `BrokerRejectedError` named MESSAGE_TOO_LARGE.
 
     Attributes:
-        size: The record's size in bytes, as estimated at most.
+        size: The record's size in bytes, an upper estimate.
         limit: The limit in bytes.
         limited_by: The key that sets the limit, e.g. `max.request.size`.
     """
@@ -245,11 +246,11 @@ class RecordTooLargeError(InvalidRecordError):
 
 
 class PartitionerError(InvalidRecordError):
-    """A partitioner of the user's own raised (`__cause__`), or answered with what is no partition of the topic.
+    """A partitioner of the user's own raised (`__cause__`), or its answer is not a partition of the topic.
 
     Attributes:
         topic: The topic.
-        answer: What it answered; `None` where it raised.
+        answer: The answer; `None` if the partitioner raised.
     """
 
     def __init__(self, message: str, *, topic: str, answer: object) -> None:
@@ -259,7 +260,7 @@ class PartitionerError(InvalidRecordError):
 
 
 class ArrowColumnError(InvalidRecordError):
-    """A column of Arrow data is missing, or is of a type that `send_arrow()` cannot take. Nothing was queued.
+    """A column of Arrow data is missing, or `send_arrow()` does not accept its type. Nothing was queued.
 
     Attributes:
         column: The column's name.
@@ -271,7 +272,7 @@ class ArrowColumnError(InvalidRecordError):
 
 
 class MaxBlockTimeoutError(ProducerError, TimeoutError):
-    """`send()` waited as long as `max.block.ms` (or `timeout=`) lets it. Nothing was queued.
+    """`send()` waited for as long as `max.block.ms` (or `timeout=`) allows. Nothing was queued.
 
     Attributes:
         waited: Seconds waited.
@@ -287,8 +288,8 @@ class MetadataTimeoutError(MaxBlockTimeoutError):
 
     Attributes:
         topic: The topic.
-        code: Kafka's error code that the cluster last gave for the topic, e.g. 3 (UNKNOWN_TOPIC_OR_PARTITION); 0
-            where it gave none, as no broker answered.
+        code: Kafka's latest error code for the topic, e.g. 3 (UNKNOWN_TOPIC_OR_PARTITION); 0 if no broker reported
+            one.
     """
 
     def __init__(self, message: str, *, waited: float, topic: str, code: int = 0) -> None:
@@ -298,7 +299,7 @@ class MetadataTimeoutError(MaxBlockTimeoutError):
 
 
 class SerializationTimeoutError(MaxBlockTimeoutError):
-    """A serializer that has to be awaited (it asks a registry, say) was not done in time.
+    """An async serializer (one that asks a schema registry, for example) did not finish in time.
 
     Attributes:
         field: `"key"` or `"value"`.
@@ -315,8 +316,8 @@ class BufferExhaustedError(MaxBlockTimeoutError):
     """The buffer had no room in time (or at once, for `try_send()`).
 
     Attributes:
-        needed: Bytes asked for.
-        available: Bytes free at that moment.
+        needed: The bytes that the record needs.
+        available: The bytes that were free at that moment.
     """
 
     def __init__(self, message: str, *, waited: float, needed: int, available: int) -> None:
@@ -326,19 +327,19 @@ class BufferExhaustedError(MaxBlockTimeoutError):
 
 
 class FlushTimeoutError(ProducerError, TimeoutError):
-    """Not all records were settled within the time-out of `flush()`. They go on."""
+    """Not every record was settled within the time-out of `flush()`. The records are still being sent."""
 
 
 class ClientInstanceIdError(ProducerError, TimeoutError):
-    """No broker gave this client an id (KIP-714): not in time, or it never will."""
+    """No broker gave this client an id (KIP-714), and none may ever do so."""
 
 
 class PartialSendError(ProducerError):
-    """A bulk call could not accept a record; those before it are accepted and go on.
+    """A bulk call could not accept a record. The records before it are accepted, and are still being sent.
 
     Attributes:
-        deliveries: The futures of the records that were accepted, in order.
-        index: Which record was not, counted from 0. The reason is the `__cause__`.
+        deliveries: The futures of the accepted records, in order.
+        index: The number of the record that was not accepted, counted from 0. Its error is the `__cause__`.
     """
 
     def __init__(self, message: str, *, deliveries: Sequence[Awaitable[RecordMetadata]], index: int) -> None:
@@ -348,7 +349,7 @@ class PartialSendError(ProducerError):
 
 
 class BatchClosedError(ProducerError, RuntimeError):
-    """A batch of `create_batch()` takes no more records, or was sent before: a batch is sent once."""
+    """A batch of `create_batch()` is closed, or was sent before. A batch is sent once."""
 
 
 class TopicAuthorizationError(ProducerError):
@@ -381,7 +382,7 @@ class NoBrokerAvailableError(BrokerConnectionError):
     """None of the brokers can be reached.
 
     Attributes:
-        causes: Address (`host:port`) -> what went wrong there last.
+        causes: Each address (`host:port`), and what went wrong there last.
     """
 
     def __init__(self, message: str, *, causes: Mapping[str, str]) -> None:
@@ -390,13 +391,12 @@ class NoBrokerAvailableError(BrokerConnectionError):
 
 
 class TlsError(BrokerConnectionError):
-    """There is no encrypted channel to a broker: the settings, a certificate, or a peer that does not speak TLS.
+    """There is no encrypted connection to a broker, because of a setting, a certificate, or a peer without TLS.
 
     Attributes:
-        setting: Kafka's key of the setting to look at first, e.g. `ssl.truststore.location`; `None` where the fault
-            is not with a setting.
-        reason: What is wrong in a word or two that do not change, e.g. `"certificate expired"`; OpenSSL's own where
-            it is none of those that are known here.
+        reason: The fault in a fixed phrase, e.g. `"certificate expired"`, or OpenSSL's own words.
+        setting: Kafka's key of the setting to look at first, e.g. `ssl.truststore.location`; `None` if no
+            setting is at fault.
         is_transient: Whether it may pass by itself, as a connection that was cut does; if not, somebody has to act.
     """
 
@@ -417,15 +417,15 @@ class TlsError(BrokerConnectionError):
 
 
 class AuthenticationError(BrokerConnectionError):
-    """A broker refused the login, does not know the mechanism, or has not proved that it knows the password.
+    """A broker refused the login, does not know the mechanism, or did not prove that it knows the password.
 
-    No record fails by it: it is tried again, with growing pauses, since a password may be set right meanwhile. What
-    was accepted fails by its delivery time-out. `start(require_broker=True)` and `check()` raise it at once.
+    The producer tries again, with growing pauses, because a password may be corrected meanwhile. Accepted records
+    fail by their delivery time-out. `start(require_broker=True)` and `check()` raise this error at once.
 
     Attributes:
         mechanism: The SASL mechanism.
-        setting: Kafka's key of the setting to look at first, e.g. `sasl.jaas.config`; `None` where the fault is not
-            with a setting.
+        setting: Kafka's key of the setting to look at first, e.g. `sasl.jaas.config`; `None` if no setting is at
+            fault.
         is_transient: Whether it may pass by itself; if not, somebody has to act.
     """
 
@@ -446,7 +446,7 @@ class AuthenticationError(BrokerConnectionError):
 
 
 class TokenError(ProducerError):
-    """What logs in cannot be had: a token endpoint or a provider of one's own failed, or gave what is of no use.
+    """A token or a password for the login could not be obtained from its endpoint or provider.
 
     Attributes:
         setting: Kafka's key of the setting to look at first, e.g. `sasl.oauthbearer.token.endpoint.url`.
@@ -458,7 +458,7 @@ class TokenError(ProducerError):
 
 
 class ListenError(ProducerError, OSError):
-    """What serves the dashboard or the metrics cannot listen where it was told to.
+    """The dashboard, or the server of the metrics, cannot listen at its address.
 
     Attributes:
         host: The address.
@@ -472,11 +472,11 @@ class ListenError(ProducerError, OSError):
 
 
 class PortInUseError(ListenError):
-    """Another one listens on that port."""
+    """Another program listens on that port."""
 
 
 class ProtocolError(ProducerError):
-    """Bytes that are not a message of Kafka's protocol. The connection they came from is dropped."""
+    """Bytes are not a message of Kafka's protocol. The connection that they came from is dropped."""
 
 
 class UnsupportedVersionError(ProtocolError):
@@ -484,7 +484,7 @@ class UnsupportedVersionError(ProtocolError):
 
     Attributes:
         api: The API's name.
-        broker_versions: `(min, max)` of the broker, or `None` where it does not offer the API at all.
+        broker_versions: `(min, max)` of the broker; `None` if it does not offer the API.
         client_versions: `(min, max)` of this client.
     """
 
@@ -519,9 +519,9 @@ class MissingExtraError(ProducerError, ImportError):
     @classmethod
     @contextmanager
     def unless_installed(cls, what: str, *, extra: str, name: str) -> Iterator[None]:
-        """Raise this where the library cannot be imported within.
+        """Raise this error if the library cannot be imported within.
 
-        What fails in another library, which that one needs itself, is raised as it is.
+        An import that fails within that library is raised as it is.
         """
         try:
             yield
@@ -531,29 +531,15 @@ class MissingExtraError(ProducerError, ImportError):
             raise cls(what, extra=extra, name=name) from missing
 
 
-class MissingFeatureError(ProducerError, NotImplementedError):
-    """A drop-in for another library was asked for what it does not have yet.
-
-    Attributes:
-        feature: What is missing, e.g. `"transactions"`.
-        argument: The argument that asks for it; `None` where a method does.
-    """
-
-    def __init__(self, message: str, *, feature: str, argument: str | None = None) -> None:
-        super().__init__(message)
-        self.feature = feature
-        self.argument = argument
-
-
 class SchemaRegistryError(ProducerError):
-    """A schema registry refused what it was asked, or gave no answer that can be used. Nothing was queued.
+    """A schema registry refused a request, or its answer cannot be used. Nothing was queued.
 
     Attributes:
-        status: The HTTP status; `None` where there was no answer.
-        error_code: The registry's own code, e.g. 40401 (subject not found); `None` where it gave none.
-        subject: The subject that was asked for; `None` where it was not about one.
+        status: The HTTP status; `None` if there was no answer.
+        error_code: The registry's own code, e.g. 40401 (subject not found); `None` if it sent none.
+        subject: The subject; `None` if the request was not about one.
         remedy: What to do about it.
-        retriable: Whether the same may succeed later: the registry was away, overloaded or failing.
+        retriable: Whether the same request may succeed later: the registry was away, overloaded or failing.
     """
 
     def __init__(
@@ -582,7 +568,7 @@ class WorkerSlotError(ProducerError, RuntimeError):
     """The directory that workers share for their metrics cannot be used.
 
     Attributes:
-        directory: Where it is.
+        directory: The directory.
     """
 
     def __init__(self, message: str, *, directory: str) -> None:
@@ -591,15 +577,15 @@ class WorkerSlotError(ProducerError, RuntimeError):
 
 
 class OutcomeUnknownError(ProducerError, TimeoutError):
-    """The time of a request was over before its record was acknowledged. The record goes on.
+    """The time of a request was over before its record was acknowledged. The record is still being sent.
 
-    It may be in the log already, or come to be there until `delivery.timeout.ms`: sending it again can
+    It may be in the log already, or may come to be until `delivery.timeout.ms` has passed. Sending it again can
     duplicate it.
 
     Attributes:
-        topic: Where the record goes.
-        waited: Seconds since the service was asked to send it.
-        delivery: The record's future; it may be awaited still.
+        topic: The topic.
+        waited: The seconds since the service was asked to send the record.
+        delivery: The record's future; it can still be awaited.
     """
 
     def __init__(
@@ -612,10 +598,10 @@ class OutcomeUnknownError(ProducerError, TimeoutError):
 
 
 class BackgroundFullError(ProducerError):
-    """A service has as many background sends under way as it may. Nothing was queued.
+    """As many background sends are under way as the service allows. Nothing was queued.
 
     Attributes:
-        limit: How many that is.
+        limit: The limit.
     """
 
     def __init__(self, message: str, *, limit: int) -> None:
@@ -624,7 +610,7 @@ class BackgroundFullError(ProducerError):
 
 
 class InvalidDeadlineError(ProducerError, ValueError):
-    """A request tells how long it may take in a way that is not understood. Nothing was queued.
+    """The header that says how long a request may take is not a number of seconds above 0. Nothing was queued.
 
     Attributes:
         header: The header's name.
@@ -641,21 +627,21 @@ class TransactionOutcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     UNKNOWN = "unknown"
-    """It is one of both, and nobody can tell from here which."""
+    """It was either committed or aborted, and nobody can tell which."""
 
 
 Recover: TypeAlias = Literal["abort", "call again", "begin", "init", "new producer"]
-"""What to do next: abort the transaction; make the same call again; begin the next one; `init_transactions()`; make
-another producer."""
+"""What to do next: abort the transaction; make the same call again; begin the next transaction; call
+`init_transactions()`; make another producer."""
 
 
 class TransactionError(ProducerError):
-    """Something of a transaction did not work.
+    """A transaction, or one of its calls, failed.
 
     Attributes:
         outcome: What became of the transaction; `None` while it is open.
         recover: What to do next.
-        code: Kafka's code of the answer; `None` where none came.
+        code: Kafka's code of the answer; `None` if no answer came.
     """
 
     def __init__(
@@ -673,16 +659,16 @@ class TransactionError(ProducerError):
 
     @property
     def is_fatal(self) -> bool:
-        """Whether this producer is of no use any more."""
+        """Whether this producer cannot be used any more."""
         return self.recover == "new producer"
 
 
 class TransactionStateError(TransactionError, ProducerStateError):
-    """The call does not fit the state of the transaction; it changed nothing."""
+    """The call does not fit the state of the transaction. It changed nothing."""
 
 
 class TransactionFailedError(TransactionError):
-    """Something of the transaction failed, so that it can only be aborted. `__cause__` says what."""
+    """A part of the transaction failed, so it can only be aborted. The `__cause__` is that failure."""
 
 
 class TransactionTimedOutError(TransactionError, TimeoutError):
@@ -690,24 +676,24 @@ class TransactionTimedOutError(TransactionError, TimeoutError):
 
 
 class TransactionUnconfirmedError(TransactionError, TimeoutError):
-    """No answer came within `max.block.ms`. The producer goes on asking: the same call again waits on."""
+    """No answer came within `max.block.ms`. The producer goes on asking; the same call waits for the answer."""
 
 
 class ProducerFencedError(TransactionError):
-    """Another producer of the same `transactional.id` has taken over. This one is of no use any more."""
+    """Another producer with the same `transactional.id` has taken over. This one cannot be used any more."""
 
 
 class TransactionsUnavailableError(TransactionError):
-    """The cluster gives this producer no transactions: a permission, or a setting that it refuses."""
+    """The cluster refuses transactions to this producer, because of a permission or a setting."""
 
 
 class DeliveryError(ProducerError):
     """An accepted record was not acknowledged.
 
     Attributes:
-        topic_partition: Where it was to go.
-        possibly_written: Whether it may be in the log in spite of the error.
-        attempts: How many times it was written to a broker's connection.
+        topic_partition: The topic and the partition of the record.
+        possibly_written: Whether the record may be in the log in spite of the error.
+        attempts: How many times the record was written to a connection.
         retriable: Whether sending it again may succeed (a duplicate is possible if `possibly_written`).
     """
 
@@ -731,9 +717,10 @@ class DeliveryTimeoutError(DeliveryError, TimeoutError):
     """`delivery.timeout.ms` passed before the record was acknowledged.
 
     Attributes:
-        code: Kafka's code of what kept it: what the latest attempt was answered, REQUEST_TIMED_OUT where that is
-            not answered, NETWORK_EXCEPTION where its connection was lost, LEADER_NOT_AVAILABLE where it was never
-            sent for want of a leader; `None` where it was never sent as the broker took nothing in.
+        code: Kafka's code of the obstacle: that of the latest answer; REQUEST_TIMED_OUT if the latest attempt was
+            not answered; NETWORK_EXCEPTION if its connection was lost; LEADER_NOT_AVAILABLE if the record was never
+            sent because the partition has no known leader; `None` if it was never sent because the broker accepts
+            nothing.
     """
 
     def __init__(
@@ -773,8 +760,8 @@ class BrokerRejectedError(DeliveryError):
 
     Attributes:
         code: Kafka's error code.
-        name: Its name, e.g. `NOT_LEADER_OR_FOLLOWER`; `UNKNOWN_CODE_999` for one this client does not know.
-        record_index: Which record of its batch the broker complained of, where it said so (KIP-467).
+        name: The name of the code, e.g. `NOT_LEADER_OR_FOLLOWER`; `UNKNOWN_CODE_999` if it is not known here.
+        record_index: The number of the record within its batch, if the broker named it (KIP-467).
     """
 
     def __init__(
@@ -802,4 +789,4 @@ class BrokerRejectedError(DeliveryError):
 
 
 class ProducerFatalError(BrokerRejectedError):
-    """No record of this producer can be sent any more, e.g. the cluster denies idempotent writes."""
+    """The cluster does not let this producer send at all: it denies idempotent writes, for example."""

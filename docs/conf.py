@@ -41,7 +41,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(?!aioproduce\b).*"),
     # Type variables, and rooms of the package that no user imports.
-    ("py:.*", r"aioproduce\.(_native|core|drivers|wire|security|producer)\..*"),
+    ("py:.*", r"aioproduce\.(_native|core|drivers|portable_error|wire|security|producer)\..*"),
     ("py:.*", r"aioproduce\.\w+\.(\w+\.)*_?[A-Z]_?"),
     ("py:class", r"aioproduce\.(\w+\.)+_\w+"),
     ("py:class", r"aioproduce\.(installation\.NativeModule|reporters\.sources\.Measured|compat\.aiokafka_batches\.BatchBuilder)"),

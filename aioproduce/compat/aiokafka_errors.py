@@ -145,7 +145,6 @@ _TABLE: Final[dict[type, Callable[[Any], BaseException]]] = {
     # Refused before anything is made: aiokafka raises ValueError, which ours are. What is missing is nobody
     # else's.
     ours.ConfigError: _kept,
-    ours.MissingFeatureError: _kept,
     ours.MissingExtraError: _kept,
     ours.ProducerStateError: _made(theirs.IllegalStateError),
     ours.ProducerClosedError: _made(theirs.ProducerClosed),

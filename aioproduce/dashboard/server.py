@@ -125,8 +125,8 @@ async def serve(
     if not (is_local or token is not None or allow_anonymous):
         listener.close()
         raise ConfigError(
-            f"{host} is not the loopback address, and whoever reaches it would see the metrics: give a token, or "
-            "say that everybody may (allow_anonymous=True; --allow-anonymous of the command)",
+            f"{host} is not the loopback address, so everybody who can reach it would see the metrics: set a "
+            "token, or allow everybody (allow_anonymous=True; --allow-anonymous of the command)",
             key="token",
         )
     config = uvicorn.Config(
@@ -227,14 +227,14 @@ def _listen(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or str(error)
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             raise PortInUseError(
-                f"port {port} of {host} is in use: choose another port (0 takes a free one), or end what listens "
-                "there",
+                f"port {port} of {host} is in use: choose another port (0 takes a free one), or stop the "
+                "program that listens there",
                 host=host,
                 port=port,
             ) from error
         raise ListenError(
             f"cannot listen on port {port} of {host}: {reason}; the host must be an address of this machine, and "
-            "the port one that this user may take",
+            "the port one that this user may use",
             host=host,
             port=port,
         ) from error

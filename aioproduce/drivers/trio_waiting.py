@@ -82,7 +82,7 @@ class TrioRuntime:
         """Suspend the task until the delivery is done; give its outcome, or with `is_quiet` nothing."""
         if token_here() is not self._token:
             raise WrongEventLoopError(
-                "this delivery belongs to a producer in another trio run than who awaits it: await it where it was "
+                "this delivery belongs to a producer in another trio run than this task: await it where it was "
                 "sent, or reach that run with trio.from_thread.run(..., trio_token=)"
             )
         if delivery.done():

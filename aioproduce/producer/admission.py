@@ -280,7 +280,7 @@ class Admission:
         waited = now - started_at
         self._metrics.buffer_exhausted.record(record_count, now)
         raise BufferExhaustedError(
-            f"no room for {size} bytes came free within {waited:.3f} s (max.block.ms, or timeout=): "
+            f"no room for {size} bytes became free within {waited:.3f} s (max.block.ms, or timeout=): "
             f"buffer.memory={self._config.buffer_memory} is held by records that are not acknowledged yet"
             f"{self._causes()}. Send less, raise buffer.memory or max.block.ms, or look at the brokers",
             waited=waited,
@@ -350,7 +350,9 @@ class Admission:
                 topic=topic,
             )
         if code == codes.INVALID_TOPIC_EXCEPTION:
-            raise InvalidTopicError(f"the cluster refuses {topic!r} as a topic's name", topic=topic)
+            raise InvalidTopicError(
+                f"the cluster refuses {topic!r} as the name of a topic: choose another one", topic=topic
+            )
 
     def _no_broker(self, what: str) -> NoBrokerAvailableError:
         causes = self._sender.connection_errors()
@@ -410,7 +412,7 @@ class Admission:
         telemetry = self._sender.telemetry
         if telemetry is None:
             raise ClientInstanceIdError(
-                "without enable.metrics.push=true the cluster is not asked for an id of this client"
+                "the cluster gives this client an id only with enable.metrics.push=true: set it"
             )
         waiter = self._driver.make_waiter()
         if telemetry.client_instance_id is None and telemetry.state is not TelemetryState.TERMINATED:
@@ -424,7 +426,7 @@ class Admission:
             when = "will" if telemetry.state is TelemetryState.TERMINATED else f"did within {timeout} s"
             raise ClientInstanceIdError(
                 f"no broker {when} give this client an id{self._causes()}. Brokers give them since Kafka 3.7, if "
-                "metric.reporters has a plugin there that collects the metrics of clients (KIP-714)"
+                "their metric.reporters names a plug-in that collects the metrics of clients (KIP-714)"
             )
         return telemetry.client_instance_id
 
@@ -432,7 +434,7 @@ class Admission:
 def _out_of_range(topic: str, partition: int, view: TopicView) -> PartitionOutOfRangeError:
     return PartitionOutOfRangeError(
         f"topic {topic!r} has {view.partition_count} partition(s), 0 to {view.partition_count - 1}, and no "
-        f"partition {partition}",
+        f"partition {partition}: name one of them, or leave partition out to let the producer choose",
         topic=topic,
         partition=partition,
         partition_count=view.partition_count,

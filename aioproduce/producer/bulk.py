@@ -403,8 +403,8 @@ def partial_send(call: str, deliveries: Deliveries, error: Exception) -> Partial
     """The error of a call that accepted a part of its records."""
     count = len(deliveries)
     return PartialSendError(
-        f"record {count} of {call}() was not accepted ({error}); the {count} before it are, and go on: their "
-        "futures are in `deliveries`",
+        f"record {count} of {call}() was not accepted ({error}). The {count} before it are accepted and still "
+        "being sent: their futures are in `deliveries`",
         deliveries=deliveries,
         index=count,
     )

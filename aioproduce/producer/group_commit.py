@@ -185,7 +185,8 @@ class GroupCommit(Generic[K, V]):
         if not whole.is_done:
             self._life.check_running()
             raise TransactionUnconfirmedError(
-                "no answer came for the commit in time; the producer goes on asking, and the outcome is not known",
+                "no answer came for the commit in time, so its outcome is not known yet. The producer goes on "
+                "asking; sending the record again can duplicate it",
                 recover="begin",
             )
         if whole.error is not None:
@@ -199,7 +200,10 @@ class GroupCommit(Generic[K, V]):
     async def __aenter__(self) -> Self:
         self._life.check_callable()
         if self._transactions.group is not None:
-            raise TransactionStateError("the producer has a group commit already", recover="new producer")
+            raise TransactionStateError(
+                "the producer has a group commit already: send by that one, or use another producer",
+                recover="new producer",
+            )
         self._transactions.group = self
         return self
 

@@ -40,11 +40,11 @@ def check_topic(topic: object) -> None:
         InvalidTopicError: with the rule that is broken.
     """
     if not isinstance(topic, str):
-        raise InvalidTopicError(f"a topic is a str, not {type(topic).__name__}", topic=topic)
+        raise InvalidTopicError(f"a topic must be a str, not {type(topic).__name__}", topic=topic)
     if topic in (".", "..") or _TOPIC_NAME.fullmatch(topic) is None:
         raise InvalidTopicError(
-            f"{topic!r:.300} is no topic name: 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
-            "and neither '.' nor '..'",
+            f"{topic!r:.300} is not a valid topic name: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and "
+            "'-', and neither '.' nor '..'",
             topic=topic,
         )
 
@@ -52,7 +52,7 @@ def check_topic(topic: object) -> None:
 def check_partition(partition: object) -> None:
     """Refuse what can be no partition's number in any topic."""
     if not isinstance(partition, int) or isinstance(partition, bool):
-        raise InvalidRecordError(f"partition is an int or None, not {type(partition).__name__}")
+        raise InvalidRecordError(f"partition must be an int or None, not {type(partition).__name__}")
     if partition < 0:
         raise InvalidRecordError(
             f"partition must be 0 or more, not {_shown(partition)}; None lets the producer choose"
@@ -107,7 +107,7 @@ def serialize(
     if isinstance(given, Coroutine):
         given.close()  # or Python warns on top that nobody awaited it
     raise SerializationError(
-        f"the {field} serializer gave {type(given).__name__} for topic {topic!r}; it must give bytes or None"
+        f"the {field} serializer returned {type(given).__name__} for topic {topic!r}; it must return bytes or None"
         + (
             ": is it an async function? SerializingProducer awaits those"
             if isinstance(given, Awaitable)
@@ -132,17 +132,16 @@ def timestamp_ms(timestamp: object) -> int:
     if isinstance(timestamp, datetime):
         if timestamp.utcoffset() is None:
             raise InvalidTimestampError(
-                f"{timestamp!r} has no time zone, so it names no instant: use an aware datetime, e.g. "
-                "datetime.now(timezone.utc)"
+                f"{timestamp!r} has no time zone: use an aware datetime, e.g. datetime.now(timezone.utc)"
             )
         milliseconds = (timestamp - _EPOCH) // _MILLISECOND
     elif isinstance(timestamp, int) and not isinstance(timestamp, bool):
         milliseconds = timestamp
     else:
         raise InvalidTimestampError(
-            f"timestamp is an int (milliseconds since the epoch) or an aware datetime, not "
+            f"timestamp must be an int (milliseconds since the epoch) or an aware datetime, not "
             f"{type(timestamp).__name__}"
-            + (" (time.time() gives seconds)" if isinstance(timestamp, float) else "")
+            + (" (time.time() returns seconds)" if isinstance(timestamp, float) else "")
         )
     if not 0 <= milliseconds <= _MAX_TIMESTAMP:
         raise InvalidTimestampError(
@@ -218,9 +217,11 @@ def header_list(headers: object) -> Sequence[Header] | None:
         return headers or None
     if isinstance(headers, str | bytes | bytearray | memoryview | Mapping):
         hint = ": use headers.items()" if isinstance(headers, Mapping) else ""
-        raise InvalidHeadersError(f"headers are (name, value) pairs, not a {type(headers).__name__}{hint}")
+        raise InvalidHeadersError(
+            f"headers must be (name, value) pairs, not a {type(headers).__name__}{hint}"
+        )
     if not isinstance(headers, Iterable):
         raise InvalidHeadersError(
-            f"headers are an iterable of (name, value) pairs, not {type(headers).__name__}"
+            f"headers must be an iterable of (name, value) pairs, not {type(headers).__name__}"
         )
     return list(headers) or None

@@ -151,7 +151,7 @@ def auditor_of(given: Sequence[Any]) -> RecordAuditor | None:
     auditors = [each for each in given if hasattr(each, "begin_audit")]
     if len(auditors) > 1:
         raise ConfigError(
-            f"interceptors holds {len(auditors)} Auditors, and a record has one number: give one",
+            f"interceptors holds {len(auditors)} Auditors, and a record can carry one stamp: give one",
             key="interceptors",
         )
     return auditors[0] if auditors else None

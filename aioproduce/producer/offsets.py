@@ -40,16 +40,16 @@ def _partition(key: Any) -> TopicPartition:
     if topic is None and isinstance(key, tuple) and len(key) == 2:
         topic, partition = key
     if not isinstance(topic, str) or not isinstance(partition, int):
-        raise TypeError(f"offsets are by TopicPartition or (topic, partition), not by {key!r}")
+        raise TypeError(f"the key of an offset must be a TopicPartition or (topic, partition), not {key!r}")
     return TopicPartition(topic, partition)
 
 
 def _offset(value: Any) -> OffsetAndMetadata:
     number = value if isinstance(value, int) else getattr(value, "offset", None)
     if not isinstance(number, int) or isinstance(value, bool):
-        raise TypeError(f"an offset is an int or an OffsetAndMetadata, not {value!r}")
+        raise TypeError(f"an offset must be an int or an OffsetAndMetadata, not {value!r}")
     if number <= _NO_OFFSET:
-        raise ValueError(f"the offset of the next record to read is 0 or more, not {number}")
+        raise ValueError(f"the offset of the next record to read must be 0 or more, not {number}")
     epoch = getattr(value, "leader_epoch", None)
     return OffsetAndMetadata(number, -1 if epoch is None else epoch, getattr(value, "metadata", None) or "")
 
@@ -68,8 +68,8 @@ def read_group(group: Any) -> GroupMetadata:
     asking = _group(group)
     if asking.generation_id > 0 and not asking.member_id:
         raise ValueError(
-            f"the group {asking.group_id!r} has generation {asking.generation_id} and no member: take all of it "
-            "from the consumer, or give the group's name alone"
+            f"the group {asking.group_id!r} has generation {asking.generation_id} and no member: take the "
+            "whole metadata from the consumer, or give the group's name alone"
         )
     return asking
 
@@ -89,8 +89,8 @@ def _group(group: Any) -> GroupMetadata:
             getattr(group, "group_instance_id", None),
         )
     raise TypeError(
-        "a group is a GroupMetadata, its name, or what confluent-kafka's consumer_group_metadata() gives, not "
-        f"{type(group).__name__}"
+        "a group must be a GroupMetadata, its name, or what confluent-kafka's consumer_group_metadata() returns, "
+        f"not {type(group).__name__}"
     )
 
 
@@ -107,7 +107,7 @@ def _from_confluent(raw: bytes) -> GroupMetadata:
     )
     if not raw.startswith(_CONFLUENT) or not is_whole:
         raise TypeError(
-            f"these {len(raw)} bytes are no metadata of a consumer group that is known here: give a GroupMetadata"
+            f"these {len(raw)} bytes are not metadata of a consumer group that is known here: give a GroupMetadata"
         )
     (generation,) = _GENERATION.unpack_from(raw, len(_CONFLUENT))
     instance_id = None if rest == _NO_INSTANCE else rest[1:-1].decode()

@@ -70,10 +70,12 @@ class PreparedTransaction:
         try:
             found = cls(**json.loads(data))
         except (ValueError, TypeError) as error:
-            raise ValueError("these bytes are no prepared transaction: give what to_bytes() gave") from error
+            raise ValueError(
+                "these bytes are not a prepared transaction: give those that to_bytes() returned"
+            ) from error
         fields = (found.producer_id, found.producer_epoch, found.transaction_version)
         if not isinstance(found.transactional_id, str) or not all(type(field) is int for field in fields):
-            raise ValueError("these bytes are no prepared transaction: a field has the wrong type")
+            raise ValueError("these bytes are not a prepared transaction: a field has the wrong type")
         return found
 
     async def commit(

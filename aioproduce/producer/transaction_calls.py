@@ -104,5 +104,7 @@ class TransactionCalls(Generic[K, V]):
     def _begun(self) -> Transaction[Any, Any]:
         current = self._of_transactions().current
         if current is None:
-            raise TransactionStateError("no transaction was begun", recover="begin")
+            raise TransactionStateError(
+                "no transaction is open: call begin_transaction() first", recover="begin"
+            )
         return current

@@ -185,7 +185,7 @@ class TransactionalPool:
         if not self._is_open:
             raise ProducerStateError(_CLOSED)
         raise MaxBlockTimeoutError(
-            f"none of {len(self._producers)} producers came free within max.block.ms ({max_block:g} s): make the "
+            f"none of {len(self._producers)} producers became free within max.block.ms ({max_block:g} s): make the "
             "pool larger, or the transactions shorter",
             waited=driver.now() - began,
         )

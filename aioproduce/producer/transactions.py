@@ -102,7 +102,7 @@ class Transactions:
             raise self.manager.refusal()
         if current._task is not self._life.driver.current_task():
             raise TransactionStateError(
-                "the open transaction is another task's: send by its Transaction object, txn.send(), or use a "
+                "another task began the open transaction: send by its Transaction object, txn.send(), or use a "
                 "producer of its own for each task",
                 recover="begin",
             )
@@ -136,7 +136,7 @@ class Transactions:
         self._life.check_callable()
         if self.group is not None:
             raise TransactionStateError(
-                "a group commit has this producer's transactions: send by it, or use a producer of its own",
+                "a group commit has all transactions of this producer: send by it, or use another producer",
                 recover="new producer",
             )
         while (pending := self.manager.pending) is not None:

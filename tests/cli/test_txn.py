@@ -207,7 +207,7 @@ async def test_ended_from_a_file(cluster: FakeCluster, tmp_path: Path, version: 
     assert (outcome.code, outcome.json) == (0, {"transactional_id": "orders-1", "outcome": "committed"})
     refused = await txn(cluster, "abort", "--prepared", str(file), "--json")
     assert (refused.code, refused.json["outcome"]) == (1, "committed")
-    assert "committed already" in refused.err
+    assert "already committed" in refused.err
     assert committed(cluster) == [b"yes"]
 
     file.write_bytes((await prepared(cluster)).to_bytes())
@@ -224,7 +224,7 @@ async def test_files_that_are_none(cluster: FakeCluster, tmp_path: Path, content
         file.write_bytes(content)
     outcome = await txn(cluster, "commit", "--prepared", str(file))
     assert (outcome.code, outcome.out) == (2, "")
-    assert ("cannot read" if content is None else "no prepared transaction") in outcome.err
+    assert ("cannot read" if content is None else "not a prepared transaction") in outcome.err
 
 
 # -- what hangs ---

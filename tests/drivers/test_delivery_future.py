@@ -93,9 +93,9 @@ async def test_failed_it_raises_the_error_with_all_that_it_says(bench: Bench) ->
     error = rejection()
     error.__cause__ = cause
     result.fail(error, 1)
-    with pytest.raises(BrokerRejectedError, match=r"^refused$") as awaited:
+    with pytest.raises(BrokerRejectedError, match=r"(?m)^refused$") as awaited:
         await delivery
-    with pytest.raises(BrokerRejectedError, match=r"^refused$") as asked:
+    with pytest.raises(BrokerRejectedError, match=r"(?m)^refused$") as asked:
         delivery.result()
     for found in (awaited.value, asked.value, delivery.exception()):
         assert type(found) is BrokerRejectedError
@@ -118,7 +118,7 @@ async def test_an_error_that_is_an_oserror_too_keeps_its_text(bench: Bench) -> N
         retriable=True,
     )
     result.fail(error, 1)
-    with pytest.raises(TimeoutError, match=r"^too late$") as raised:
+    with pytest.raises(TimeoutError, match=r"(?m)^too late$") as raised:
         await delivery
     assert raised.value.args == ("too late",)
     assert vars(raised.value) == vars(error)

@@ -242,9 +242,9 @@ def a_future() -> Any:
     ("serializer", "words", "cause"),
     [
         (raises, ["KeyError", "no schema for bad"], KeyError),
-        (lambda value: f"<{value}>", ["gave str", "must give bytes or None"], None),
-        (lambda value: 5, ["gave int", "must give bytes or None"], None),
-        (lambda value: a_future(), ["gave", "async function"], None),
+        (lambda value: f"<{value}>", ["returned str", "must return bytes or None"], None),
+        (lambda value: 5, ["returned int", "must return bytes or None"], None),
+        (lambda value: a_future(), ["returned", "async function"], None),
     ],
     ids=["raises", "gives str", "gives int", "gives a future"],
 )
@@ -287,7 +287,7 @@ async def test_a_serializer_that_gives_a_coroutine_is_named_async(cluster: FakeC
         return made[-1]
 
     async with Producer(cluster.bootstrap_servers, value_serializer=hidden) as producer:
-        with pytest.raises(SerializationError, match=r"gave coroutine.*is it an async function"):
+        with pytest.raises(SerializationError, match=r"returned coroutine.*is it an async function"):
             await producer.send("t", "v")
         made[0].close()
         await producer.send_and_wait("t", None, key=b"k")

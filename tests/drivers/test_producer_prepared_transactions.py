@@ -102,7 +102,7 @@ async def test_the_opposite_of_what_was_done(cluster: FakeCluster, version: int)
     cluster.set_transaction_version(version)
     prepared = await prepared_by(cluster)
     await prepared.commit(cluster.bootstrap_servers, **QUICK)
-    with pytest.raises(TransactionError, match="committed already") as caught:
+    with pytest.raises(TransactionError, match="already committed") as caught:
         await prepared.abort(cluster.bootstrap_servers, **QUICK)
     assert caught.value.outcome is TransactionOutcome.COMMITTED
     assert await committed(cluster) == [b"yes"]
@@ -264,7 +264,7 @@ async def test_the_outcome_of_an_id_that_is_denied(cluster: FakeCluster) -> None
 async def test_the_outcome_by_brokers_that_do_not_tell(cluster: FakeCluster) -> None:
     prepared = await prepared_by(cluster)
     cluster.set_api_versions({ApiKey.DESCRIBE_TRANSACTIONS: None})
-    with pytest.raises(TransactionsUnavailableError, match=r"Kafka 3\.0 or later tell"):
+    with pytest.raises(TransactionsUnavailableError, match=r"Kafka 3\.0 or later report"):
         await prepared.outcome(cluster.bootstrap_servers, **QUICK)
 
 
@@ -285,7 +285,7 @@ async def test_nothing_was_sent(cluster: FakeCluster) -> None:
     "data", [b"", b"{}", b"[1]", b'{"transactional_id": 1, "producer_id": 2, "producer_epoch": 3}', b"\xff"]
 )
 def test_bytes_that_are_none(data: bytes) -> None:
-    with pytest.raises(ValueError, match="no prepared transaction"):
+    with pytest.raises(ValueError, match="not a prepared transaction"):
         PreparedTransaction.from_bytes(data)
 
 

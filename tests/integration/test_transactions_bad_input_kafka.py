@@ -80,7 +80,7 @@ async def test_two_producers_with_one_id(kafka1: KafkaCluster, topic_name: str) 
         async with Producer(kafka1.bootstrap_servers, **settings) as second:
             with pytest.raises(ProducerFencedError) as raised:
                 await txn.commit()
-            words = ("another producer of the same transactional.id", "aborted", "End this one")
+            words = ("another producer of the same transactional.id", "aborted", "Close this one")
             assert_told(raised.value, "new producer", codes.PRODUCER_FENCED, *words)
             assert raised.value.outcome is ABORTED
             for call in (first.begin_transaction, txn.commit, txn.abort, first.init_transactions):
@@ -152,7 +152,7 @@ async def test_offsets_of_a_topic_that_is_not_there(
     begun = time.monotonic()
     error = await refused_offsets(kafka1, topic_name, {place: 1}, "g", max_block_ms=3_000)
     print(f"after {time.monotonic() - begun:.1f} s")
-    words = ("abort", "name a partition that is there", f"{place[0]}-{place[1]}")
+    words = ("abort", "name a partition that exists", f"{place[0]}-{place[1]}")
     assert_told(error, "abort", codes.UNKNOWN_TOPIC_OR_PARTITION, *words)
 
 

@@ -249,7 +249,7 @@ def test_one_that_had_expired_when_it_came_is_an_error_that_names_the_clock() ->
     world.end(world.fetch(), world.token(0))
     (error,) = world.told
     assert isinstance(error, TokenError)
-    assert "look at the clock of this machine" in str(error)
+    assert "check the clock of this machine" in str(error)
     assert error.setting == "sasl.oauthbearer.token.provider"
 
 

@@ -78,7 +78,7 @@ def test_offsets_of_each_kind() -> None:
 @pytest.mark.parametrize(
     ("offsets", "error", "words"),
     [
-        ({"t": 5}, TypeError, "not by 't'"),
+        ({"t": 5}, TypeError, "not 't'"),
         ({("t", 0): True}, TypeError, "not True"),
         ({("t", 0): "5"}, TypeError, "not '5'"),
         ({("t", 0): -1}, ValueError, "0 or more, not -1"),

@@ -60,14 +60,14 @@ def test_good_topics(topic: str) -> None:
         ("x" * 250, "1 to 249"),
         ("with space", "a-z, A-Z, 0-9"),
         ("new\nline", "a-z, A-Z, 0-9"),
-        ("ends with one\n", "is no topic name"),
-        ("topic\n", "is no topic name"),
-        ("schlüssel", "is no topic name"),
-        ("٣", "is no topic name"),
-        ("a/b", "is no topic name"),
-        (None, "a topic is a str, not NoneType"),
-        (b"topic", "a topic is a str, not bytes"),
-        (7, "a topic is a str, not int"),
+        ("ends with one\n", "is not a valid topic name"),
+        ("topic\n", "is not a valid topic name"),
+        ("schlüssel", "is not a valid topic name"),
+        ("٣", "is not a valid topic name"),
+        ("a/b", "is not a valid topic name"),
+        (None, "a topic must be a str, not NoneType"),
+        (b"topic", "a topic must be a str, not bytes"),
+        (7, "a topic must be a str, not int"),
     ],
 )
 def test_bad_topics(topic: Any, text: str) -> None:
@@ -179,7 +179,9 @@ def test_a_serializer_is_not_kept_from_being_interrupted() -> None:
 
 
 def test_a_serializer_that_gives_the_wrong_thing() -> None:
-    with pytest.raises(SerializationError, match=r"gave str for topic 'orders'; it must give bytes or None$"):
+    with pytest.raises(
+        SerializationError, match=r"(?m)returned str for topic 'orders'; it must return bytes or None$"
+    ):
         serialize("value", 7, "orders", str)  # type: ignore[arg-type]
 
 
@@ -233,7 +235,7 @@ def test_good_timestamps(timestamp: Any, expected: int) -> None:
         (2**63, "from 0 to 2^63 - 1"),
         (datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC), "not -1"),
         (datetime(2026, 7, 30), "use an aware datetime, e.g. datetime.now(timezone.utc)"),
-        (1_700_000_000.5, "not float (time.time() gives seconds)"),
+        (1_700_000_000.5, "not float (time.time() returns seconds)"),
         (True, "milliseconds since the epoch) or an aware datetime, not bool"),
         ("2026-07-30", "not str"),
         (datetime(2026, 7, 30).date(), "not date"),
@@ -261,12 +263,12 @@ def test_good_headers() -> None:
 @pytest.mark.parametrize(
     ("headers", "text"),
     [
-        ("a=b", "headers are (name, value) pairs, not a str"),
-        (b"a", "headers are (name, value) pairs, not a bytes"),
-        (bytearray(b"a"), "headers are (name, value) pairs, not a bytearray"),
+        ("a=b", "headers must be (name, value) pairs, not a str"),
+        (b"a", "headers must be (name, value) pairs, not a bytes"),
+        (bytearray(b"a"), "headers must be (name, value) pairs, not a bytearray"),
         ({"a": b"1"}, "not a dict: use headers.items()"),
         (UserDict({"a": b"1"}), "not a UserDict: use headers.items()"),
-        (7, "headers are an iterable of (name, value) pairs, not int"),
+        (7, "headers must be an iterable of (name, value) pairs, not int"),
     ],
 )
 def test_bad_headers(headers: Any, text: str) -> None:
@@ -334,7 +336,7 @@ def test_a_topic_that_is_no_str_is_refused_before_a_serializer_sees_it() -> None
 
 def test_a_number_that_python_refuses_to_print_is_refused_by_us() -> None:
     assert 0 < sys.get_int_max_str_digits() < 5000
-    with pytest.raises(InvalidTimestampError, match=r"not a number of 16610 bits$"):
+    with pytest.raises(InvalidTimestampError, match=r"(?m)not a number of 16610 bits$"):
         timestamp_ms(10**5000)
-    with pytest.raises(InvalidRecordError, match="not a number of 16610 bits;"):
+    with pytest.raises(InvalidRecordError, match="not a number of 16610 bits"):
         check_partition(-(10**5000))

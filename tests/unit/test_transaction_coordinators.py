@@ -213,7 +213,7 @@ def test_whoever_stopped_waiting_for_the_producer_id_asks_for_the_same_again() -
         lambda: h.manager.abort(h.now),
     )
     for call in calls:
-        with pytest.raises(TransactionStateError, match="a producer id is on its way"):
+        with pytest.raises(TransactionStateError, match="a producer id was requested"):
             call()
     assert not h.manager.is_open
     assert h.count(INIT_PRODUCER_ID) == 1

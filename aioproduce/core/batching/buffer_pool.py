@@ -457,8 +457,8 @@ class BufferPool:
         if size <= 0:
             raise ValueError(f"At least 1 byte must be asked for, not {size}")
         raise RecordTooLargeError(
-            f"The record needs a buffer of {size} bytes, but buffer.memory is {self.total} bytes in all;"
-            " raise buffer.memory or send a smaller record",
+            f"the record needs {size} bytes, more than buffer.memory={self.total}: raise buffer.memory, or send a "
+            "smaller record",
             size=size,
             limit=self.total,
             limited_by="buffer.memory",
@@ -467,7 +467,7 @@ class BufferPool:
     @staticmethod
     def _closed_error() -> ProducerClosedError:
         return ProducerClosedError(
-            "The producer is closed and nothing was queued; make a new one to send again"
+            "the producer is closed, and nothing was queued: make a new one to send again"
         )
 
 

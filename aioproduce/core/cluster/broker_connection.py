@@ -516,12 +516,12 @@ class BrokerConnection:
     def _handle_frame(self, frame: memoryview, now: float) -> Completed | None:
         correlation_id = correlation_id_of(frame)
         if not self.in_flight:
-            raise ProtocolError(f"the broker sent a response ({correlation_id}) that nobody asked for")
+            raise ProtocolError(f"the broker sent a response ({correlation_id}) to no request")
         request = self.in_flight[0]
         if correlation_id != request.correlation_id:
             raise ProtocolError(
-                f"the broker answered request {correlation_id} where {request.correlation_id} "
-                f"({request.api.display_name}) is next"
+                f"the broker answered request {correlation_id} before request {request.correlation_id} "
+                f"({request.api.display_name}), which was sent earlier"
             )
         try:
             response = decode_body(request.api, request.version, frame)

@@ -103,7 +103,7 @@ def security_error_of_loss(connection: BrokerConnection, error: BaseException | 
     if connection.state is ConnectionState.ENCRYPTING:
         return TlsError(
             f"the connection was closed during TLS's handshake{_why(error)}. Is this port a listener with TLS? "
-            "security.protocol says so",
+            "security.protocol says that it is",
             reason="closed during handshake",
             setting="security.protocol",
             host=host,
@@ -158,7 +158,8 @@ def foreign_protocol(connection: BrokerConnection, data: bytes, error: ProtocolE
     if connection.state is not ConnectionState.NEGOTIATING or data[:2] not in (b"\x15\x03", b"\x16\x03"):
         return error
     return TlsError(
-        "it answers TLS: set security.protocol to SSL or SASL_SSL, or use the port of a listener without TLS",
+        "the port answers in TLS: set security.protocol to SSL or SASL_SSL, or use the port of a listener without "
+        "TLS",
         reason="TLS not expected",
         setting="security.protocol",
         host=connection.address.host,

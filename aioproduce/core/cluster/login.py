@@ -212,13 +212,14 @@ class Login:
             return outcome
         if isinstance(outcome, Credential):
             return TokenError(
-                f"the credentials of {self._sasl.mechanism} had expired when they came: look at the clock of this "
-                "machine, and at what gives them",
+                f"the credentials of {self._sasl.mechanism} had expired when they came: check the clock of this "
+                "machine, and the provider of the credentials",
                 setting="sasl.oauthbearer.token.provider",
             )
         # Not its text, which may hold what it was called with.
         return TokenError(
-            f"the provider of {self._sasl.mechanism}'s credentials raised {type(outcome).__name__}",
+            f"the provider of {self._sasl.mechanism}'s credentials raised {type(outcome).__name__}: correct the "
+            "provider",
             setting="sasl.oauthbearer.token.provider",
         )
 

@@ -324,12 +324,14 @@ class ProduceCompletion:
         elif batch.last_error is not None:
             where = f"the latest of {batch.attempts} attempts failed: {batch.last_error}"
         elif batch.state is BatchState.COMPRESSING:
-            where = "it was never sent, as it is still being compressed"
+            where = "it was never sent, because it is still being compressed"
         else:
             leader = self._metadata.leader_of(batch.topic, batch.partition)
             code = codes.LEADER_NOT_AVAILABLE if leader < 0 else None
             where = "it was never sent, " + (
-                "as the partition has no known leader" if leader < 0 else f"broker {leader} takes nothing in"
+                "because the partition has no known leader"
+                if leader < 0
+                else f"as broker {leader} accepts nothing"
             )
         return DeliveryTimeoutError(
             f"{batch.record_count} record(s) for {batch.topic_partition} were not acknowledged within "
@@ -370,7 +372,8 @@ class ProduceCompletion:
         in_flight = batch.state is BatchState.IN_FLIGHT
         batch.possibly_written = batch.possibly_written or in_flight
         return ForcedCloseError(
-            f"the producer was closed before {batch.topic_partition} acknowledged. {_may_be_written(batch)}",
+            f"the producer was closed before {batch.topic_partition} acknowledged: give close() more time, "
+            f"or flush() before. {_may_be_written(batch)}",
             topic_partition=batch.topic_partition,
             possibly_written=batch.possibly_written,
             attempts=batch.attempts,
@@ -463,5 +466,5 @@ def _describe(answer: PartitionProduceResponse) -> str:
 
 def _may_be_written(batch: ProducerBatch) -> str:
     if batch.possibly_written:
-        return "It may be in the log all the same: sending it again can duplicate it"
+        return "It may be in the log in spite of this: sending it again can duplicate it"
     return "It is not in the log"

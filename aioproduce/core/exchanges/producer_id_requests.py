@@ -131,7 +131,7 @@ class ProducerIdRequests(Exchange):
         self._bounded_log.warning(("init", code), now, "no producer id: %s: %s", name, text)
         self._completion.fail_all(
             lambda batch: ProducerFatalError(
-                f"the cluster gives this producer no id, which enable.idempotence=true needs: {name}: {text}. "
+                f"the cluster refuses this producer an id, which enable.idempotence=true needs: {name}: {text}. "
                 "Grant IdempotentWrite on the cluster (or Write on a topic), or set enable.idempotence=false",
                 code=code,
                 name=name,

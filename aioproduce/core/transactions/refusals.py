@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 _NEXT: Final[dict[TransactionState, tuple[str, Recover]]] = {
     TransactionState.UNINITIALIZED: ("there is no producer id: call init_transactions() first", "init"),
-    TransactionState.INITIALIZING: ("a producer id is on its way: call init_transactions() again", "init"),
+    TransactionState.INITIALIZING: ("a producer id was requested: call init_transactions() again", "init"),
     TransactionState.READY: ("no transaction is open: begin one", "begin"),
     TransactionState.IN_TRANSACTION: ("a transaction is open: commit or abort it", "abort"),
     TransactionState.PREPARED: ("the transaction is prepared: commit or abort it", "abort"),
     TransactionState.COMMITTING: ("the outcome of a commit is awaited: call commit() again", "call again"),
     TransactionState.ABORTING: ("the outcome of an abort is awaited: call abort() again", "call again"),
     TransactionState.ABORTABLE_ERROR: ("the transaction has failed: abort it", "abort"),
-    TransactionState.FATAL_ERROR: ("the producer can do nothing more: make another one", "new producer"),
+    TransactionState.FATAL_ERROR: ("this producer cannot be used any more: make another one", "new producer"),
 }
 
 _REMEDIES: Final = {
@@ -50,11 +50,11 @@ _REMEDIES: Final = {
         "set transaction.timeout.ms to at most the brokers' transaction.max.timeout.ms (15 minutes by default)"
     ),
     codes.OFFSET_METADATA_TOO_LARGE: "shorten the metadata to the brokers' offset.metadata.max.bytes",
-    codes.UNKNOWN_TOPIC_OR_PARTITION: "name a partition that is there",
-    codes.ILLEGAL_GENERATION: "the consumer group has rebalanced: read on from its committed offsets",
-    codes.UNKNOWN_MEMBER_ID: "the consumer has left its group: read on from its committed offsets",
+    codes.UNKNOWN_TOPIC_OR_PARTITION: "name a partition that exists",
+    codes.ILLEGAL_GENERATION: "the consumer group has rebalanced: read again from its committed offsets",
+    codes.UNKNOWN_MEMBER_ID: "the consumer has left its group: read again from its committed offsets",
     codes.FENCED_INSTANCE_ID: "give each consumer a group.instance.id of its own",
-    codes.STALE_MEMBER_EPOCH: "the consumer group has rebalanced: read on from its committed offsets",
+    codes.STALE_MEMBER_EPOCH: "the consumer group has rebalanced: read again from its committed offsets",
     codes.UNSUPPORTED_VERSION: "the brokers are too old for what was asked for",
 }
 
@@ -64,10 +64,10 @@ _SAID_OF_ONE: Final = {
         "the principal may not read the topic whose offset this is (grant Read on the topic)"
     ),
     (ApiKey.FIND_COORDINATOR, codes.GROUP_AUTHORIZATION_FAILED): (
-        "the principal may not know of this consumer group (grant Describe and Read on the consumer group)"
+        "the principal may not describe this consumer group (grant Describe and Read on the consumer group)"
     ),
     (ApiKey.TXN_OFFSET_COMMIT, codes.UNSUPPORTED_VERSION): (
-        "brokers before Kafka 2.5 do not see whether a member has lost its partitions (upgrade them, or give the "
+        "brokers before Kafka 2.5 cannot detect that a member lost its partitions (upgrade them, or give the "
         "group's name alone and use one transactional.id for each input partition)"
     ),
 }
@@ -125,7 +125,7 @@ def from_produce(code: int | None, cause: DeliveryError) -> TransactionError:
     """A broker said of a record that nothing more can be done."""
     kind = ProducerFencedError if code == codes.PRODUCER_FENCED else TransactionError
     error = kind(
-        f"this producer can send no more: {cause}. Make another producer",
+        f"this producer cannot send any more: {cause}. Make another producer",
         recover="new producer",
         outcome=TransactionOutcome.ABORTED,
         code=code,
@@ -137,7 +137,7 @@ def from_produce(code: int | None, cause: DeliveryError) -> TransactionError:
 def lost_sequence() -> TransactionFailedError:
     """A gap before records that are on their way: what lies before them was given up, or is lost."""
     return TransactionFailedError(
-        "a broker misses records before those that it was sent: what it had is lost, or was given up. Abort the "
+        "a broker lacks records that come before those it received: they were lost, or given up. Abort the "
         "transaction",
         recover="abort",
         code=codes.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -149,7 +149,7 @@ def refused(api: ApiKey, code: int, what: str) -> TransactionError:
     text = _said(api, code, what)
     if api is ApiKey.INIT_PRODUCER_ID:
         return TransactionsUnavailableError(
-            f"the cluster gives no producer id. {text}. Call init_transactions() again",
+            f"the cluster refuses a producer id. {text}. Call init_transactions() again",
             recover="init",
             code=code,
         )
@@ -170,7 +170,7 @@ def unsupported(cause: UnsupportedVersionError) -> TransactionError:
     """The broker has no transactions."""
     needs = "transactional.id needs brokers of Kafka 0.11 or later"
     if cause.api == ApiKey.DESCRIBE_TRANSACTIONS.display_name:
-        needs = "only brokers of Kafka 3.0 or later tell what became of a transaction"
+        needs = "only brokers of Kafka 3.0 or later report the outcome of a transaction"
     error = TransactionsUnavailableError(
         f"{needs}: {cause}",
         recover="new producer",
@@ -184,7 +184,7 @@ def fenced_or_timed_out(code: int) -> TransactionFailedError:
     """The epoch is over; the abort will tell by whom."""
     return TransactionFailedError(
         f"{codes.name_of(code)}: the coordinator has aborted the transaction, after transaction.timeout.ms or for "
-        "another producer of the same transactional.id: abort it to hear which",
+        "another producer of the same transactional.id: abort it to learn which",
         recover="abort",
         code=code,
     )
@@ -204,7 +204,8 @@ def fenced(code: int, transaction: Transaction | None) -> ProducerFencedError:
         TransactionOutcome.COMMITTED: " The transaction is committed.",
     }[outcome]
     return ProducerFencedError(
-        f"{codes.name_of(code)}: another producer of the same transactional.id has taken over.{what} End this one",
+        f"{codes.name_of(code)}: another producer of the same transactional.id has taken over.{what} "
+        "Close this one",
         recover="new producer",
         outcome=outcome,
         code=code,
@@ -233,7 +234,7 @@ def timed_out(timeout: float, recover: Recover = "begin") -> TransactionTimedOut
     then = "begin the next one" if recover == "begin" else "call init_transactions() before the next one"
     return TransactionTimedOutError(
         "the coordinator aborted the transaction, which was open for longer than transaction.timeout.ms "
-        f"({timeout:g} s): {then}, with fewer records or a longer time-out",
+        f"({timeout:g} s): {then}, with fewer records or a larger transaction.timeout.ms",
         recover=recover,
         outcome=TransactionOutcome.ABORTED,
     )
@@ -252,8 +253,8 @@ def ended_before(ending: Ending, timeout: float) -> tuple[TransactionOutcome, Tr
 def open_too_long(timeout: float) -> TransactionTimedOutError:
     """By this producer's own clock the coordinator is about to abort it."""
     return TransactionTimedOutError(
-        f"the transaction is open for longer than transaction.timeout.ms ({timeout:g} s): abort it, and do fewer "
-        "records in one, or set a longer time-out",
+        f"the transaction is open for longer than transaction.timeout.ms ({timeout:g} s): abort it, and put "
+        "fewer records into one, or raise transaction.timeout.ms",
         recover="abort",
     )
 
@@ -261,7 +262,7 @@ def open_too_long(timeout: float) -> TransactionTimedOutError:
 def committed_elsewhere() -> TransactionError:
     """An abort came after somebody else's commit."""
     return TransactionError(
-        "the transaction was committed already, by whoever has its PreparedTransaction: nothing is aborted",
+        "the transaction was already committed through its PreparedTransaction: nothing is aborted",
         recover="begin",
         outcome=TransactionOutcome.COMMITTED,
         code=codes.INVALID_TXN_STATE,
@@ -271,14 +272,16 @@ def committed_elsewhere() -> TransactionError:
 def aborted_meanwhile() -> TransactionFailedError:
     """A call waited for a part of a transaction that is aborted now."""
     return TransactionFailedError(
-        "the transaction was aborted meanwhile", recover="begin", outcome=TransactionOutcome.ABORTED
+        "the transaction was aborted while the call waited: begin the next one",
+        recover="begin",
+        outcome=TransactionOutcome.ABORTED,
     )
 
 
 def committed_meanwhile() -> TransactionStateError:
     """A call waited for a transaction to be prepared that is being committed now."""
     return TransactionStateError(
-        "the transaction is being committed, and not prepared any more", recover="call again"
+        "the transaction is being committed, so it cannot be prepared any more", recover="call again"
     )
 
 
