@@ -132,6 +132,9 @@ def _tables(arguments: list[str]) -> int:
         "--show", nargs="+", choices=blocks.BLOCKS, metavar="BLOCK", help="print these blocks instead"
     )
     parser.add_argument(
+        "--add", type=Path, metavar="PAGE", help="first add the blocks that no page has to this one"
+    )
+    parser.add_argument(
         "--results", type=Path, default=results.FOLDER, help="with --show: where the results are"
     )
     options = parser.parse_args(arguments)
@@ -141,6 +144,8 @@ def _tables(arguments: list[str]) -> int:
             for name in options.show:
                 print(_shown(name, options.results))
             return 0
+        if options.add:
+            pages.add(options.add, place)
         if not options.check:
             print(*pages.write(place), sep="\n")
     except (MissingResultError, ValueError) as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, final
 
 from benchmarks.evidence import plots, results, tables
+from benchmarks.evidence.entries import ENTRIES
 from benchmarks.evidence.markdown import told
 from benchmarks.evidence.plots import Plot
 from benchmarks.evidence.results import Document
@@ -43,12 +44,19 @@ class Block:
         render: Makes the table.
         plot: Makes the picture above it, if it has one.
         is_partial: Whether it is shown with some of the results missing.
+        name: Of what it shows, where that is more than one entry.
     """
 
     entries: tuple[str, ...]
     render: Render
     plot: Plot | None = None
     is_partial: bool = False
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it shows, in a few words."""
+        return self.name or ENTRIES[self.entries[0]].title
 
 
 class MissingResultError(Exception):
@@ -59,8 +67,8 @@ Later = Callable[[Document], int | None]
 """How many commits changed `aioproduce/` since a result."""
 
 BLOCKS: Final[Mapping[str, Block]] = {
-    "throughput": Block(("null", "kafka"), tables.throughput),
-    "targets": Block(_JUDGED, tables.targets, is_partial=True),
+    "throughput": Block(("null", "kafka"), tables.throughput, name="Throughput and processor time"),
+    "targets": Block(_JUDGED, tables.targets, is_partial=True, name="Targets, met and missed"),
     "null": Block(("null",), tables.section("null"), plots.rates("null", "Records/s on the null broker")),
     "kafka": Block(("kafka",), tables.section("kafka"), plots.rates("kafka", "Records/s on real Kafka")),
     "not-pinned": Block(("not-pinned",), tables.section("not-pinned", "null")),
@@ -99,9 +107,12 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "chaos": Block(
         ("chaos", "chaos-full-rate", "chaos-control"),
         tables.counts("chaos", "chaos-full-rate", "chaos-control"),
+        name="Real brokers hurt under producers",
     ),
     "simulation": Block(
-        ("simulation", "simulation-transactional"), tables.counts("simulation", "simulation-transactional")
+        ("simulation", "simulation-transactional"),
+        tables.counts("simulation", "simulation-transactional"),
+        name="Simulated lives of a producer",
     ),
     "soak": Block(("soak",), tables.soak, plots.soak),
     "lake": Block(("lake",), tables.lake),

@@ -113,6 +113,26 @@ def _with_blocks(page: Path, text: str, place: Place) -> str:
     )
 
 
+def add(page: Path, place: Place) -> list[str]:
+    """Put a heading and markers at the end of a page for each block that no page has and whose results are there.
+
+    Returns:
+        The blocks.
+    """
+    shown = {name for each in place.pages() for name in names_in(each.read_text(encoding="utf-8"))}
+    added = []
+    for name, block in blocks.BLOCKS.items():
+        try:
+            blocks.documents_of(name, place.results)
+        except MissingResultError:
+            continue
+        if name not in shown:
+            added.append(name)
+            with page.open("a", encoding="utf-8") as file:
+                file.write(f"\n## {block.title}\n\n<!-- evidence: {name} -->\n<!-- end -->\n")
+    return added
+
+
 def check(place: Place) -> list[str]:
     """What is wrong with the results and the pages, in words; nothing where all is well."""
     found = [problem for path in sorted(place.results.glob("*.json")) for problem in results.problems(path)]

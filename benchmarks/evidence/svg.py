@@ -97,7 +97,7 @@ def ranges(
         ours: As in `bars()`.
         least: What the scale begins at; what is less is drawn there.
     """
-    place = _logarithmic(least, max(max(values) for _, values in rows), _NAMES, _WIDTH - 170)
+    place = _logarithmic(least, max(max(values) for _, values in rows), _NAMES + 8, _WIDTH - 170)
     height = _TOP + len(rows) * _ROW
     parts = _powers(least, max(max(values) for _, values in rows), place, _TOP - 6, height)
     for number, (name, values) in enumerate(rows):
@@ -123,12 +123,12 @@ def lines(
     """
     xs = [x for points in series.values() for x, _ in points]
     ys = [y for points in series.values() for _, y in points]
-    left, right, top = 60.0, _WIDTH - 20.0, _TOP + 18.0 * -(-len(series) // 3)
+    left, right, top = 76.0, _WIDTH - 36.0, _TOP + 18.0 * -(-len(series) // 3)
     bottom = top + 280
     if is_logarithmic:
         across, up = _logarithmic(min(xs), max(xs), left, right), _logarithmic(min(ys), max(ys), bottom, top)
         parts = _powers(min(xs), max(xs), across, top, bottom)
-        marks = [(each, f"{each:g}") for each in _exponents(min(ys), max(ys))]
+        marks = [(each, f"{each:,.10g}") for each in _round_numbers(min(ys), max(ys))]
     else:
         across, up = _linear(min(xs), max(xs), left, right), _linear(0.0, max(ys), bottom, top)
         parts = [_text(across(x), bottom + 14, f"{x:,.0f}", "middle") for x in (min(xs), max(xs))]
@@ -140,7 +140,7 @@ def lines(
         ]
     for number, (name, points) in enumerate(series.items()):
         colour = f"c{number % _COLOURS}"
-        x, y = 60 + number % 3 * 245, _TOP + number // 3 * 18
+        x, y = 76 + number % 3 * 235, _TOP + number // 3 * 18
         path = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in points)
         parts += [_line(x, y - 4, x + 18, y - 4, colour), _text(x + 24, y, name)]
         parts.append(f'<polyline class="{colour}" points="{path}"/>')
@@ -161,15 +161,20 @@ def _logarithmic(least: float, most: float, begin: float, end: float) -> Scale:
     return lambda value: scale(math.log10(value))
 
 
-def _exponents(least: float, most: float) -> list[float]:
-    """The powers of ten within a range; its ends where there is none."""
-    powers = range(math.ceil(math.log10(least) - 1e-9), math.floor(math.log10(most) + 1e-9) + 1)
-    return [10.0**power for power in powers] or [least, most]
+def _round_numbers(least: float, most: float) -> list[float]:
+    """The powers of ten within a range; with their doubles and fivefolds where there is one or none."""
+    powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)) + 1)
+    for factors in ((1.0,), (1.0, 2.0, 5.0)):
+        every = [10.0**power * factor for power in powers for factor in factors]
+        within = [each for each in every if least <= each * (1 + 1e-9) and each <= most * (1 + 1e-9)]
+        if len(within) > 1:
+            break
+    return within
 
 
 def _powers(least: float, most: float, place: Scale, top: float, bottom: float) -> list[str]:
     parts = []
-    for value in _exponents(least, most):
+    for value in _round_numbers(least, most):
         x = place(value)
-        parts += [_line(x, top, x, bottom, "grid"), _text(x, bottom + 14, f"{value:,g}", "middle")]
+        parts += [_line(x, top, x, bottom, "grid"), _text(x, bottom + 14, f"{value:,.10g}", "middle")]
     return parts

@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 from rich.console import Console
 
-from benchmarks.evidence import blocks, pages, results, running, setting
+from benchmarks.evidence import blocks, pages, results, running, setting, svg
 from benchmarks.evidence.blocks import BLOCKS
 from benchmarks.evidence.entries import ENTRIES, Entry
 from benchmarks.evidence.medians import nested, of_junit
@@ -173,6 +173,20 @@ def test_a_marker_that_is_wrong_is_found(place: Place, old: str, new: str, found
     assert found in problem
 
 
+def test_the_blocks_that_no_page_has_are_added_to_one(place: Place) -> None:
+    """Those whose results are there: `throughput` wants real Kafka's, too."""
+    added = pages.add(page(place), place)
+    assert {"null", "chaos", "targets"} <= set(added)
+    assert not {"transactions", "throughput", "kafka"} & set(added)
+    text = page(place).read_text()
+    assert (
+        text.count("## Throughput on the null broker, every mode\n\n<!-- evidence: null -->\n<!-- end -->\n")
+        == 1
+    )
+    assert pages.add(page(place), place) == []
+    assert page(place).read_text() == text
+
+
 def test_a_marker_that_is_indented_is_an_example(place: Place) -> None:
     (place.root / "README.md").write_text("    <!-- evidence: nothing -->\n    <!-- end -->\n")
     pages.write(place)
@@ -207,6 +221,19 @@ def test_every_sample_is_drawn_the_same_each_time(name: str, place: Place) -> No
         assert root.tag == "{http://www.w3.org/2000/svg}svg"
         assert "prefers-color-scheme: dark" in plots[0]
         assert not any(name.endswith("href") for each in root.iter() for name in each.attrib)
+
+
+@pytest.mark.parametrize(
+    ("points", "labels"),
+    [
+        ([(1.0, 300.0), (100.0, 2e6)], {"1", "10", "100", "1,000", "10,000", "100,000", "1,000,000"}),
+        ([(10.0, 1.0), (1000.0, 3.0)], {"10", "100", "1,000", "1", "2"}),
+    ],
+)
+def test_a_logarithmic_scale_has_round_numbers(points: list[tuple[float, float]], labels: set[str]) -> None:
+    plot = svg.lines("title", {"one": points}, "how many", is_logarithmic=True)
+    texts = {each.text for each in ElementTree.fromstring(plot).iter("{http://www.w3.org/2000/svg}text")}
+    assert texts == labels | {"title", "one", "how many"}
 
 
 # -- results ---
