@@ -104,6 +104,9 @@ BLOCKS: Final[Mapping[str, Block]] = {
     "spark-audit": Block(("spark-audit",), tables.spark_audit),
     "spark-sizing": Block(("spark-sizing",), tables.spark_sizing),
     "million-lines": Block(("million-lines",), tables.counts("million-lines")),
+    "copy": Block(("copy",), tables.counts("copy")),
+    "security-faults": Block(("security-faults",), tables.counts("security-faults")),
+    "mutants": Block(("mutants",), tables.mutants),
     "chaos": Block(
         ("chaos", "chaos-full-rate", "chaos-control"),
         tables.counts("chaos", "chaos-full-rate", "chaos-control"),

@@ -38,6 +38,7 @@ class Entry:
         environment: Variables that the program reads.
         libraries: Distributions whose versions a table tells, besides CPython's and uvloop's.
         has_kafka: Whether real Kafka, and so Java, has a part in it.
+        left_out: Keys of the program's JSON that a result does without: each of thousands of requests.
         exit_code: That of a run that went as it should; a control ends with what it found.
     """
 
@@ -50,6 +51,7 @@ class Entry:
     environment: Mapping[str, str] = field(default_factory=dict)
     libraries: tuple[str, ...] = ()
     has_kafka: bool = False
+    left_out: tuple[str, ...] = ()
     exit_code: int = 0
 
     @property
@@ -117,7 +119,7 @@ _PROGRAMS: Final = (
     Entry(
         "service-overhead", "What a FastAPI dependency adds to a request",
         ("-m", "benchmarks.service_overhead", "--json", "{json}"), 2, medians.of_service,
-        ("--requests", "20"), libraries=("fastapi", "starlette", "uvicorn"),
+        ("--requests", "20"), libraries=("fastapi", "starlette", "uvicorn"), left_out=("requests",),
     ),
     Entry(
         "auditor", "What an Auditor costs",
@@ -131,7 +133,7 @@ _PROGRAMS: Final = (
     ),
     Entry(
         "partitioners", "The experiments of KIP-480 and KIP-794",
-        ("-m", "benchmarks.partitioners", "--json"), 1, medians.of_partitioners, ("--records", "1000"),
+        ("-m", "benchmarks.partitioners", "--full", "--json"), 4, medians.of_partitioners, ("--records", "1000"),
     ),
     Entry(
         "serializers", "What serializing a record costs", ("-m", "tests.serializers.measure", "--json"), 3,
@@ -166,15 +168,23 @@ _PROGRAMS: Final = (
     ),
 )  # fmt: skip
 
+
+def _tests(name: str, title: str, minutes: float, path: str, **environment: str) -> Entry:
+    """A file of tests that say how much they did by `record_property()`."""
+    command = ("-m", "pytest", "-q", "--junitxml", "{junit}", path)
+    return Entry(name, title, command, minutes, medians.of_junit, environment=environment, has_kafka=True)
+
+
 _CHAOS: Final = ("-m", "tests.chaos", "--json")
 _SEEDS: Final = ("-m", "tests.simulation", "--json")
 
 _PROOFS: Final = (
-    Entry(
-        "million-lines", "A million lines through the CLI into real Kafka",
-        ("-m", "pytest", "-q", "--junitxml", "{junit}", "tests/integration/test_million_lines.py"), 4,
-        medians.of_junit, environment={"AIOPRODUCE_LINES": "1000000"}, has_kafka=True,
-    ),
+    _tests("million-lines", "A million lines through the CLI into real Kafka", 4,
+           "tests/integration/test_million_lines.py", AIOPRODUCE_LINES="1000000"),
+    _tests("copy", "100,000 records copied by transactions, copiers killed and brokers bounced", 8,
+           "tests/integration/test_transactional_copy_kafka.py"),
+    _tests("security-faults", "Brokers bounced over TLS, sessions renewed, certificates and passwords replaced", 12,
+           "tests/integration/test_security_faults_kafka.py"),
     Entry("chaos", "Real brokers hurt under producers at 3,000 records/s", _CHAOS, 13, medians.of_counts,
           ("--records", "10000"), has_kafka=True),
     Entry("chaos-full-rate", "The same at full rate", (*_CHAOS, "--rate", "-1"), 5, medians.of_counts,
@@ -186,6 +196,8 @@ _PROOFS: Final = (
           medians.of_simulation, ("--seeds", "4")),
     Entry("simulation-transactional", "2,000 simulated lives with transactions",
           (*_SEEDS, "--transactional", "--seeds", "2000"), 15, medians.of_simulation, ("--seeds", "4")),
+    Entry("mutants", "Bugs on purpose, which the simulation must notice", (*_SEEDS, "--mutants"), 20,
+          medians.of_mutants, ("--seeds", "2", "--mutant", "idempotence off")),
     Entry("soak", "30 minutes at 50,000 records/s, brokers bounced",
           (*_CHAOS, "--soak", "--minutes", "30", "--rate", "50000", "--bounce-every", "60"), 32,
           medians.of_soak, ("--minutes", "0.5", "--bounce-every", "10"), has_kafka=True),

@@ -164,6 +164,11 @@ def of_simulation(figures: Mapping[str, Any]) -> Flat:
     return {**of_counts(total), "violations": len(total["failed"])}
 
 
+def of_mutants(figures: Sequence[Mapping[str, Any]]) -> Flat:
+    """Of how many seeds each bug was noticed, and how many bugs there are."""
+    return {"bugs": len(figures), **{row["mutant"]: row["caught"] for row in figures}}
+
+
 def of_soak(figures: Mapping[str, Any]) -> Flat:
     """The numbers on top, and the least and the most of what was sampled."""
     running = [sample for sample in figures["samples"] if not sample["is_last"]]

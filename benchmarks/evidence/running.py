@@ -174,6 +174,8 @@ def run(entry: Entry, show: Callable[[str], object], *, quick: bool) -> Document
     try:
         document["figures"] = figures = _figures(entry, printed[1], file)
         document["medians"] = entry.medians(figures)
+        for key in entry.left_out:
+            del figures[key]
     except (OSError, ValueError, LookupError, TypeError, ElementTree.ParseError) as error:
         raise EntryError(
             f"no figures (exit code {printed[0]}, {type(error).__name__}: {error}); the end of {log_of(entry)}:\n"

@@ -5,6 +5,7 @@ Called by `blocks`. A miss stands where a success would: each table that has a w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -15,6 +16,7 @@ from benchmarks.evidence.results import Document
 from benchmarks.evidence.sections import judgements_of, results_of
 from benchmarks.failing_logins import COLUMNS as LOGIN_COLUMNS
 from benchmarks.failing_logins import is_met as is_login_met
+from benchmarks.partitioners.__main__ import HEADINGS, LEFT_OUT, TITLES, shown
 
 Documents = Mapping[str, Document]
 Render = Callable[[Documents], str]
@@ -205,19 +207,22 @@ def pairs(entry: str) -> Render:
 
 
 def partitioners(documents: Documents) -> str:
-    """A table for each experiment: numbers and texts as the program has them."""
+    """A table for each experiment, as the program prints it, texts first."""
     parts = []
-    for experiment, rows in documents["partitioners"]["figures"]["experiments"].items():
-        columns = [name for name, value in rows[0].items() if not isinstance(value, list)]
-        cells = [[_cell(row[name]) for name in columns] for row in rows]
+    figures = documents["partitioners"]["figures"]
+    for experiment, rows in figures["experiments"].items():
+        columns = [name for name in rows[0] if name not in LEFT_OUT[experiment]]
+        columns.sort(key=lambda name: not isinstance(rows[0][name], str))
+        cells = [[shown(name, row[name]) for name in columns] for row in rows]
+        headings = [_in_one_line(HEADINGS.get(name, name)) for name in columns]
         texts = sum(isinstance(rows[0][name], str) for name in columns)
-        headings = [name.replace("_", " ") for name in columns]
-        parts.append(f"{experiment.replace('_', ' ')}:\n\n{table(headings, cells, texts)}")
+        title = TITLES[experiment].format(figures["records"][experiment])
+        parts.append(f"{title}\n\n{table(headings, cells, texts)}")
     return "\n".join(parts)
 
 
-def _cell(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
+def _in_one_line(heading: str) -> str:
+    return re.sub(r"\n(?=[./])", "", heading).replace("\n", " ").replace("_", " ")
 
 
 def failing_logins(documents: Documents) -> str:
@@ -320,6 +325,20 @@ def _number(value: float | None) -> str:
     if value is None:
         return ""
     return count(value) if value == int(value) else f"{value:,.2f}"
+
+
+def mutants(documents: Documents) -> str:
+    """Each bug, and what noticed it."""
+    rows = [
+        [
+            row["mutant"],
+            f"{row['caught']} of {row['seeds']}",
+            ", ".join(f"{letter} {count}" for letter, count in row["by"].items()),
+            row["stand_in"] or "",
+        ]
+        for row in documents["mutants"]["figures"]
+    ]
+    return table(("bug", "seeds that notice it", "by", "else noticed by"), rows, texts=4)
 
 
 def soak(documents: Documents) -> str:

@@ -133,11 +133,13 @@ FIGURES: dict[str, Any] = {
     },
     "auditor": [{"load": "send", "records_per_second": 1, "time": [1.1, 1.0, 1.2], "cpu": [1.1, 1.0, 1.2]}],
     "partitioners": {
+        "records": {"slow_broker": 122_880},
         "experiments": {
             "slow_broker": [
-                {"partitioner": "sticky", "mean_ms": 8224.0, "p99_ms": 17_217, "by_broker": [1, 2]}
+                {"choice": "sticky", "mean_ms": 8224.0, "p99_ms": 17_217.0, "by_broker": [94, 3, 3]},
+                {"choice": "uniform", "mean_ms": 63.0, "p99_ms": 178.0, "by_broker": [49, 26, 25]},
             ]
-        }
+        },
     },
     "serializers": {"fastavro alone": {"median": 2.9, "rounds": [2.9]}},
     "failing-logins": {"PLAIN, wrong password": _SENT, "wrong CA": _SENT | {"traced": 1e9}},
@@ -169,6 +171,11 @@ FIGURES: dict[str, Any] = {
         ],
     },
     "million-lines": {"tests": 1, "properties": {"lost": 0.0, "records_per_second": 80_000.0}},
+    "copy": {"tests": 5, "properties": {}},
+    "mutants": [
+        {"mutant": "a", "caught": 3, "seeds": 100, "first": 2, "by": {"O": 3}, "stand_in": None},
+        {"mutant": "b", "caught": 0, "seeds": 100, "first": None, "by": {}, "stand_in": "a scenario"},
+    ],
     "chaos": _chaos(),
     "chaos-full-rate": _chaos(records=2_100_000),
     "chaos-control": _chaos(duplicated=1066),
