@@ -73,7 +73,8 @@ def _rendered(page: Path, block: str, place: Place) -> str:
         return setting.commits_since(document["commit"])
 
     plots_at, results_at = (os.path.relpath(folder, page.parent) for folder in (place.plots, place.results))
-    return blocks.render(block, blocks.documents_of(block, place.results), plots_at, results_at, later)
+    text = blocks.render(block, blocks.documents_of(block, place.results), plots_at, results_at, later)
+    return f"\n{text}\n"
 
 
 def write(place: Place) -> list[str]:

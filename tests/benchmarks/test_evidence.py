@@ -94,7 +94,7 @@ def test_a_block_is_written_between_its_markers_and_nowhere_else(place: Place) -
     pages.write(place)
     text = page(place).read_text()
     assert text.startswith(
-        "# Figures\n\nAs measured:\n\n<!-- evidence: transactions -->\n![transactions](images/evidence/"
+        "# Figures\n\nAs measured:\n\n<!-- evidence: transactions -->\n\n![transactions](images/evidence/"
     )
     assert text.endswith("<!-- end -->\n\nAnd so on.\n")
     assert "| 1,000 | 300.0 | 150.0 | 2.00 (wanted 2: met) | 300.0 | 1.00 (wanted 1.2: **missed**) |" in text
