@@ -11,6 +11,8 @@
 #   make lake    services and files to a lake and its audit, by real brokers and Spark, killed in between (Java, Maven);
 #                the report: build/lake/report.html; options: make lake LAKE='--quick'
 #   make bench   the benchmarks: tables, build/benchmarks.json and .svg; options: make bench BENCH='--quick'
+#   make evidence  every figure that the pages quote, as JSON in benchmarks/results and from there into the pages: ten
+#                hours on two quiet cores; options: make evidence EVIDENCE='--only transactions latency', EVIDENCE=--short
 #   make soak    10,000 simulated lives of a producer, with a table; options: make soak SOAK='--seeds 1000 --first 50000'
 #   make fuzz    everything that reads foreign bytes, a minute each; options: make fuzz FUZZ='--seconds 600 sender'
 #   make native  only rebuild the compiled hot path in place
@@ -46,7 +48,7 @@ PART := offline brokers spark native
 CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py docs/conf.py docs/_extensions
 
 .DELETE_ON_ERROR:
-.PHONY: quick test test-full test-python mutation docs demo lake bench budget soak fuzz native wheel release lock lint types prepare gate \
+.PHONY: quick test test-full test-python mutation docs demo lake bench evidence budget soak fuzz native wheel release lock lint types prepare gate \
 	native-if-changed interpreted offline-part brokers-part spark-part native-part other-python clean
 
 # One after the other even under -j: the test runs share ports, two cores and the hot path's shared objects.
@@ -88,6 +90,10 @@ lake: $(DEVELOPED)
 bench: $(DEVELOPED) $(BENCHED)
 	mkdir -p build
 	$(PY) -m benchmarks --json build/benchmarks.json --plot build/benchmarks.svg $(BENCH)
+
+# What has a result of this code is not measured again, so a run that was interrupted goes on where it was.
+evidence: $(DEVELOPED) $(BENCHED)
+	$(PY) -m benchmarks.evidence $(EVIDENCE); ended=$$?; $(PY) -m benchmarks.evidence tables && exit $$ended
 
 budget: $(DEVELOPED)
 	$(PY) -m tests.budget

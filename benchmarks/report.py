@@ -15,6 +15,8 @@ from benchmarks.runner import Result
 
 # A figure's name, its column, and its format.
 _COLUMNS = (
+    ("records", "records sent", "{:,.0f}"),
+    ("seconds", "s", "{:,.2f}"),
     ("records_per_second", "records/s", "{:,.0f}"),
     ("megabytes_per_second", "MB/s", "{:,.1f}"),
     ("cpu_seconds_per_million", "CPU s per million", "{:,.2f}"),
@@ -25,8 +27,6 @@ _COLUMNS = (
     ("batches_per_request", "batches / request", "{:,.1f}"),
     ("broker_cpu_seconds_per_million", "broker CPU s per million", "{:,.2f}"),
     ("warmup_records_per_second", "warm-up records/s", "{:,.0f}"),
-    ("records", "records sent", "{:,.0f}"),
-    ("seconds", "s", "{:,.2f}"),
     ("latency_p50_ms", "p50 ms", "{:,.2f}"),
     ("latency_p99_ms", "p99 ms", "{:,.2f}"),
     ("latency_p99.9_ms", "p99.9 ms", "{:,.2f}"),

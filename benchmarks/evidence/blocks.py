@@ -1,0 +1,177 @@
+"""The blocks of the pages by name: which results each is made of, and how. Used by `pages` and the tests.
+
+A page has `<!-- evidence: transactions -->` where a block begins, and `<!-- end -->` where it ends. With
+`<!-- evidence: transactions@3.13 -->` it is made of what CPython 3.13 measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, final
+
+from benchmarks.evidence import plots, results, tables
+from benchmarks.evidence.entries import ENTRIES
+from benchmarks.evidence.markdown import told
+from benchmarks.evidence.plots import Plot
+from benchmarks.evidence.results import Document
+from benchmarks.evidence.tables import Documents, Render
+
+_JUDGED: Final = (
+    *(
+        "null",
+        "kafka",
+        "latency",
+        "stall",
+        "tls",
+        "round-trip",
+        "memory",
+        "loopback",
+        "handshakes",
+        "start-up",
+    ),
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A part of a page that is made of results.
+
+    Attributes:
+        entries: The results that it shows.
+        render: Makes the table.
+        plot: Makes the picture above it, if it has one.
+        is_partial: Whether it is shown with some of the results missing.
+        name: Of what it shows, where that is more than one entry.
+    """
+
+    entries: tuple[str, ...]
+    render: Render
+    plot: Plot | None = None
+    is_partial: bool = False
+    name: str = ""
+
+    @property
+    def title(self) -> str:
+        """What it shows, in a few words."""
+        return self.name or ENTRIES[self.entries[0]].title
+
+
+class MissingResultError(Exception):
+    """A block shows a result that nobody has measured; the text names both."""
+
+
+Later = Callable[[Document], int | None]
+"""How many commits changed `aioproduce/` since a result."""
+
+BLOCKS: Final[Mapping[str, Block]] = {
+    "throughput": Block(("null", "kafka"), tables.throughput, name="Throughput and processor time"),
+    "targets": Block(_JUDGED, tables.targets, is_partial=True, name="Targets, met and missed"),
+    "null": Block(("null",), tables.section("null"), plots.rates("null", "Records/s on the null broker")),
+    "kafka": Block(("kafka",), tables.section("kafka"), plots.rates("kafka", "Records/s on real Kafka")),
+    "not-pinned": Block(("not-pinned",), tables.section("not-pinned", "null")),
+    "trio": Block(("trio",), tables.section("trio", "null")),
+    "drop-in": Block(("drop-in",), tables.section("drop-in", "null")),
+    "drop-in-aio": Block(("drop-in-aio",), tables.section("drop-in-aio", "null")),
+    "latency": Block(("latency",), tables.section("latency"), plots.latency),
+    "stall": Block(("stall",), tables.section("stall")),
+    "tls": Block(("tls",), tables.section("tls")),
+    "round-trip": Block(("round-trip",), tables.section("round-trip")),
+    "classic": Block(("classic",), tables.section("classic")),
+    "memory": Block(("memory",), tables.section("memory")),
+    "loopback": Block(("loopback",), tables.section("loopback")),
+    "scaling": Block(("scaling",), tables.scaling, plots.scaling),
+    "start-up": Block(("start-up",), tables.others("start-up")),
+    "handshakes": Block(("handshakes",), tables.others("handshakes")),
+    "bounds": Block(("bounds",), tables.others("bounds")),
+    "transactions": Block(("transactions",), tables.transactions, plots.transactions),
+    "recording": Block(("recording",), tables.recording),
+    "budget": Block(("budget",), tables.budget),
+    "stages": Block(("stages",), tables.stages),
+    "blocking": Block(("blocking",), tables.blocking),
+    "blocking-stages": Block(("blocking-stages",), tables.named("blocking-stages", "ns a record", "{:,.0f}")),
+    "service-overhead": Block(("service-overhead",), tables.service),
+    "auditor": Block(("auditor",), tables.pairs("auditor")),
+    "auditor-roomy": Block(("auditor-roomy",), tables.pairs("auditor-roomy")),
+    "partitioners": Block(("partitioners",), tables.partitioners),
+    "serializers": Block(("serializers",), tables.named("serializers", "us of a record")),
+    "failing-logins": Block(("failing-logins",), tables.failing_logins),
+    "reauthentication": Block(("reauthentication",), tables.reauthentication),
+    "spark-sink": Block(("spark-sink",), tables.spark_sink),
+    "spark-land": Block(("spark-land",), tables.spark_land),
+    "spark-audit": Block(("spark-audit",), tables.spark_audit),
+    "spark-sizing": Block(("spark-sizing",), tables.spark_sizing),
+    "million-lines": Block(("million-lines",), tables.counts("million-lines")),
+    "copy": Block(("copy",), tables.counts("copy")),
+    "security-faults": Block(("security-faults",), tables.counts("security-faults")),
+    "mutants": Block(("mutants",), tables.mutants),
+    "chaos": Block(
+        ("chaos", "chaos-full-rate", "chaos-control"),
+        tables.counts("chaos", "chaos-full-rate", "chaos-control"),
+        name="Real brokers hurt under producers",
+    ),
+    "simulation": Block(
+        ("simulation", "simulation-transactional"),
+        tables.counts("simulation", "simulation-transactional"),
+        name="Simulated lives of a producer",
+    ),
+    "soak": Block(("soak",), tables.soak, plots.soak),
+    "lake": Block(("lake",), tables.lake),
+    "kill-land": Block(("kill-land",), tables.counts("kill-land")),
+    "fuzz": Block(("fuzz",), tables.fuzz),
+    "mutation": Block(("mutation",), tables.counts("mutation")),
+}
+
+
+def documents_of(block: str, folder: Path = results.FOLDER) -> dict[str, Document]:
+    """The results that a block shows, by their entries.
+
+    Raises:
+        MissingResultError: One is missing, or there is no such block.
+    """
+    name, at, python = block.partition("@")
+    if name not in BLOCKS:
+        raise MissingResultError(f"there is no block {name!r}: there are {', '.join(BLOCKS)}")
+    found = {entry: results.read(f"{entry}{at}{python}", folder) for entry in BLOCKS[name].entries}
+    missing = [entry for entry, document in found.items() if document is None]
+    kept = {entry: document for entry, document in found.items() if document is not None}
+    if missing and not (kept and BLOCKS[name].is_partial):
+        raise MissingResultError(
+            f"the block {block!r} shows results that are missing: {', '.join(missing)}; "
+            f"make evidence EVIDENCE='--only {' '.join(missing)}'"
+        )
+    return kept
+
+
+def plot_name(block: str) -> str:
+    """The file of a block's plot."""
+    return f"{block.replace('@', '-')}.svg"
+
+
+def plot_of(block: str, documents: Documents) -> str | None:
+    """The text of a block's plot, if it has one."""
+    plot = BLOCKS[block.partition("@")[0]].plot
+    return None if plot is None else plot(documents)
+
+
+def render(block: str, documents: Documents, plots_at: str, results_at: str, later: Later) -> str:
+    """A block's text.
+
+    Args:
+        block: Its name.
+        documents: From `documents_of()`.
+        plots_at: The folder of plots, as the page's links write it.
+        results_at: Likewise of results.
+        later: Tells how old a result is.
+    """
+    name = block.partition("@")[0]
+    parts = []
+    if BLOCKS[name].plot is not None:
+        parts.append(f"![{block}]({plots_at}/{plot_name(block)})\n")
+    parts.append(BLOCKS[name].render(documents))
+    for document in documents.values():
+        link = f"[{document['name']}]({results_at}/{document['name']}.json)"
+        parts.append(f"{link}: {told(document, later(document))}")
+    return "\n".join(parts)
