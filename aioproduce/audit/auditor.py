@@ -47,7 +47,7 @@ class Auditor:
         ConfigError: the interval is negative, or JSON cannot hold `run`.
 
     Example:
-        >>> producer = Producer("localhost:9092", interceptors=[Auditor(heartbeat_ms=1_000)])  # doctest: +SKIP
+        >>> producer = Producer("localhost:9092", interceptors=[Auditor(heartbeat_ms=1_000)])
     """
 
     __slots__ = ("_last", "heartbeat_ms", "run", "topic")

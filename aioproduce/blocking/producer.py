@@ -48,7 +48,7 @@ class BlockingProducer(BlockingTransactionCalls):
         ConfigError: as of `Producer`; or `restart_after_fork` and a `transactional_id`.
 
     Example:
-        >>> with BlockingProducer("localhost:9092") as producer:  # doctest: +SKIP
+        >>> with BlockingProducer("localhost:9092") as producer:
         ...     delivery = producer.send("orders", b"42", key=b"customer-7")
         ...     print(delivery.result().offset)
     """

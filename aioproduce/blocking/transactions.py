@@ -76,7 +76,7 @@ class BlockingTransaction(BlockingSending):
         owner: The thread that began it.
 
     Example:
-        >>> with BlockingProducer("localhost:9092", transactional_id="orders-1") as producer:  # doctest: +SKIP
+        >>> with BlockingProducer("localhost:9092", transactional_id="orders-1") as producer:
         ...     with producer.transaction() as txn:
         ...         txn.send("orders", b"42")
         ...         txn.send("payments", b"17")

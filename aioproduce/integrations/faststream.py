@@ -2,7 +2,8 @@
 
 Used by applications of FastStream's Kafka brokers (`faststream.kafka`, `faststream.confluent`);
 docs/how-to/faststream.md says what was found of its interfaces. FastStream calls each middleware's
-`publish_scope(call_next, cmd)` for what is published: by `broker.publish()`, by publishers, as a handler's result. This one sends it, and calls nobody next.
+`publish_scope(call_next, cmd)` for what is published: by `broker.publish()`, by publishers, as a handler's result.
+This one sends it, and calls nobody next.
 
 Invariants:
 

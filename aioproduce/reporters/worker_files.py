@@ -74,7 +74,7 @@ class WorkerFile(PeriodicReporter):
         WorkerSlotError: from the `async with`: the directory cannot be written to, or this is Windows.
 
     Example:
-        >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
+        >>> async with Producer("localhost:9092") as producer:
         ...     async with WorkerFile(producer, directory="/run/app/kafka-metrics"):
         ...         await serve(producer)
     """

@@ -37,7 +37,7 @@ class JsonSchemaSerializer(TextSchemaSerializer[T]):
         ConfigError: the schema cannot be read, or options are at odds.
 
     Example:
-        >>> orders = JsonSchemaSerializer(registry, {"title": "Order", "type": "object"})  # doctest: +SKIP
+        >>> orders = JsonSchemaSerializer(registry, {"title": "Order", "type": "object"})
     """
 
     _type = "JSON"

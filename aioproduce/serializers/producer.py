@@ -140,7 +140,7 @@ class SerializingProducer(Generic[K, V]):
             SchemaRegistryError: the registry refused a schema, or did not answer.
 
         Example:
-            >>> await producer.prepare("orders", "refunds")  # doctest: +SKIP
+            >>> await producer.prepare("orders", "refunds")
         """
         fields: tuple[Field, Field] = ("key", "value")
         for topic in topics:
@@ -186,7 +186,7 @@ class SerializingProducer(Generic[K, V]):
                 raises. Nothing was queued then.
 
         Example:
-            >>> delivery = await producer.send("orders", {"id": 42}, key="customer-7")  # doctest: +SKIP
+            >>> delivery = await producer.send("orders", {"id": 42}, key="customer-7")
         """
         key_bytes: Any = key
         value_bytes: Any = value
@@ -238,7 +238,7 @@ class SerializingProducer(Generic[K, V]):
             DeliveryError: it was not acknowledged; and what `send()` raises.
 
         Example:
-            >>> metadata = await producer.send_and_wait("orders", {"id": 42})  # doctest: +SKIP
+            >>> metadata = await producer.send_and_wait("orders", {"id": 42})
         """
         delivery = await self.send(
             topic,

@@ -295,7 +295,7 @@ class SchemaRegistryClient:
             SchemaRegistryError: the registry cannot read the schema, has no such version, or did not answer.
 
         Example:
-            >>> answer = await registry.check_compatibility("orders-value", schema)  # doctest: +SKIP
+            >>> answer = await registry.check_compatibility("orders-value", schema)
             >>> answer.is_compatible, answer.messages
         """
         path = f"/compatibility/subjects/{_quoted(subject)}/versions"
