@@ -30,7 +30,14 @@ copyright = "the aioproduce authors"
 version = release = VERSION
 language = "en"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "docstrings", "repository_links", "command_line"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "docstrings",
+    "repository_links",
+    "command_line",
+]
 exclude_patterns = ["_extensions"]
 
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
@@ -44,7 +51,8 @@ nitpick_ignore_regex = [
     ("py:.*", r"aioproduce\.(_native|core|drivers|portable_error|wire|security|producer)\..*"),
     ("py:.*", r"aioproduce\.\w+\.(\w+\.)*_?[A-Z]_?"),
     ("py:class", r"aioproduce\.(\w+\.)+_\w+"),
-    ("py:class", r"aioproduce\.(installation\.NativeModule|reporters\.sources\.Measured|compat\.aiokafka_batches\.BatchBuilder)"),
+    ("py:class", r"aioproduce\.(installation\.NativeModule|reporters\.sources\.Measured)"),
+    ("py:class", r"aioproduce\.compat\.aiokafka_batches\.BatchBuilder"),
     ("py:class", r"aioproduce\.testing\.fake_cluster\.(state\.TopicState|record_batch\.\w+)"),
 ]
 

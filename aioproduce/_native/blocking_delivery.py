@@ -86,8 +86,8 @@ class BlockingDelivery:
         topic: The topic that the record goes to.
 
     Example:
-        >>> delivery = producer.send("orders", b"42")  # doctest: +SKIP
-        >>> delivery.result(timeout=10).offset  # doctest: +SKIP
+        >>> delivery = producer.send("orders", b"42")
+        >>> delivery.result(timeout=10).offset
         7
     """
 

@@ -256,8 +256,8 @@ class DeliveryFuture(Watched):
     all who wait on it, while the record goes on: use `asyncio.shield(delivery)` where several tasks share one.
 
     Example:
-        >>> delivery = await producer.send("orders", b"42")  # doctest: +SKIP
-        >>> metadata = await delivery  # doctest: +SKIP
+        >>> delivery = await producer.send("orders", b"42")
+        >>> metadata = await delivery
     """
 
     __slots__ = (  # noqa: SIM905  # a line for each says no more

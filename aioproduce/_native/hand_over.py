@@ -346,7 +346,7 @@ class BlockingPath:
             ProducerStateError: not started, closed, forked, or it would have to wait in the loop thread.
 
         Example:
-            >>> delivery = producer.send("orders", b"42", key=b"customer-7")  # doctest: +SKIP
+            >>> delivery = producer.send("orders", b"42", key=b"customer-7")
         """
         delivery: BlockingDelivery | None = self._taken(
             topic, value, key, partition, timestamp, headers, on_delivery

@@ -161,7 +161,7 @@ class SendPath:
             ProducerStateError: not started, closed, or in the wrong place.
 
         Example:
-            >>> delivery = await producer.send("orders", b"42", key=b"customer-7")  # doctest: +SKIP
+            >>> delivery = await producer.send("orders", b"42", key=b"customer-7")
         """
         return make_call(self, topic, value, key, partition, timestamp, headers, timeout, on_delivery, False)
 
@@ -189,7 +189,7 @@ class SendPath:
             DeliveryError: it was not acknowledged; and what `send()` raises.
 
         Example:
-            >>> metadata = await producer.send_and_wait("orders", b"42")  # doctest: +SKIP
+            >>> metadata = await producer.send_and_wait("orders", b"42")
         """
         return make_call(self, topic, value, key, partition, timestamp, headers, timeout, on_delivery, True)
 

@@ -49,7 +49,7 @@ class Auditor:
         ConfigError: If the interval is negative, or if `run` cannot be encoded as JSON.
 
     Example:
-        >>> producer = Producer("localhost:9092", interceptors=[Auditor(heartbeat_ms=1_000)])  # doctest: +SKIP
+        >>> producer = Producer("localhost:9092", interceptors=[Auditor(heartbeat_ms=1_000)])
     """
 
     __slots__ = ("_last", "heartbeat_ms", "run", "topic")

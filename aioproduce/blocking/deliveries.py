@@ -26,8 +26,8 @@ class BlockingDeliveries:
     """The deliveries of records sent together, in their order.
 
     Example:
-        >>> deliveries = producer.send_many("orders", [b"1", b"2"])  # doctest: +SKIP
-        >>> [metadata.offset for metadata in deliveries.result()]  # doctest: +SKIP
+        >>> deliveries = producer.send_many("orders", [b"1", b"2"])
+        >>> [metadata.offset for metadata in deliveries.result()]
         [7, 8]
     """
 

@@ -56,7 +56,7 @@ class BlockingProducer(BlockingTransactionCalls[K, V]):
         ConfigError: as of `Producer`; or `restart_after_fork` and a `transactional_id`.
 
     Example:
-        >>> with BlockingProducer("localhost:9092") as producer:  # doctest: +SKIP
+        >>> with BlockingProducer("localhost:9092") as producer:
         ...     delivery = producer.send("orders", b"42", key=b"customer-7")
         ...     print(delivery.result().offset)
     """

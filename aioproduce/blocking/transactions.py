@@ -74,7 +74,7 @@ class BlockingTransaction(BlockingSending[K, V]):
     where an exception leaves the body. It has the BlockingProducer's calls for sending.
 
     Example:
-        >>> with BlockingProducer("localhost:9092", transactional_id="orders-1") as producer:  # doctest: +SKIP
+        >>> with BlockingProducer("localhost:9092", transactional_id="orders-1") as producer:
         ...     with producer.transaction() as txn:
         ...         txn.send("orders", b"42")
         ...         txn.send("payments", b"17")

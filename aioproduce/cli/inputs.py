@@ -104,7 +104,7 @@ class InputReader:
         inputs: What to read.
 
     Example:
-        >>> async for source, chunk in InputReader(find_inputs(["a.txt"])).chunks():  # doctest: +SKIP
+        >>> async for source, chunk in InputReader(find_inputs(["a.txt"])).chunks():
         ...     ...  # chunk is b"" once at the end of each input
     """
 

@@ -41,8 +41,8 @@ class BatchBuilder:
     """Records for one partition, appended until the batch is full.
 
     Example:
-        >>> batch = producer.create_batch()  # doctest: +SKIP
-        >>> batch.append(key=None, value=b"42", timestamp=None)  # doctest: +SKIP
+        >>> batch = producer.create_batch()
+        >>> batch.append(key=None, value=b"42", timestamp=None)
         BatchedRecord(offset=0, crc=None, size=9, timestamp=1767225600000)
     """
 

@@ -41,7 +41,7 @@ class ClientView:
     """The part of aiokafka's client that programs use of a producer's: health checks, mostly.
 
     Example:
-        >>> await producer.client.fetch_all_metadata()  # raises if no broker answers  # doctest: +SKIP
+        >>> await producer.client.fetch_all_metadata()  # raises if no broker answers
     """
 
     def __init__(self, path: AiokafkaPath) -> None:

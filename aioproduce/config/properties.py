@@ -47,7 +47,7 @@ def load_properties(path: str | os.PathLike[str]) -> dict[str, str]:
         ConfigError: The file cannot be read, or has a broken `\uXXXX`.
 
     Example:
-        >>> config = ProducerConfig.from_mapping(load_properties("producer.properties"))  # doctest: +SKIP
+        >>> config = ProducerConfig.from_mapping(load_properties("producer.properties"))
     """
     try:
         content = Path(path).read_bytes()

@@ -13,8 +13,8 @@ Used by services (mounted into their own ASGI application, or beside them by `se
 
 Example:
     >>> from aioproduce.dashboard import Dashboard
-    >>> dashboard = Dashboard(producer)  # doctest: +SKIP
-    >>> app.mount("/producer", dashboard)  # FastAPI, Starlette  # doctest: +SKIP
+    >>> dashboard = Dashboard(producer)
+    >>> app.mount("/producer", dashboard)  # FastAPI, Starlette
 """
 
 from __future__ import annotations

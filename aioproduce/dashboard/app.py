@@ -103,8 +103,8 @@ class Dashboard:
         ConfigError: the token is too short, or no text for a header.
 
     Example:
-        >>> app = FastAPI()  # doctest: +SKIP
-        >>> app.mount("/producer", Dashboard(producer))  # doctest: +SKIP
+        >>> app = FastAPI()
+        >>> app.mount("/producer", Dashboard(producer))
     """
 
     __slots__ = ("_access", "_is_closing", "_max_streams", "_stream_seconds", "_streams", "feed")

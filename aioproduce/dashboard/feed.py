@@ -62,8 +62,8 @@ class Feed:
         ValueError: there is no producer, or a number is not positive.
 
     Example:
-        >>> feed = Feed([producer])  # doctest: +SKIP
-        >>> feed.sample(time.monotonic(), time.time()).content["producers"][0]["records_per_s"]  # doctest: +SKIP
+        >>> feed = Feed([producer])
+        >>> feed.sample(time.monotonic(), time.time()).content["producers"][0]["records_per_s"]
     """
 
     __slots__ = ("_due_at", "_history", "_last_at", "_readers", "interval", "last_number", "run")

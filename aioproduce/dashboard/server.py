@@ -107,7 +107,7 @@ async def serve(
         MissingExtraError: uvicorn is not installed: pip install 'aioproduce[dashboard]'.
 
     Example:
-        >>> async with serve(producer, port=8089) as dashboard:  # doctest: +SKIP
+        >>> async with serve(producer, port=8089) as dashboard:
         ...     print(dashboard.url)
         ...     await work()
     """

@@ -9,9 +9,9 @@ Invariants:
 2. Subapplications see the service of the application that they are in.
 
 Example:
-    >>> app = web.Application()  # doctest: +SKIP
-    >>> setup(app, ProducerService(lambda: Producer("localhost:9092")))  # doctest: +SKIP
-    >>> async def order(request: web.Request) -> web.Response:  # doctest: +SKIP
+    >>> app = web.Application()
+    >>> setup(app, ProducerService(lambda: Producer("localhost:9092")))
+    >>> async def order(request: web.Request) -> web.Response:
     ...     order = await request.read()
     ...     metadata = await request.app[SERVICE].send("orders", order, deadline=deadline_of(request))
     ...     return web.json_response({"offset": metadata.offset}, status=201)

@@ -3,10 +3,10 @@
 Used by applications; needs the extra `fastapi`.
 
 Example:
-    >>> service = ProducerService(lambda: Producer("localhost:9092"))  # doctest: +SKIP
-    >>> app = FastAPI(lifespan=lifespan(service))  # doctest: +SKIP
-    >>> install(app, service)  # doctest: +SKIP
-    >>> @app.post("/orders")  # doctest: +SKIP
+    >>> service = ProducerService(lambda: Producer("localhost:9092"))
+    >>> app = FastAPI(lifespan=lifespan(service))
+    >>> install(app, service)
+    >>> @app.post("/orders")
     ... async def order(order: Order, service: ServiceDep, deadline: DeadlineDep) -> Placed:
     ...     metadata = await service.send("orders", order.model_dump_json().encode(), deadline=deadline)
     ...     return Placed(offset=metadata.offset)
@@ -58,7 +58,7 @@ def producer_dependency(name: str) -> Callable[[HTTPConnection], Awaitable[Produ
     """What gives the producer of one of several services.
 
     Example:
-        >>> AuditDep = Annotated[Producer, Depends(producer_dependency("audit"))]  # doctest: +SKIP
+        >>> AuditDep = Annotated[Producer, Depends(producer_dependency("audit"))]
     """
 
     async def producer(connection: HTTPConnection) -> Producer[Any, Any]:

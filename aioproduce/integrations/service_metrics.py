@@ -53,7 +53,7 @@ class ServiceCollector(Collector):
         ValueError: several services without a name.
 
     Example:
-        >>> prometheus_client.REGISTRY.register(ServiceCollector(service))  # doctest: +SKIP
+        >>> prometheus_client.REGISTRY.register(ServiceCollector(service))
     """
 
     def __init__(self, *services: ProducerService, **named: ProducerService) -> None:

@@ -65,7 +65,7 @@ def lifespan(
         name: For applications with several services: each has its name, and wraps the one before.
 
     Example:
-        >>> app = Starlette(lifespan=lifespan(service, own_lifespan))  # doctest: +SKIP
+        >>> app = Starlette(lifespan=lifespan(service, own_lifespan))
     """
 
     @contextlib.asynccontextmanager

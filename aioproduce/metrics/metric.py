@@ -83,12 +83,12 @@ class MetricsSnapshot(Sequence[Metric]):
         taken_at_ms: When, in milliseconds since the epoch.
 
     Example:
-        >>> snapshot = producer.metrics()  # doctest: +SKIP
-        >>> snapshot.value("record-send-total")  # doctest: +SKIP
+        >>> snapshot = producer.metrics()
+        >>> snapshot.value("record-send-total")
         1520.0
-        >>> snapshot.value("record-send-total", topic="orders")  # doctest: +SKIP
+        >>> snapshot.value("record-send-total", topic="orders")
         400.0
-        >>> [metric.name for metric in snapshot.find("request-latency-max", node_id="node-2")]  # doctest: +SKIP
+        >>> [metric.name for metric in snapshot.find("request-latency-max", node_id="node-2")]
         ['request-latency-max']
     """
 

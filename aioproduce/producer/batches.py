@@ -58,13 +58,13 @@ class BatchBuilder(Generic[K, V]):
     """Records for one partition, appended until the batch is full.
 
     Example:
-        >>> batch = producer.create_batch()  # doctest: +SKIP
-        >>> for line in lines:  # doctest: +SKIP
+        >>> batch = producer.create_batch()
+        >>> for line in lines:
         ...     if batch.append(line) is None:
         ...         await producer.send_batch(batch, "orders")
         ...         batch = producer.create_batch()
         ...         batch.append(line)
-        >>> deliveries = await producer.send_batch(batch, "orders")  # doctest: +SKIP
+        >>> deliveries = await producer.send_batch(batch, "orders")
     """
 
     __slots__ = ("_input", "_limit", "_records", "_state", "_wall_ms")
@@ -164,8 +164,8 @@ class BatchBuilder(Generic[K, V]):
             BatchClosedError: the batch was closed or sent.
 
         Example:
-            >>> batch = producer.create_batch(max_size=1_000_000)  # doctest: +SKIP
-            >>> batch.append_many([b"1", b"2", b"3"])  # doctest: +SKIP
+            >>> batch = producer.create_batch(max_size=1_000_000)
+            >>> batch.append_many([b"1", b"2", b"3"])
             3
         """
         self._check_open()

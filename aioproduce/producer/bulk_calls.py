@@ -125,11 +125,11 @@ class BulkCalls(Generic[K, V]):
             ProducerStateError: as in `send()`.
 
         Example:
-            >>> batch = producer.create_batch(max_size=1_000_000)  # doctest: +SKIP
-            >>> batch.append_many(lines)  # doctest: +SKIP
+            >>> batch = producer.create_batch(max_size=1_000_000)
+            >>> batch.append_many(lines)
             10000
-            >>> deliveries = await producer.send_batch(batch, "orders", partition=3)  # doctest: +SKIP
-            >>> await deliveries.wait()  # doctest: +SKIP
+            >>> deliveries = await producer.send_batch(batch, "orders", partition=3)
+            >>> await deliveries.wait()
         """
         return await self._bulk.send_batch(
             batch, topic, partition=partition, timeout=timeout, on_delivery=on_delivery
@@ -181,9 +181,9 @@ class BulkCalls(Generic[K, V]):
             ProducerStateError: as in `send()`.
 
         Example:
-            >>> table = pyarrow.table({"key": ["a", "b"], "value": [b"1", b"2"]})  # doctest: +SKIP
-            >>> deliveries = await producer.send_arrow("orders", table)  # doctest: +SKIP
-            >>> await deliveries.wait()  # doctest: +SKIP
+            >>> table = pyarrow.table({"key": ["a", "b"], "value": [b"1", b"2"]})
+            >>> deliveries = await producer.send_arrow("orders", table)
+            >>> await deliveries.wait()
         """
         return await self._bulk.send_arrow(
             topic,

@@ -37,8 +37,8 @@ class Deliveries(Sequence["DeliveryFuture"]):
     record's own future is there by its index, made when it is asked for.
 
     Example:
-        >>> deliveries = await producer.send_many("orders", [b"1", b"2"])  # doctest: +SKIP
-        >>> [metadata.offset for metadata in await deliveries]  # doctest: +SKIP
+        >>> deliveries = await producer.send_many("orders", [b"1", b"2"])
+        >>> [metadata.offset for metadata in await deliveries]
         [7, 8]
     """
 
@@ -143,8 +143,8 @@ class Deliveries(Sequence["DeliveryFuture"]):
             DeliveryError: a record failed; this is the error of the first that did. `failed()` has them all.
 
         Example:
-            >>> deliveries = await producer.send_many("orders", lines)  # doctest: +SKIP
-            >>> await deliveries.wait()  # doctest: +SKIP
+            >>> deliveries = await producer.send_many("orders", lines)
+            >>> await deliveries.wait()
         """
         failed = await self.failed()
         if failed:

@@ -445,7 +445,7 @@ class Producer(Sending[K, V], TransactionCalls[K, V]):
         25 for each topic and broker: every second is fine, every record is not.
 
         Example:
-            >>> producer.metrics().value("record-error-total")  # doctest: +SKIP
+            >>> producer.metrics().value("record-error-total")
             0.0
         """
         return self._life.read_metrics()

@@ -87,7 +87,7 @@ class TransactionCalls(Generic[K, V]):
         It may be asked for at any time, also before the start and after the end.
 
         Example:
-            >>> producer.transaction_status().state.name  # doctest: +SKIP
+            >>> producer.transaction_status().state.name
             'READY'
         """
         from aioproduce.producer.transaction_status import status_of

@@ -304,8 +304,8 @@ class Transaction(Sending[K, V]):
             TransactionUnconfirmedError: Not all of it is in the log yet; the same call again waits on.
 
         Example:
-            >>> prepared = await txn.prepare()  # doctest: +SKIP
-            >>> await PreparedTransaction.from_bytes(prepared.to_bytes()).commit("localhost:9092")  # doctest: +SKIP
+            >>> prepared = await txn.prepare()
+            >>> await PreparedTransaction.from_bytes(prepared.to_bytes()).commit("localhost:9092")
         """
         self._check_mine("prepare")
         manager, core = self._transactions.manager, self._core

@@ -64,7 +64,7 @@ class TracingInterceptor:
         ValueError: If the server is not `host:port`.
 
     Example:
-        >>> producer = Producer("localhost:9092", interceptors=[TracingInterceptor()])  # doctest: +SKIP
+        >>> producer = Producer("localhost:9092", interceptors=[TracingInterceptor()])
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class JsonLinesReporter(PeriodicReporter):
         ValueError: If the period is not above 0.
 
     Example:
-        >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
+        >>> async with Producer("localhost:9092") as producer:
         ...     async with JsonLinesReporter(producer, "producer.jsonl"):
         ...         await serve(producer)
     """

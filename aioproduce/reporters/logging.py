@@ -38,7 +38,7 @@ class LoggingReporter(PeriodicReporter):
         ValueError: If the period is not above 0.
 
     Example:
-        >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
+        >>> async with Producer("localhost:9092") as producer:
         ...     async with LoggingReporter(producer, period=30):
         ...         await serve(producer)
     """

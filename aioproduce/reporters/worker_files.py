@@ -76,7 +76,7 @@ class WorkerFile(PeriodicReporter):
         WorkerSlotError: If the `async with` cannot write to the directory, or if this is Windows.
 
     Example:
-        >>> async with Producer("localhost:9092") as producer:  # doctest: +SKIP
+        >>> async with Producer("localhost:9092") as producer:
         ...     async with WorkerFile(producer, directory="/run/app/kafka-metrics"):
         ...         await serve(producer)
     """

@@ -42,7 +42,7 @@ class AvroSerializer(TextSchemaSerializer[T]):
         MissingExtraError: If fastavro is not installed.
 
     Example:
-        >>> orders = AvroSerializer(registry, '{"type": "string"}')  # doctest: +SKIP
+        >>> orders = AvroSerializer(registry, '{"type": "string"}')
     """
 
     _type = "AVRO"

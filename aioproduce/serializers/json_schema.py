@@ -37,7 +37,7 @@ class JsonSchemaSerializer(TextSchemaSerializer[T]):
         ConfigError: If the schema cannot be read, or if options contradict each other.
 
     Example:
-        >>> orders = JsonSchemaSerializer(registry, {"title": "Order", "type": "object"})  # doctest: +SKIP
+        >>> orders = JsonSchemaSerializer(registry, {"title": "Order", "type": "object"})
     """
 
     _type = "JSON"

@@ -26,7 +26,7 @@ class StringSerializer:
         LookupError: If there is no such encoding.
 
     Example:
-        >>> SerializingProducer("localhost:9092", key_serializer=StringSerializer())  # doctest: +SKIP
+        >>> SerializingProducer("localhost:9092", key_serializer=StringSerializer())
     """
 
     __slots__ = ("_encoding",)
@@ -52,7 +52,7 @@ class JsonSerializer:
             JSON, refuses NaN and Infinity, and leaves non-ASCII characters readable.
 
     Example:
-        >>> SerializingProducer("localhost:9092", value_serializer=JsonSerializer())  # doctest: +SKIP
+        >>> SerializingProducer("localhost:9092", value_serializer=JsonSerializer())
     """
 
     __slots__ = ("_dumps",)

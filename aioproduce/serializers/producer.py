@@ -152,7 +152,7 @@ class SerializingProducer(Generic[K, V]):
             SchemaRegistryError: If the registry refused a schema, or did not answer.
 
         Example:
-            >>> await producer.prepare("orders", "refunds")  # doctest: +SKIP
+            >>> await producer.prepare("orders", "refunds")
         """
         fields: tuple[Field, Field] = ("key", "value")
         for topic in topics:
@@ -198,7 +198,7 @@ class SerializingProducer(Generic[K, V]):
             ProducerError: If `Producer.send()` raises. After any of these errors, nothing was queued.
 
         Example:
-            >>> delivery = await producer.send("orders", {"id": 42}, key="customer-7")  # doctest: +SKIP
+            >>> delivery = await producer.send("orders", {"id": 42}, key="customer-7")
         """
         key_bytes: Any = key
         value_bytes: Any = value
@@ -251,7 +251,7 @@ class SerializingProducer(Generic[K, V]):
             ProducerError: If `send()` raises.
 
         Example:
-            >>> metadata = await producer.send_and_wait("orders", {"id": 42})  # doctest: +SKIP
+            >>> metadata = await producer.send_and_wait("orders", {"id": 42})
         """
         delivery = await self.send(
             topic,

@@ -296,7 +296,7 @@ class SchemaRegistryClient:
                 answer.
 
         Example:
-            >>> answer = await registry.check_compatibility("orders-value", schema)  # doctest: +SKIP
+            >>> answer = await registry.check_compatibility("orders-value", schema)
             >>> answer.is_compatible, answer.messages
         """
         path = f"/compatibility/subjects/{_quoted(subject)}/versions"
