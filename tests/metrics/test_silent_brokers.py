@@ -60,8 +60,6 @@ async def test_the_oldest_send_that_waits() -> None:
         FakeCluster(1, topics={"t": 1}) as cluster,
         Producer(cluster.bootstrap_servers, **settings) as producer,
     ):
-        cluster.bootstrap_servers, linger_ms=0, buffer_memory=20_000, batch_size=16_384
-    ) as producer:
         await producer.send_and_wait("t", b"first")
         assert producer.oldest_send_wait == 0.0
         cluster.faults.stall(cluster.leader("t", 0))
