@@ -183,7 +183,9 @@ class Sender:
             audit_topic=None if source is None else source.topic,
             is_transactional=is_transactional,
         )
-        self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.sequences, metrics)
+        self._completion = ProduceCompletion(
+            config, self.accumulator, self.metadata, self.sequences, metrics, self.connection_errors
+        )
         self.metadata_requests = MetadataRequests(
             config.client_id, self.metadata, self.accumulator, self.connections, self._bounded_log
         )
@@ -394,7 +396,7 @@ class Sender:
         if lost.cause is LossCause.CLOSED_AT_REST:
             self._bounded_log.info(("closed", node_id), now, "%s", lost.reason)
         else:
-            self._bounded_log.warning(("lost", node_id), now, "lost the connection: %s", lost.reason)
+            self._bounded_log.warning(("lost", node_id), now, "%s", lost.reason)
 
     def writable(self, connection_id: int, now: float) -> None:
         """A transport holds none of our bytes any more."""
