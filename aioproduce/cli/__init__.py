@@ -49,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: What follows the program's name; `sys.argv` by default.
     """
-    # Until a run listens to it, Ctrl-C ends the process at once, as SIGTERM does: nothing has begun, and a traceback of
-    # imports helps nobody. A background job of a shell ignores it, which stays so.
+    # Until a run listens to it, Ctrl-C ends the process at once, as SIGTERM does: nothing has begun, and a
+    # traceback of imports helps nobody. A background job of a shell ignores it, which stays so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:

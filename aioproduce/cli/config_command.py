@@ -10,11 +10,8 @@ import textwrap
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
-from aioproduce.cli.display import as_json_line, rendered, write_output
+from aioproduce.cli.display import as_json_line, write_output
 from aioproduce.cli.options import AsJson, failure
 from aioproduce.cli.settings import PREFIX
 
@@ -52,9 +49,8 @@ def config(names: Names = None, as_json: AsJson = False) -> None:
     if as_json:
         rows = [_key_row(key) for key in (keys if names else KEYS.values())]
         raise typer.Exit(write_output(as_json_line(rows)))
-    raise typer.Exit(
-        write_output(rendered(_table(keys)) if is_list else "\n".join(_explained(key) for key in keys))
-    )
+    show = _listed if is_list else _explained
+    raise typer.Exit(write_output("\n".join(show(key) for key in keys)))
 
 
 def _find(name: str) -> list[Key]:
@@ -75,15 +71,12 @@ def _find(name: str) -> list[Key]:
     return found
 
 
-def _table(keys: list[Key]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("key", no_wrap=True)
-    table.add_column("default", max_width=24, overflow="fold")
-    table.add_column("what it does", ratio=1)
-    for key in keys:
-        text = f"refused: {key.text}" if key.is_refused else key.text
-        table.add_row(*(Text(cell) for cell in (key.name, _default(key), _first_sentence(text))))
-    return table
+def _listed(key: Key) -> str:
+    """Two lines or three: its name, and what it does in a sentence."""
+    text = f"Refused: {key.text}" if key.is_refused else key.text
+    first = _plain(text).partition(". ")[0].removesuffix(".")
+    lines = textwrap.wrap(f"{first}.", _WIDTH - 4, initial_indent=" " * 4, subsequent_indent=" " * 4)
+    return "\n".join([f"{key.name} ({_default(key)})", *lines]) + "\n"
 
 
 def _explained(key: Key) -> str:
@@ -123,12 +116,6 @@ def _default(key: Key) -> str:
 
 def _plain(text: str) -> str:
     return text.replace("`", "")
-
-
-def _first_sentence(text: str) -> str:
-    text = _plain(text)
-    end = text.find(". ")
-    return text if end < 0 else text[:end]
 
 
 def _key_row(key: Key) -> dict[str, Any]:

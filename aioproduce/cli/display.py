@@ -21,6 +21,7 @@ import logging
 import os
 import sys
 from abc import ABC, abstractmethod
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TextIO, final
 
 from rich import box
@@ -327,12 +328,19 @@ def tell_problems(run: SendRun) -> None:
     told = list(tally.problems)
     if run.problem is not None and run.problem not in told:
         told.append(run.problem)
-    for problem in told:
-        complain(f"error: {problem}")
+    for (source, message), same in groupby(told, lambda problem: (problem.source, problem.message)):
+        complain(f"error: {_place_of(source, [problem.line for problem in same])}{message}")
     if tally.failed + tally.rejected > len(tally.problems):
         for (what, error, cause), count in tally.causes.most_common():
             of = "records failed" if what == "failed" else "lines were rejected"
             complain(f"error: altogether {count:,} {of}: {error}: {cause}")
+
+
+def _place_of(source: str | None, lines: Sequence[int | None]) -> str:
+    """Return where something went wrong, as a message begins."""
+    if source is None:
+        return ""
+    return f"{source}, line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: "
 
 
 def as_json_line(values: object) -> str:

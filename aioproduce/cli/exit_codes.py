@@ -39,19 +39,17 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: Final = {
-    ExitCode.DONE: "Everything that was asked for is done. `send`, `perf`: every record is acknowledged.",
-    ExitCode.NOT_ACKNOWLEDGED: "A record is not acknowledged, or a broker, topic, transaction or service cannot be "
-    "reached or found.",
-    ExitCode.BAD_INPUT: "The usage, configuration or input is wrong, or the port is in use. `send`: every record "
-    "before the bad line is acknowledged.",
+    ExitCode.DONE: "Everything is done. `send`, `perf`: every record is acknowledged.",
+    ExitCode.NOT_ACKNOWLEDGED: "A record is not acknowledged, or what was asked for cannot be reached or found.",
+    ExitCode.BAD_INPUT: "Usage, configuration or input is wrong. `send`: all before it is acknowledged.",
     ExitCode.NO_TLS: "There is no encrypted channel to a broker.",
     ExitCode.NO_LOGIN: "A broker refused the login, or there is nothing to log in with.",
     ExitCode.NOT_AUTHORIZED: "The cluster does not allow this client to do it.",
-    ExitCode.LINES_REJECTED: "`send --on-error skip`: all records are acknowledged, some lines could not be sent.",
-    ExitCode.NO_OUTPUT: "It is done, and the result could not be written (standard output, `perf --plot`).",
-    ExitCode.INTERRUPTED: "Ctrl-C (SIGINT) ended it. `send`, `perf`: what was sent until then is acknowledged.",
-    ExitCode.OUTPUT_CLOSED: "It is done, and the reader of standard output was gone (`| head`). Nothing is said.",
-    ExitCode.TERMINATED: "SIGTERM ended it. `send`, `perf`: what was sent until then is acknowledged.",
+    ExitCode.LINES_REJECTED: "`send --on-error skip`: all records are acknowledged, some lines are none.",
+    ExitCode.NO_OUTPUT: "It is done, but the result cannot be written (disk full, output closed).",
+    ExitCode.INTERRUPTED: "Ctrl-C (SIGINT) ended it. What was sent until then is acknowledged.",
+    ExitCode.OUTPUT_CLOSED: "It is done, but nobody reads the result any more (`| head`).",
+    ExitCode.TERMINATED: "SIGTERM ended it. What was sent until then is acknowledged.",
 }
 
 EPILOG: Final = "Exit codes:\n\n" + "\n".join(f"{code:>5}  {text}" for code, text in MEANINGS.items())

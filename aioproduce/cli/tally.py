@@ -109,10 +109,6 @@ class Problem:
     error: str
     message: str
 
-    def __str__(self) -> str:
-        place = "" if self.source is None else f"{self.source}, line {self.line}: "
-        return f"{place}{self.message}"
-
     def as_json(self) -> dict[str, Any]:
         """As the summary for programs has it."""
         return {"file": self.source, "line": self.line, "error": self.error, "message": self.message}
