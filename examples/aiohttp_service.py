@@ -6,8 +6,8 @@
 
 Every answer of 201 says that the order is in the log. It listens on this machine only. It starts without a broker
 too, says so at /health/ready, and answers 503 with Retry-After until one is there. Settings come from the
-environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC
-(orders), KAFKA_VISITS_TOPIC (visits), PORT (8000), REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
+environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092; `aioproduce dev` starts a cluster in memory there),
+KAFKA_TOPIC (orders), KAFKA_VISITS_TOPIC (visits), PORT (8000), REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
 """
 
 from __future__ import annotations

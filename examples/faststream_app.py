@@ -3,8 +3,8 @@
     faststream run examples.faststream_app:app               # or: python examples/faststream_app.py
 
 For each order that comes in at the topic "orders" (from examples/fastapi_service.py, say) an invoice goes out at
-"invoices", under the customer's key. What the handler returns, and what `broker.publish()` is given, goes through the
-middleware, which sends it with the producer; FastStream makes none of its own (`consumer_only=True`).
+"invoices", under the customer's key. What the handler returns, and what `broker.publish()` is given, goes through
+the middleware, which sends it with the producer; FastStream makes none of its own (`consumer_only=True`).
 KAFKA_BOOTSTRAP_SERVERS says where the cluster is (localhost:9092; `aioproduce dev` starts one in memory there).
 """
 

@@ -75,8 +75,10 @@ def _listed(key: Key) -> str:
     """Two lines or three: its name, and what it does in a sentence."""
     text = f"Refused: {key.text}" if key.is_refused else key.text
     first = _plain(text).partition(". ")[0].removesuffix(".")
-    lines = textwrap.wrap(f"{first}.", _WIDTH - 4, initial_indent=" " * 4, subsequent_indent=" " * 4)
-    return "\n".join([f"{key.name} ({_default(key)})", *lines]) + "\n"
+    indent = " " * 4
+    lines = textwrap.wrap(f"{key.name} ({_default(key)})", _WIDTH, subsequent_indent=indent)
+    lines += textwrap.wrap(f"{first}.", _WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return "\n".join(lines) + "\n"
 
 
 def _explained(key: Key) -> str:

@@ -1,4 +1,4 @@
-"""What the exit codes mean: one table for all commands, which their help texts and docs/command-line.md show."""
+"""What the exit codes mean: one table for all commands. Their help texts and docs/how-to/send-files.md show it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ MEANINGS: Final = {
     ExitCode.TERMINATED: "SIGTERM ended it. What was sent until then is acknowledged.",
 }
 
-EPILOG: Final = "Exit codes:\n\n" + "\n".join(f"{code:>5}  {text}" for code, text in MEANINGS.items())
+EPILOG: Final = "Exit codes:\n\n" + "\n".join(f"    {code:>3}  {text}" for code, text in MEANINGS.items())
 """The table as a help text has it."""
 
 _OF_ERRORS: Final = (

@@ -96,7 +96,7 @@ def send(
     does not wait.
 
     To carry on a load that failed: --failed-to keeps every record that failed, --from-failed sends these again, and
-    --from-line goes on with the rest of the input. docs/command-line.md has an example.
+    --from-line goes on with the rest of the input. docs/how-to/send-files.md has an example.
     """
     from aioproduce.cli.failed_records import FailedFile
     from aioproduce.cli.send import SendJob

@@ -12,6 +12,7 @@ import pytest
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.error_codes import TOPIC_AUTHORIZATION_FAILED
 from tests.cli.command import ENVIRONMENT, finish, run_cli, start_cli
+from tests.drivers.producing import until
 from tests.gate.marks import most_extended
 
 
@@ -188,8 +189,7 @@ async def test_a_cluster_that_goes_away_is_the_cause(cluster: FakeCluster, on_er
     assert process.stdin is not None
     process.stdin.write(b"acknowledged\n")
     await process.stdin.drain()
-    while not cluster.records("one"):
-        await asyncio.sleep(0.01)
+    await until(lambda: cluster.records("one"))
     await cluster.close()
 
     outcome = await finish(process, b"".join(b"line %d\n" % number for number in range(200)))
@@ -276,7 +276,7 @@ async def test_the_first_failure_ends_the_run(cluster: FakeCluster) -> None:
     await feeding
 
     assert process.returncode == 1
-    assert b"error: <stdin>, line 1: " in err
+    assert b"error: <stdin>, lines 1, 2, 3, 4, 5: t-" in err
     assert b"TOPIC_AUTHORIZATION_FAILED" in err
     assert b'"acknowledged": 0' in out
     assert cluster.records("t") == []

@@ -1,4 +1,4 @@
-"""A load that fails is carried on: `--failed-to`, `--from-failed`, `--from-line`. Nothing is lost, nothing sent twice."""
+"""A failed load is carried on: `--failed-to`, `--from-failed`, `--from-line`. Each record is in the log once."""
 
 from __future__ import annotations
 
@@ -140,9 +140,9 @@ async def test_what_may_be_written_is_sent_again_where_the_user_says_so(
 
 async def test_a_run_that_stopped_goes_on_with_the_next_line(cluster: FakeCluster, tmp_path: Path) -> None:
     lines = [b"line %d" % number for number in range(3000)]
-    files = [str(tmp_path / name) for name in ("a", "b", "c")]
-    for place, file in enumerate(files):
-        Path(file).write_bytes(b"\n".join(lines[1000 * place : 1000 * (place + 1)]))
+    for place, name in enumerate("abc"):
+        (tmp_path / name).write_bytes(b"\n".join(lines[1000 * place : 1000 * (place + 1)]))
+    files = [str(tmp_path / name) for name in "abc"]
     failed = tmp_path / "failed.jsonl"
     cluster.faults.fail_produce(INVALID_RECORD, topic="one")
     to_one = ("send", "one", "-b", cluster.bootstrap_servers, "--json")
