@@ -1,7 +1,7 @@
 """The file of `send --failed-to`: one JSON object for each record or line that is not in the log for certain.
 
-`send` writes it, and reads it again with `--from-failed`. docs/how-to/send-files.md has the format, which is part of
-the interface.
+`send` writes it, and reads it again with `--from-failed`. docs/how-to/send-files.md has the format, part of the
+interface.
 
 Invariants:
 

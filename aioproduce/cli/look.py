@@ -201,7 +201,7 @@ def top(
     except (ProducerError, OSError) as error:
         where = f"nothing answers at {address}: " if address else ""
         reason = getattr(error, "reason", None) or error
-        raise failure(f"{where}{reason}", ExitCode.NOT_ACKNOWLEDGED) from None
+        raise failure(f"{where}{reason}", exit_code_of(error)) from None
     raise typer.Exit(ExitCode.DONE)
 
 
