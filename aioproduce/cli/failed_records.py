@@ -146,9 +146,17 @@ class FailedFile:
         """Write a line that is not a record; `None` where it was too long to be kept."""
         self._write(source, line, error, rejected_line=_as_json(text))
 
-    def _write(self, source: str, line: int, error: BaseException, **what: Any) -> None:
+    def copy(self, line: bytes) -> None:
+        """Write a line as it is: one of an earlier file, which is not a record yet."""
         if self._problem is not None:
             return
+        try:
+            self._file.write(line + b"\n")
+            self.written += 1
+        except OSError as problem:
+            self._problem = problem
+
+    def _write(self, source: str, line: int, error: BaseException, **what: Any) -> None:
         row = {
             "file": source,
             "line": line,
@@ -158,11 +166,7 @@ class FailedFile:
             "topic": self._topic,
             **what,
         }
-        try:
-            self._file.write(json.dumps(row, ensure_ascii=False).encode(errors="backslashreplace") + b"\n")
-            self.written += 1
-        except OSError as problem:
-            self._problem = problem
+        self.copy(json.dumps(row, ensure_ascii=False).encode(errors="backslashreplace"))
 
     def flush(self) -> None:
         """Hand what was written to the system.

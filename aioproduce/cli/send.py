@@ -287,7 +287,9 @@ class SendRun(Run):
         self.next_line = (self._place, number + 1)
         failed = self._job.failed_to
         if failed is not None:
-            if line is None or isinstance(error, BadLineError):
+            if line is not None and isinstance(error, BadLineError) and self._job.restore is not None:
+                failed.copy(line)
+            elif line is None or isinstance(error, BadLineError):
                 failed.add_line(source, number, line, error)
             else:
                 failed.add_record(source, number, self._record_of(line), error)

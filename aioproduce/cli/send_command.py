@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import shlex
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import typer
 
@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from aioproduce.cli.line_format import LineParser
     from aioproduce.cli.send import SendJob, SendRun
 
+_IN_THE_FILE: Final = ("FILES", "--format", "--key-field", "--key-separator", "--header", "--partition")
+"""What a file of `--failed-to` says of each record."""
+
 
 def send(
     topic: Topic,
@@ -102,21 +105,8 @@ def send(
     from aioproduce.cli.send import SendJob
 
     try:
-        restore = None
-        if from_failed is not None:
-            _refuse_with_from_failed(
-                {
-                    "FILES": files,
-                    "--format": line_format,
-                    "--key-field": key_field,
-                    "--key-separator": key_separator,
-                    "--header": headers,
-                    "--partition": partition,
-                }
-            )
-            restore = _restorer(topic, from_failed, possibly_written, on_error)
-        elif possibly_written is not None:
-            raise ConfigError("--possibly-written is about the records of --from-failed: give both")
+        given = (files, line_format, key_field, key_separator, headers, partition)
+        restore = _restorer(topic, from_failed, possibly_written, on_error, given)
         parse = _line_parser(line_format, key_field, key_separator)
         parsed_headers = parse_headers(headers or []) or None
         config = build_config(
@@ -208,18 +198,24 @@ def _line_parser(
 
 
 def _restorer(
-    topic: str, path: str, possibly_written: PossiblyWrittenOption, on_error: OnError
-) -> Callable[[bytes], FailedRecord]:
+    topic: str,
+    path: str | None,
+    possibly_written: PossiblyWrittenOption,
+    on_error: OnError,
+    given: tuple[object, ...],
+) -> Callable[[bytes], FailedRecord] | None:
+    """What makes a record of a line of `--from-failed`, which was looked at; `None` without that option."""
     from aioproduce.cli.failed_records import check_failed_file, failed_records
 
-    restore = failed_records(topic, possibly_written)
-    check_failed_file(path, restore, skips=on_error is OnError.SKIP)
-    return restore
-
-
-def _refuse_with_from_failed(given: dict[str, object]) -> None:
-    names = [name for name, value in given.items() if value is not None and value != []]
+    if path is None:
+        if possibly_written is not None:
+            raise ConfigError("--possibly-written is about the records of --from-failed: give both")
+        return None
+    names = [name for name, value in zip(_IN_THE_FILE, given, strict=True) if value not in (None, [])]
     if names:
         raise ConfigError(
             f"{', '.join(names)}: leave it out, the file of --from-failed says it for each record"
         )
+    restore = failed_records(topic, possibly_written)
+    check_failed_file(path, restore, skips=on_error is OnError.SKIP)
+    return restore

@@ -183,9 +183,7 @@ class Sender:
             audit_topic=None if source is None else source.topic,
             is_transactional=is_transactional,
         )
-        self._completion = ProduceCompletion(
-            config, self.accumulator, self.metadata, self.sequences, metrics, self.connection_errors
-        )
+        self._completion = self._produce_completion(config, metrics)
         self.metadata_requests = MetadataRequests(
             config.client_id, self.metadata, self.accumulator, self.connections, self._bounded_log
         )
@@ -216,6 +214,11 @@ class Sender:
             exchanges.append(self._producer_id_requests(config, self.sequences, retry))
         exchanges.append(self._produce_requests(config))
         return exchanges + [each for each in (marks, self.telemetry) if each is not None]
+
+    def _produce_completion(self, config: ProducerConfig, metrics: ProducerMetrics) -> ProduceCompletion:
+        return ProduceCompletion(
+            config, self.accumulator, self.metadata, self.sequences, metrics, self.connection_errors
+        )
 
     def _telemetry(self, config: ProducerConfig, source: PayloadSource, random: Random) -> Telemetry:
         return Telemetry(config, source, self.metadata, self.connections, random.random, self._bounded_log)

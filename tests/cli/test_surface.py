@@ -18,6 +18,7 @@ from aioproduce import __version__
 from aioproduce.cli.app import app
 from aioproduce.cli.exit_codes import EPILOG, MEANINGS, ExitCode, exit_code_of
 from aioproduce.cli.help_texts import WIDEST
+from aioproduce.cli.txn import txn
 from aioproduce.config import KEYS
 from aioproduce.errors import AuthenticationError, InvalidTopicError, ProducerError, TlsError
 from aioproduce.testing import FakeCluster
@@ -47,7 +48,7 @@ async def test_help_can_be_read_in_a_wide_terminal(command: str) -> None:
 
 
 def test_every_command_has_the_table() -> None:
-    commands = [*app.registered_commands, *app.registered_groups[0].typer_instance.registered_commands]
+    commands = [*app.registered_commands, *txn.registered_commands]
     assert len(commands) == 12
     assert {command.epilog for command in commands} == {EPILOG}
 
