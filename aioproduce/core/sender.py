@@ -183,7 +183,7 @@ class Sender:
             audit_topic=None if source is None else source.topic,
             is_transactional=is_transactional,
         )
-        self._completion = ProduceCompletion(config, self.accumulator, self.metadata, self.sequences, metrics)
+        self._completion = self._produce_completion(config, metrics)
         self.metadata_requests = MetadataRequests(
             config.client_id, self.metadata, self.accumulator, self.connections, self._bounded_log
         )
@@ -214,6 +214,11 @@ class Sender:
             exchanges.append(self._producer_id_requests(config, self.sequences, retry))
         exchanges.append(self._produce_requests(config))
         return exchanges + [each for each in (marks, self.telemetry) if each is not None]
+
+    def _produce_completion(self, config: ProducerConfig, metrics: ProducerMetrics) -> ProduceCompletion:
+        return ProduceCompletion(
+            config, self.accumulator, self.metadata, self.sequences, metrics, self.connection_errors
+        )
 
     def _telemetry(self, config: ProducerConfig, source: PayloadSource, random: Random) -> Telemetry:
         return Telemetry(config, source, self.metadata, self.connections, random.random, self._bounded_log)
@@ -394,7 +399,7 @@ class Sender:
         if lost.cause is LossCause.CLOSED_AT_REST:
             self._bounded_log.info(("closed", node_id), now, "%s", lost.reason)
         else:
-            self._bounded_log.warning(("lost", node_id), now, "lost the connection: %s", lost.reason)
+            self._bounded_log.warning(("lost", node_id), now, "%s", lost.reason)
 
     def writable(self, connection_id: int, now: float) -> None:
         """A transport holds none of our bytes any more."""

@@ -342,7 +342,8 @@ class Admission:
 
     def _causes(self) -> str:
         causes = self._sender.connection_errors()
-        return ": " + "; ".join(f"{address}: {cause}" for address, cause in causes.items()) if causes else ""
+        told = (cause if address in cause else f"{address}: {cause}" for address, cause in causes.items())
+        return ": " + "; ".join(told) if causes else ""
 
     def deadline(self, now: float, timeout: float | None) -> float:
         """Until when a call that begins now may wait: `max.block.ms`, or less."""

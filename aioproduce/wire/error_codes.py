@@ -286,6 +286,7 @@ _MESSAGES: Final = {
     MESSAGE_TOO_LARGE: "the batch is larger than the topic's max.message.bytes",
     OFFSET_METADATA_TOO_LARGE: "the metadata of an offset is too long",
     NETWORK_EXCEPTION: "the connection ended before an answer came",
+    TRANSACTIONAL_ID_NOT_FOUND: "no coordinator knows this transactional.id",
     COORDINATOR_LOAD_IN_PROGRESS: "the transaction coordinator is still loading its state",
     COORDINATOR_NOT_AVAILABLE: "the transaction coordinator is not available at the moment",
     NOT_COORDINATOR: "the broker is no longer the transaction coordinator",

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from aioproduce.errors import DeliveryTimeoutError, UnsupportedVersionError
+from aioproduce.errors import DeliveryTimeoutError, NoBrokerAvailableError, UnsupportedVersionError
 from aioproduce.wire import error_codes as codes
 from tests.unit.sender_harness import NoRandom, SenderHarness, warm
 from tests.unit.sender_wire import METADATA, PRODUCE, TOPIC, Topic, topic_id_of
@@ -238,7 +238,35 @@ def test_a_partition_that_never_gets_a_leader_fails_in_time_and_says_so() -> Non
     h.advance(1.5)
     assert isinstance(record.error, DeliveryTimeoutError)
     assert "no known leader" in str(record.error)
+    assert record.error.__cause__ is None
     assert not record.error.possibly_written
+
+
+def test_a_cluster_that_is_gone_is_named_as_the_root_and_not_the_missing_leader() -> None:
+    h = led_by(0, 1)
+    h.down |= {0, 1}
+    h.lose(0)
+    h.lose(1)
+    stuck = [h.send(partition) for partition in (0, 1)]
+    h.advance(1.5)
+    for record in stuck:
+        assert isinstance(record.error, DeliveryTimeoutError)
+        assert "refused" in str(record.error)
+        assert "no known leader" not in str(record.error)
+        assert isinstance(record.error.__cause__, NoBrokerAvailableError)
+        assert all("refused" in why for why in record.error.__cause__.causes.values())
+
+
+def test_a_leader_that_cannot_be_reached_is_named_with_the_reason() -> None:
+    h = led_by(0, 1)
+    h.down.add(0)
+    h.lose(0)
+    stuck = h.send(0)
+    h.advance(1.5)
+    assert isinstance(stuck.error, DeliveryTimeoutError)
+    assert "as broker 0 cannot be reached: cannot connect to" in str(stuck.error)
+    assert isinstance(stuck.error.__cause__, NoBrokerAvailableError)
+    assert list(stuck.error.__cause__.causes) == ["{}:{}".format(*h.brokers[0])]
 
 
 def test_a_broker_that_moves_to_another_address_is_followed() -> None:

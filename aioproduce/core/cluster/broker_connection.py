@@ -178,7 +178,9 @@ class BrokerConnection:
     @property
     def peer(self) -> str:
         """The broker as error messages name it."""
-        return f"{self.address.host}:{self.address.port} (node {self.address.node_id})"
+        # Until its metadata is known, a bootstrap server is only an address: its node id here is made up.
+        node = "bootstrap server" if self.address.node_id < 0 else f"node {self.address.node_id}"
+        return f"{self.address.host}:{self.address.port} ({node})"
 
     @property
     def is_open(self) -> bool:

@@ -25,6 +25,7 @@ from aioproduce.errors import (
     DeliveryTimeoutError,
     DisconnectedError,
     ForcedCloseError,
+    NoBrokerAvailableError,
     ProducerFatalError,
 )
 from aioproduce.records import TopicPartition
@@ -32,7 +33,7 @@ from aioproduce.wire import error_codes as codes
 from aioproduce.wire.messages import PartitionProduceResponse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from uuid import UUID
 
     from aioproduce._native.delivery import BatchResult
@@ -81,6 +82,7 @@ class ProduceCompletion:
         "_ambiguous",
         "_bounded_log",
         "_config",
+        "_connection_errors",
         "_metadata",
         "_metrics",
         "_sequences",
@@ -96,8 +98,10 @@ class ProduceCompletion:
         metadata: ClusterMetadata,
         sequences: Sequences | None,
         metrics: ProducerMetrics,
+        connection_errors: Callable[[], Mapping[str, str]],
     ) -> None:
         self._config = config
+        self._connection_errors = connection_errors
         self._metrics = metrics
         self._accumulator = accumulator
         self._metadata = metadata
@@ -315,6 +319,7 @@ class ProduceCompletion:
 
     def _timeout(self, batch: ProducerBatch, now: float, *, is_unanswered: bool) -> DeliveryTimeoutError:
         code = batch.last_code
+        causes: Mapping[str, str] = {}
         if is_unanswered:
             code = codes.REQUEST_TIMED_OUT
             batch.possibly_written = True
@@ -323,15 +328,17 @@ class ProduceCompletion:
                 where += f", and one before it failed: {batch.last_error}"
         elif batch.last_error is not None:
             where = f"the latest of {batch.attempts} attempts failed: {batch.last_error}"
+            if code == codes.NETWORK_EXCEPTION:
+                why, causes = self._why_unsent(self._metadata.leader_of(batch.topic, batch.partition))
+                where += f"; it was not sent again, {why}" if causes else ""
         elif batch.state is BatchState.COMPRESSING:
             where = "it was never sent, as it is still being compressed"
         else:
             leader = self._metadata.leader_of(batch.topic, batch.partition)
             code = codes.LEADER_NOT_AVAILABLE if leader < 0 else None
-            where = "it was never sent, " + (
-                "as the partition has no known leader" if leader < 0 else f"broker {leader} takes nothing in"
-            )
-        return DeliveryTimeoutError(
+            why, causes = self._why_unsent(leader)
+            where = f"it was never sent, {why}"
+        error = DeliveryTimeoutError(
             f"{batch.record_count} record(s) for {batch.topic_partition} were not acknowledged within "
             f"delivery.timeout.ms ({now - batch.created_at:.3f} s since the batch was opened); {where}. "
             + _may_be_written(batch),
@@ -341,6 +348,25 @@ class ProduceCompletion:
             retriable=True,
             code=code,
         )
+        if causes:
+            error.__cause__ = NoBrokerAvailableError("; ".join(causes.values()), causes=causes)
+        return error
+
+    def _why_unsent(self, leader: int) -> tuple[str, Mapping[str, str]]:
+        """Return why a batch did not leave, in words, and the connections that failed, if that is the root.
+
+        Without any broker there is no leader either: it is the connections that somebody has to mend.
+        """
+        failed = self._connection_errors()
+        if leader >= 0:
+            broker = self._metadata.broker(leader)
+            address = "" if broker is None else f"{broker.host}:{broker.port}"
+            if address in failed:
+                return f"as broker {leader} cannot be reached: {failed[address]}", {address: failed[address]}
+            return f"broker {leader} takes nothing in", {}
+        if failed and len(failed) == len(self._metadata.brokers):
+            return f"as no broker can be reached: {'; '.join(failed.values())}", failed
+        return "as the partition has no known leader", {}
 
     def _rejection(self, batch: ProducerBatch, answer: PartitionProduceResponse) -> BrokerRejectedError:
         code = answer.error_code
