@@ -226,6 +226,19 @@ async def test_nothing_is_wider_than_the_screen(visit: Visiting, width: int) -> 
         )
         assert len(plots) == CHARTS
         assert max(plots) <= width
+        # Every figure of the tables is in sight, with the name of its column, and none is cut off by its neighbour.
+        cells = await seen.page.evaluate(
+            """[...document.querySelectorAll('#brokers td')].map((cell) => ({
+              column: cell.dataset.column, right: cell.getBoundingClientRect().right,
+              named: getComputedStyle(cell, '::before').content, wide: cell.scrollWidth > cell.clientWidth }))"""
+        )
+        assert [cell["column"] for cell in cells[:6]] == [
+            *("broker", "in flight", "requests", "sent", "latency, average", "longest")
+        ]
+        assert max(cell["right"] for cell in cells) <= width
+        assert not any(cell["wide"] for cell in cells)
+        is_phone = width < 560
+        assert all(("latency" in cell["named"]) is is_phone for cell in cells[4::6])
 
 
 async def test_a_window_made_smaller(visit: Visiting) -> None:

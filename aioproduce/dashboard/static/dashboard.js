@@ -138,9 +138,10 @@ const TOPIC_COLUMNS = [
 function fillTable(table, columns, rows) {
   const line = (cells, tag) => {
     const made = document.createElement("tr");
-    for (const text of cells) {
+    for (const [place, text] of cells.entries()) {
       const cell = document.createElement(tag);
       if (tag === "th") cell.scope = "col";
+      else cell.dataset.column = columns[place][0]; // a phone shows it in the cell
       cell.textContent = text;
       made.append(cell);
     }
