@@ -1,13 +1,13 @@
 """Orders over HTTP into Kafka, with aiohttp.
 
     python examples/aiohttp_service.py
-    curl -i localhost:8000/orders -d '{"customer": "7", "text": "two apples"}'
+    curl -i localhost:8000/orders -d '{"customer": "7", "article": "apple", "pieces": 2}'
     curl -i localhost:8000/health/ready
 
-Every answer of 201 says that the order is in the log. It starts without a broker too, says so at /health/ready, and
-answers 503 with Retry-After until one is there. Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS
-(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), PORT (8000),
-REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
+Every answer of 201 says that the order is in the log. It listens on this machine only. It starts without a broker
+too, says so at /health/ready, and answers 503 with Retry-After until one is there. Settings come from the
+environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092; `aioproduce dev` starts a cluster in memory there),
+KAFKA_TOPIC (orders), KAFKA_VISITS_TOPIC (visits), PORT (8000), REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from aioproduce import Producer
 from aioproduce.integrations.aiohttp import SERVICE, ProducerService, deadline_of, setup
 
 TOPIC = os.environ.get("KAFKA_TOPIC", "orders")
+VISITS_TOPIC = os.environ.get("KAFKA_VISITS_TOPIC", "visits")
 REQUEST_TIMEOUT = float(os.environ.get("REQUEST_TIMEOUT", "5"))
 DRAIN_TIMEOUT = float(os.environ.get("DRAIN_TIMEOUT", "10"))
 
@@ -34,9 +35,9 @@ async def place_order(request: web.Request) -> web.Response:
     deadline = deadline_of(request)
     try:
         order = json.loads(await request.read())
-        customer = str(order["customer"])
+        customer, _, _ = str(order["customer"]), str(order["article"]), int(order["pieces"])
     except (ValueError, KeyError, TypeError):
-        raise web.HTTPBadRequest(text="an order is a JSON object with `customer` and `text`") from None
+        raise web.HTTPBadRequest(text="an order is JSON with `customer`, `article` and `pieces`") from None
     metadata = await request.app[SERVICE].send(
         TOPIC, json.dumps(order).encode(), customer.encode(), deadline=deadline
     )
@@ -46,7 +47,7 @@ async def place_order(request: web.Request) -> web.Response:
 @routes.post("/visits")
 async def count_visit(request: web.Request) -> web.Response:
     """Answered before it is even accepted: 202 promises nothing. What fails is logged and counted."""
-    request.app[SERVICE].background(TOPIC, request.query["page"].encode())
+    request.app[SERVICE].background(VISITS_TOPIC, request.query["page"].encode())
     return web.Response(status=202)
 
 
@@ -59,7 +60,10 @@ def make_app() -> web.Application:
     setup(
         app,
         ProducerService(
-            make_producer, topics=[TOPIC], drain_timeout=DRAIN_TIMEOUT, request_timeout=REQUEST_TIMEOUT
+            make_producer,
+            topics=[TOPIC, VISITS_TOPIC],
+            drain_timeout=DRAIN_TIMEOUT,
+            request_timeout=REQUEST_TIMEOUT,
         ),
     )
     app.add_routes(routes)
@@ -68,4 +72,4 @@ def make_app() -> web.Application:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)
-    web.run_app(make_app(), port=int(os.environ.get("PORT", "8000")), shutdown_timeout=15)
+    web.run_app(make_app(), host="127.0.0.1", port=int(os.environ.get("PORT", "8000")), shutdown_timeout=15)

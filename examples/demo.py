@@ -122,7 +122,7 @@ def table(sent: dict[str, Any], verdict: Verdict) -> Table:
 
 async def demo(file: Path, content: bytes) -> int:
     console = Console()
-    lines = content.removesuffix(b"\n").split(b"\n") if content else []
+    lines = [line for line in content.split(b"\n") if line.strip()]  # `send` passes over blank lines
     if not lines:
         console.print(f"{file} is empty: nothing to show")
         return 2

@@ -1,13 +1,13 @@
 """Orders over HTTP into Kafka, with FastAPI.
 
     python examples/fastapi_service.py                       # or: uvicorn examples.fastapi_service:app
-    curl -i localhost:8000/orders -d '{"customer": "7", "text": "two apples"}' -H 'content-type: application/json'
+    curl -i localhost:8000/orders --json '{"customer": "7", "article": "apple", "pieces": 2}'
     curl -i localhost:8000/health/ready
 
 Every answer of 201 says that the order is in the log. It starts without a broker too, says so at /health/ready, and
 answers 503 with Retry-After until one is there. Settings come from the environment: KAFKA_BOOTSTRAP_SERVERS
-(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), PORT (8000),
-REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
+(localhost:9092; `aioproduce dev` starts a cluster in memory there), KAFKA_TOPIC (orders), KAFKA_VISITS_TOPIC
+(visits), PORT (8000), REQUEST_TIMEOUT (5 s), DRAIN_TIMEOUT (10 s).
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from aioproduce import Producer
 from aioproduce.integrations.fastapi import DeadlineDep, ProducerService, ServiceDep, install, lifespan
 
 TOPIC = os.environ.get("KAFKA_TOPIC", "orders")
+VISITS_TOPIC = os.environ.get("KAFKA_VISITS_TOPIC", "visits")
 REQUEST_TIMEOUT = float(os.environ.get("REQUEST_TIMEOUT", "5"))
 DRAIN_TIMEOUT = float(os.environ.get("DRAIN_TIMEOUT", "10"))
 
 
 class Order(BaseModel):
     customer: str
-    text: str
+    article: str
+    pieces: int
 
 
 class Place(BaseModel):
@@ -42,7 +44,10 @@ def make_producer() -> Producer:
 
 
 service = ProducerService(
-    make_producer, topics=[TOPIC], drain_timeout=DRAIN_TIMEOUT, request_timeout=REQUEST_TIMEOUT
+    make_producer,
+    topics=[TOPIC, VISITS_TOPIC],
+    drain_timeout=DRAIN_TIMEOUT,
+    request_timeout=REQUEST_TIMEOUT,
 )
 app = FastAPI(lifespan=lifespan(service))
 install(app, service)
@@ -60,7 +65,7 @@ async def place_order(order: Order, service: ServiceDep, deadline: DeadlineDep) 
 @app.post("/visits")
 async def count_visit(page: str, service: ServiceDep) -> Response:
     """Answered before it is even accepted: 202 promises nothing. What fails is logged and counted."""
-    service.background(TOPIC, page.encode())
+    service.background(VISITS_TOPIC, page.encode())
     return Response(status_code=202)
 
 

@@ -2,10 +2,10 @@
 
     faststream run examples.faststream_app:app               # or: python examples/faststream_app.py
 
-For each order that comes in at the topic "orders" an invoice goes out at "invoices", under the customer's key. What
-the handler returns, and what `broker.publish()` is given, goes through the middleware, which sends it with the
-producer; FastStream makes none of its own (`consumer_only=True`). KAFKA_BOOTSTRAP_SERVERS says where the cluster is
-(localhost:9092; `aioproduce dev` starts one in memory there).
+For each order that comes in at the topic "orders" (from examples/fastapi_service.py, say) an invoice goes out at
+"invoices", under the customer's key. What the handler returns, and what `broker.publish()` is given, goes through
+the middleware, which sends it with the producer; FastStream makes none of its own (`consumer_only=True`).
+KAFKA_BOOTSTRAP_SERVERS says where the cluster is (localhost:9092; `aioproduce dev` starts one in memory there).
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from pydantic import BaseModel
 from aioproduce import Producer
 from aioproduce.integrations.faststream import PublishThrough
 
+PRICE = 3
 SERVERS = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092").split(",")
 
 
 class Order(BaseModel):
     customer: str
-    amount: int
+    article: str
+    pieces: int
 
 
 class Invoice(BaseModel):
@@ -53,7 +55,7 @@ app = FastStream(broker, lifespan=lifespan)
 @broker.subscriber("orders", group_id="invoices", auto_offset_reset="earliest")
 @broker.publisher("invoices")
 async def on_order(order: Order) -> KafkaResponse:
-    invoice = Invoice(customer=order.customer, total=order.amount * 3)
+    invoice = Invoice(customer=order.customer, total=order.pieces * PRICE)
     return KafkaResponse(invoice, key=order.customer.encode())
 
 

@@ -1,7 +1,7 @@
 """Objects instead of bytes: Avro with a schema registry, a schema that grows, and one that may not.
 
-python examples/schema_registry.py                                             # a cluster and a registry in memory
-python examples/schema_registry.py localhost:9092 http://localhost:8081        # yours; sends to the topic "orders"
+python examples/schema_registry.py                                        # a cluster and a registry in memory
+python examples/schema_registry.py localhost:9092 http://localhost:8081   # yours; sends to the topic "orders-avro"
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from aioproduce.errors import IncompatibleSchemaError, ProducerError, SchemaRegi
 from aioproduce.serializers import AvroSerializer, SchemaRegistryClient, SerializingProducer
 from aioproduce.testing import FakeCluster, FakeSchemaRegistry
 
-TOPIC = "orders"
+TOPIC = "orders-avro"
 
 ORDER = {
     "type": "record",

@@ -5,7 +5,7 @@ r"""A line in over TCP, a record in Kafka, an answer when it is acknowledged: a 
     aioproduce dev                                      # a cluster in memory, if there is no other
 
 The answer to each line is `ok PARTITION OFFSET`, or `failed: ...` with what is known of it. Settings come from the
-environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092), KAFKA_TOPIC (orders), PORT (7000; 0 takes a free one).
+environment: KAFKA_BOOTSTRAP_SERVERS (localhost:9092), KAFKA_TOPIC (lines), PORT (7000; 0 takes a free one).
 
 At SIGTERM or SIGINT it takes no more lines, and sends what was accepted: within 10 seconds. A line without answer
 may be in the log all the same.
@@ -59,7 +59,7 @@ async def end_at_signal(scope: trio.CancelScope) -> None:
 async def main() -> None:
     """Serve until told to end."""
     servers = os.environ.get("KAFKA_BOOTSTRAP_SERVERS", "localhost:9092")
-    topic = os.environ.get("KAFKA_TOPIC", "orders")
+    topic = os.environ.get("KAFKA_TOPIC", "lines")
     # The producer is outside of the scope that a signal cancels, so what was accepted is still sent. If its sender
     # ever died, all that is in this block would be cancelled, and SenderDiedError raised at its end.
     async with Producer(servers) as producer:

@@ -110,7 +110,7 @@ async def test_schema_registry() -> None:
 
     assert (outcome.code, outcome.err) == (0, "")
     assert "1,000 orders acknowledged" in outcome.out
-    assert "refused: the value serializer for topic 'orders' failed" in outcome.out
+    assert "refused: the value serializer for topic 'orders-avro' failed" in outcome.out
     assert "with a price: not compatible" in outcome.out
-    assert "refused: orders-value: change the schema" in outcome.out
+    assert "refused: orders-avro-value: change the schema" in outcome.out
     assert "1,000 orders read back, of 3 customers" in outcome.out

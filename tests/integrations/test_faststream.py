@@ -212,7 +212,7 @@ async def test_the_example(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
     example: Any = importlib.import_module("examples.faststream_app")
     running = asyncio.create_task(example.app.run(log_level=logging.CRITICAL))
     async with Producer(cluster.bootstrap_servers) as producer:
-        await producer.send_and_wait("orders", b'{"customer": "7", "amount": 5}')
+        await producer.send_and_wait("orders", b'{"customer": "7", "article": "apple", "pieces": 5}')
     while not cluster.topics.get("invoices") or not cluster.records("invoices"):
         assert not running.done()
         await asyncio.sleep(0.01)
