@@ -16,7 +16,13 @@ else:
     try:
         from aioproduce.spark.datasource import AioproduceDataSource as DefaultSource
     except ImportError as error:
-        from pyspark.sql.datasource import DataSource
+        try:
+            from pyspark.sql.datasource import DataSource
+        except ImportError:
+            from aioproduce.spark.requirements import check_extra
+
+            check_extra("pyspark_aioproduce")
+            raise
 
         _REASON = str(error)
 

@@ -17,7 +17,8 @@ def install() -> str:
     """Install it if that is wanted and possible; says what came of it."""
     if "AIOPRODUCE_CHROMIUM" in os.environ or any(map(shutil.which, NAMES)):
         return "Chromium is there"
-    return debian.install("Chromium", ("chromium",), "the tests of the dashboard's page will skip")
+    skips = "the tests of the dashboard's page will skip (AIOPRODUCE_CHROMIUM=PATH names one)"
+    return debian.install("Chromium", ("chromium",), skips)
 
 
 if __name__ == "__main__":

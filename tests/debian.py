@@ -23,7 +23,10 @@ def install(what: str, packages: tuple[str, ...], otherwise: str) -> str:
         otherwise: What happens without.
     """
     if os.environ.get("AIOPRODUCE_REQUIRE_KAFKA") != "1":
-        return f"no {what}: {otherwise} (apt-get install {' '.join(packages)})"
+        return (
+            f"no {what}: {otherwise}. To install it: apt-get install {' '.join(packages)}, or run this again as "
+            "root with AIOPRODUCE_REQUIRE_KAFKA=1, as CI does"
+        )
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return f"no {what}, and it takes root and apt-get to install one: {otherwise}"
     for command in (

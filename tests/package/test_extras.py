@@ -74,6 +74,7 @@ ASKED_BY_IMPORT = [
     ("spark", "pyspark", "from aioproduce.spark import register"),
     ("spark", "pyarrow", "from aioproduce.spark import register"),
     ("spark", "pandas", "from aioproduce.spark import register"),
+    ("spark", "pyspark", "import pyspark_aioproduce"),
 ]
 # Extra, library, and a program that says it on stderr or stdout and not by an exception of ours.
 TOLD = [
