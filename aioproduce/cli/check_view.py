@@ -36,12 +36,15 @@ def findings_view(findings: Findings) -> RenderableType:
 
 
 def problem_lines(findings: Findings) -> Iterator[str]:
-    """The failures, a line each, for standard error."""
+    """The failures for standard error: a line for each, and one for brokers that say the same."""
+    addresses: dict[str, list[str]] = {}
     for trial in findings.trials:
         step = trial.failure
         if step is not None:
             severity = "error" if trial in findings.failures else "warning"
-            yield f"{severity}: {trial.address} fails at {step.name}: {step.text}"
+            addresses.setdefault(f"{severity}: {{}} at {step.name}: {step.text}", []).append(trial.address)
+    for line, those in addresses.items():
+        yield line.replace("{}", f"{', '.join(those)} {'fails' if len(those) == 1 else 'fail'}", 1)
 
 
 def _title(trial: Trial) -> str:

@@ -82,7 +82,7 @@ async def run_dev(
             f"error: cannot listen on {host}, port {port or 'any'}: {error.strerror or error}. Is another "
             "cluster running there? --port 0 takes free ports"
         )
-        return ExitCode.NOT_ACKNOWLEDGED
+        return ExitCode.BAD_INPUT
     try:
         with access.written(cluster) as path:
             text = (
@@ -90,8 +90,8 @@ async def run_dev(
                 if as_json
                 else _welcome(cluster, access, path)
             )
-            if not write_output(text):
-                return ExitCode.NOT_ACKNOWLEDGED
+            if written := write_output(text):
+                return written
             await ended.wait()
     finally:
         await cluster.close()

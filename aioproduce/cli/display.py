@@ -5,9 +5,10 @@ messages and the progress bar go to standard error.
 
 Invariants:
 
-1. A standard output that cannot be written to (closed pipe, full disk) costs a message, never a traceback, and
-   never the exit code that says what became of the records.
-2. The bar is drawn on a terminal only, or when asked for.
+1. A standard output that cannot be written to costs no traceback, and never the exit code that says what became of
+   the records. If its reader is gone (`| head`), nothing is said, as by other commands; if it is closed or the disk
+   is full, that is an error.
+2. The bar is drawn on a terminal only. Elsewhere, if asked for, there are plain lines: nothing that moves a cursor.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import logging
 import os
 import sys
 from abc import ABC, abstractmethod
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final, TextIO, final
 
 from rich import box
@@ -34,6 +36,8 @@ from rich.progress import (
 )
 from rich.table import Column, Table
 
+from aioproduce.cli.exit_codes import ExitCode
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from aioproduce.cli.tally import Tally
 
 _PICTURE: Final = 0.1
+_LINE: Final = 5.0
 _PICTURES_PER_COUNT: Final = 10
 
 
@@ -77,23 +82,26 @@ def hushed_warnings() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def write_output(text: str) -> bool:
+def write_output(text: str) -> ExitCode:
     """Write to standard output, now.
 
     Returns:
-        Whether that was possible; if not, standard error has the reason.
+        `DONE`; or what the command ends with, if nothing else is wrong, because that was not possible.
     """
     if sys.stdout is None:
         complain("error: standard output is closed")
-        return False
+        return ExitCode.NO_OUTPUT
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
+    except BrokenPipeError:
+        _abandon(sys.stdout)
+        return ExitCode.OUTPUT_CLOSED
     except OSError as error:
         _abandon(sys.stdout)
         complain(f"error: cannot write to standard output: {error.strerror or error}")
-        return False
-    return True
+        return ExitCode.NO_OUTPUT
+    return ExitCode.DONE
 
 
 def rendered(content: RenderableType) -> str:
@@ -129,14 +137,13 @@ class _BarConsole(Console):
 
 
 class ProgressBar(ABC):
-    """A progress bar on standard error, from picture to picture.
+    """A progress bar on standard error, from picture to picture; plain lines where that is no terminal.
 
     Args:
         name: What is sent.
         total: How much there is, `None` where nobody knows.
         columns: What stands between the bar and the time: columns of rich, or their text.
         seconds: From one picture to the next: drawing one takes about 2 ms of the loop that sends.
-        is_forced: Draw it even where standard error is no terminal.
         **fields: What the columns show at first.
     """
 
@@ -147,17 +154,17 @@ class ProgressBar(ABC):
         columns: Sequence[str | ProgressColumn],
         *,
         seconds: float,
-        is_forced: bool,
         **fields: Any,
     ) -> None:
         self._seconds = seconds
+        self._texts = [column for column in columns if isinstance(column, str)]
         self._progress = Progress(
             _text("[bold]{task.description}"),
             BarColumn(bar_width=None, table_column=Column(ratio=1, min_width=4)),
             *(_text(column) if isinstance(column, str) else column for column in columns),
             _text("[red]{task.fields[trouble]}"),
             TimeElapsedColumn(table_column=unwrapped()),
-            console=_BarConsole(stderr=True, force_terminal=True if is_forced else None),
+            console=_BarConsole(stderr=True),
             auto_refresh=False,
             expand=True,
             # Lines of the result go around the bar where both are on the terminal, and nowhere else.
@@ -169,7 +176,8 @@ class ProgressBar(ABC):
     @contextlib.asynccontextmanager
     async def drawn(self) -> AsyncIterator[None]:
         """Draw until the end of the context, then once more."""
-        drawing = asyncio.create_task(self._draw(), name="aioproduce progress bar")
+        draw = self._draw() if shows_bar() else self._tell()
+        drawing = asyncio.create_task(draw, name="aioproduce progress bar")
         try:
             yield
         finally:
@@ -185,8 +193,22 @@ class ProgressBar(ABC):
             finally:
                 self._picture()
 
+    async def _tell(self) -> None:
+        try:
+            while True:
+                await asyncio.sleep(_LINE)
+                complain(self._line())
+        finally:
+            complain(self._line())
+
     def _picture(self) -> None:
         self._progress.update(self._task, refresh=True, **self._fields())
+
+    def _line(self) -> str:
+        self._progress.update(self._task, **self._fields())
+        [task] = self._progress.tasks
+        words = [text.format(task=task) for text in self._texts]
+        return ", ".join(filter(None, [task.description, *words, task.fields["trouble"]]))
 
     @abstractmethod
     def _fields(self) -> dict[str, Any]:
@@ -209,10 +231,9 @@ class SendProgress(ProgressBar):
     Args:
         inputs: What is read.
         tally: The counts, which it also brings up to date.
-        is_forced: Draw it even where standard error is no terminal.
     """
 
-    def __init__(self, inputs: Sequence[Input], tally: Tally, *, is_forced: bool) -> None:
+    def __init__(self, inputs: Sequence[Input], tally: Tally) -> None:
         self._tally = tally
         self._pictures = 0
         self._acknowledged = 0
@@ -226,7 +247,6 @@ class SendProgress(ProgressBar):
                 "{task.fields[acknowledged]:,} acked {task.fields[rate]:,.0f}/s",
             ],
             seconds=_PICTURE,
-            is_forced=is_forced,
             acknowledged=0,
             rate=0.0,
         )
@@ -260,13 +280,20 @@ def summary(run: SendRun, topic: str, acks: int) -> dict[str, Any]:
         "failed": tally.failed,
         "possibly_written": tally.possibly_written,
         "rejected_lines": tally.rejected,
+        "blank_lines": tally.blank,
+        "left_out": tally.left_out,
         "bytes": tally.sent_bytes,
         "seconds": round(tally.seconds, 6),
         "records_per_second": round(tally.rate, 1),
         "latency_ms": tally.latency.summary(),
         "errors": dict(tally.errors),
+        "causes": [
+            {"what": what, "error": error, "cause": cause, "count": count}
+            for (what, error, cause), count in tally.causes.most_common()
+        ],
         "problems": [problem.as_json() for problem in tally.problems],
         "stopped_by": None if run.problem is None else run.problem.as_json(),
+        "next_line": run.next_line_as_json(),
         "signal": None if run.signal is None else run.signal.name,
         "exit_code": int(run.exit_code),
     }
@@ -282,6 +309,10 @@ def summary_table(values: dict[str, Any]) -> Table:
     table.add_row("failed", f"{values['failed']:,}", f"{maybe:,} of them possibly written" if maybe else "")
     if values["rejected_lines"]:
         table.add_row("rejected lines", f"{values['rejected_lines']:,}", "not sent at all")
+    if values["blank_lines"]:
+        table.add_row("blank lines", f"{values['blank_lines']:,}", "passed over")
+    if values["left_out"]:
+        table.add_row("left out", f"{values['left_out']:,}", "possibly written by an earlier run")
     table.add_row("records/s", f"{values['records_per_second']:,.0f}", f"in {values['seconds']:.3f} s")
     latency = values["latency_ms"]
     if latency is not None:
@@ -292,17 +323,24 @@ def summary_table(values: dict[str, Any]) -> Table:
 
 
 def tell_problems(run: SendRun) -> None:
-    """What went wrong, on standard error: the first lines one by one, the rest as a number."""
+    """What went wrong, on standard error: the first lines one by one, then how many failed of which cause."""
     tally = run.tally
     told = list(tally.problems)
     if run.problem is not None and run.problem not in told:
         told.append(run.problem)
-    for problem in told:
-        complain(f"error: {problem}")
-    more = tally.failed + tally.rejected - len(tally.problems)
-    if more:
-        kinds = ", ".join(f"{count:,} {name}" for name, count in tally.errors.most_common())
-        complain(f"error: and {more:,} more (altogether {kinds})")
+    for (source, message), same in groupby(told, lambda problem: (problem.source, problem.message)):
+        complain(f"error: {_place_of(source, [problem.line for problem in same])}{message}")
+    if tally.failed + tally.rejected > len(tally.problems):
+        for (what, error, cause), count in tally.causes.most_common():
+            of = "records failed" if what == "failed" else "lines were rejected"
+            complain(f"error: altogether {count:,} {of}: {error}: {cause}")
+
+
+def _place_of(source: str | None, lines: Sequence[int | None]) -> str:
+    """Return where something went wrong, as a message begins."""
+    if source is None:
+        return ""
+    return f"{source}, line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}: "
 
 
 def as_json_line(values: object) -> str:

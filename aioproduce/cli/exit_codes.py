@@ -1,29 +1,74 @@
-"""What the exit codes of the commands mean; the help text of `aioproduce send` shows the same table."""
+"""What the exit codes mean: one table for all commands. Their help texts and docs/how-to/send-files.md show it."""
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+from aioproduce.errors import (
+    AuthenticationError,
+    ConfigError,
+    InvalidTopicError,
+    ListenError,
+    MissingExtraError,
+    PartitionOutOfRangeError,
+    TlsError,
+    TokenError,
+    TopicAuthorizationError,
+)
 
 
 class ExitCode(IntEnum):
     """The outcome of a command.
 
-    Where several hold, an unacknowledged record (1) goes before bad input (2), and both before an interrupt.
+    Where several hold, the order is: a record that is not acknowledged (1), what stopped the command (2 to 5), a
+    signal, lines that were left out (6), a result that could not be written (7, 141).
     """
 
     DONE = 0
-    """Every record is acknowledged; lines that `--on-error skip` passed over are not records."""
     NOT_ACKNOWLEDGED = 1
-    """A record was not acknowledged, or no broker or topic could be reached."""
     BAD_INPUT = 2
-    """Wrong usage, configuration or input. What was sent before the bad line is acknowledged."""
     NO_TLS = 3
-    """`check`: no encrypted channel to a broker."""
     NO_LOGIN = 4
-    """`check`: a broker refused the login, or there is nothing to log in with."""
     NOT_AUTHORIZED = 5
-    """`check`: this client may not write to the topic."""
+    LINES_REJECTED = 6
+    NO_OUTPUT = 7
     INTERRUPTED = 130
-    """Ended by SIGINT (Ctrl-C); everything sent until then is acknowledged."""
+    OUTPUT_CLOSED = 141
     TERMINATED = 143
-    """Ended by SIGTERM; everything sent until then is acknowledged."""
+
+
+MEANINGS: Final = {
+    ExitCode.DONE: "Everything is done. `send`, `perf`: every record is acknowledged.",
+    ExitCode.NOT_ACKNOWLEDGED: "A record is not acknowledged, or what was asked for cannot be reached or found.",
+    ExitCode.BAD_INPUT: "Usage, configuration or input is wrong. `send`: all before it is acknowledged.",
+    ExitCode.NO_TLS: "There is no encrypted channel to a broker.",
+    ExitCode.NO_LOGIN: "A broker refused the login, or there is nothing to log in with.",
+    ExitCode.NOT_AUTHORIZED: "The cluster does not allow this client to do it.",
+    ExitCode.LINES_REJECTED: "`send --on-error skip`: all records are acknowledged, some lines are none.",
+    ExitCode.NO_OUTPUT: "It is done, but the result cannot be written (disk full, output closed).",
+    ExitCode.INTERRUPTED: "Ctrl-C (SIGINT) ended it. What was sent until then is acknowledged.",
+    ExitCode.OUTPUT_CLOSED: "It is done, but nobody reads the result any more (`| head`).",
+    ExitCode.TERMINATED: "SIGTERM ended it. What was sent until then is acknowledged.",
+}
+
+EPILOG: Final = "Exit codes:\n\n" + "\n".join(f"    {code:>3}  {text}" for code, text in MEANINGS.items())
+"""The table as a help text has it."""
+
+_OF_ERRORS: Final = (
+    ((TlsError,), ExitCode.NO_TLS),
+    ((AuthenticationError, TokenError), ExitCode.NO_LOGIN),
+    ((TopicAuthorizationError,), ExitCode.NOT_AUTHORIZED),
+    (
+        (ConfigError, MissingExtraError, ListenError, InvalidTopicError, PartitionOutOfRangeError),
+        ExitCode.BAD_INPUT,
+    ),
+)
+
+
+def exit_code_of(error: Exception) -> ExitCode:
+    """Return the exit code of a command that this error stopped before a record could fail."""
+    for kinds, exit_code in _OF_ERRORS:
+        if isinstance(error, kinds):
+            return exit_code
+    return ExitCode.NOT_ACKNOWLEDGED

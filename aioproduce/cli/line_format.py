@@ -19,11 +19,30 @@ _BYTE_ORDER_MARK: Final = "\ufeff"
 
 
 class BadLineError(Exception):
-    """A line that cannot become a record; the message completes "line 7 ..."."""
+    """A line that cannot become a record; the message completes "line 7 ...".
+
+    Attributes:
+        kind: What is wrong, without the details of this line: lines are counted by it.
+    """
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class BlankLineError(BadLineError):
-    """A blank line among JSON lines: passed over, as the NDJSON specification allows."""
+    """A line with nothing in it, or only white space: passed over and counted, whatever the format."""
+
+    def __init__(self) -> None:
+        super().__init__("is blank", "is blank")
+
+
+class LeftOutError(BadLineError):
+    """A failed record that the user does not want to send again: passed over and counted."""
+
+
+class UndecidedError(BadLineError):
+    """A failed record of which the user has not said whether to send it again."""
 
 
 class _Number(str):
@@ -38,7 +57,8 @@ def keyed_lines(separator: bytes) -> LineParser:
     def parse(line: bytes) -> tuple[bytes | None, bytes]:
         key, found, value = line.partition(separator)
         if not found:
-            raise BadLineError(f"has no key separator {separator.decode(errors='backslashreplace')!r}")
+            text = f"has no key separator {separator.decode(errors='backslashreplace')!r}"
+            raise BadLineError(text, text)
         return key, value
 
     return parse
@@ -58,13 +78,17 @@ def json_lines(key_field: str | None) -> LineParser:
         try:
             value = decoder.decode(line.decode())
         except UnicodeDecodeError as error:
-            raise BadLineError(f"is not UTF-8 (byte {error.start + 1}), and JSON must be") from None
+            raise BadLineError(
+                f"is not UTF-8 (byte {error.start + 1}), and JSON must be", "is not UTF-8"
+            ) from None
         except ValueError as error:
             raise _why_not_json(line.decode(), error) from None
         except RecursionError:
-            raise BadLineError("is JSON nested too deeply to be checked") from None
+            raise BadLineError("is JSON nested too deeply to be checked", "is nested too deeply") from None
         if type(value) is not dict:
-            raise BadLineError(f"is JSON, but not an object: {_shortened(line)}")
+            raise BadLineError(
+                f"is JSON, but not an object: {_shortened(line)}", "is JSON, but not an object"
+            )
         return (_key(value, path, key_field) if path else None), line
 
     return parse
@@ -83,19 +107,22 @@ def _key(value: dict[str, Any], path: tuple[str, ...], key_field: str | None) ->
     found: Any = value
     for field in path:
         if type(found) is not dict or field not in found:
-            raise BadLineError(f"has no field {key_field!r} to take the key from")
+            text = f"has no field {key_field!r} to take the key from"
+            raise BadLineError(text, text)
         found = found[field]
     if isinstance(found, str):
         try:
             return found.encode()
         except UnicodeEncodeError:
-            raise BadLineError(f"has text in {key_field!r} that is not Unicode (a lone surrogate)") from None
+            text = f"has text in {key_field!r} that is not Unicode (a lone surrogate)"
+            raise BadLineError(text, text) from None
     if found is None:
         return None
     if isinstance(found, bool):
         return b"true" if found else b"false"
     kind = "an object" if isinstance(found, dict) else "an array"
-    raise BadLineError(f"has {kind} in {key_field!r}: a key is a string, number, boolean or null")
+    text = f"has {kind} in {key_field!r}: a key is a string, number, boolean or null"
+    raise BadLineError(text, text)
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -103,13 +130,13 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _why_not_json(text: str, error: ValueError) -> BadLineError:
-    if not text.strip():
-        return BlankLineError("is blank")
     if text.startswith(_BYTE_ORDER_MARK):
-        return BadLineError("begins with a byte order mark: save the file as UTF-8 without one")
+        why = "begins with a byte order mark: save the file as UTF-8 without one"
+        return BadLineError(why, why)
+    why = str(error)
     if isinstance(error, json.JSONDecodeError):
-        return BadLineError(f"is not JSON: {error.msg} at column {error.colno}: {_shortened(text.encode())}")
-    return BadLineError(f"is not JSON: {error}")
+        why = f"{error.msg} at column {error.colno}: {_shortened(text.encode())}"
+    return BadLineError(f"is not JSON: {why}", "is not JSON")
 
 
 def _shortened(line: bytes, length: int = 60) -> str:

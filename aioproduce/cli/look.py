@@ -17,12 +17,12 @@ import typer
 from rich.console import Console
 
 from aioproduce.cli.display import complain, hushed_warnings, write_output
-from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.exit_codes import EPILOG, ExitCode, exit_code_of
 from aioproduce.cli.options import Bootstrap, ConfigFile, Overrides, failure
 from aioproduce.cli.settings import build_config
 from aioproduce.cli.signals import ended_by_signal
 from aioproduce.config.secret import Secret
-from aioproduce.errors import ConfigError, ListenError, MissingExtraError, ProducerError
+from aioproduce.errors import ConfigError, ListenError, ProducerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,8 +53,8 @@ TokenFile = Annotated[
 
 def add_commands(app: typer.Typer) -> None:
     """Add `dashboard` and `top`."""
-    app.command()(dashboard)
-    app.command()(top)
+    app.command(epilog=EPILOG)(dashboard)
+    app.command(epilog=EPILOG)(top)
 
 
 def _source(
@@ -123,10 +123,8 @@ def dashboard(
             asyncio.run(_dashboard(source, served))
     except ListenError as error:
         raise failure(f"{error}; for example --port 0") from None
-    except (ConfigError, MissingExtraError) as error:
-        raise failure(error) from None
     except ProducerError as error:
-        raise failure(error, ExitCode.NOT_ACKNOWLEDGED) from None
+        raise failure(error, exit_code_of(error)) from None
     raise typer.Exit(ExitCode.DONE)
 
 
@@ -193,7 +191,8 @@ def top(
         elif is_demo or topics:
             raise ConfigError("give the address of a dashboard, or --demo, or --topic: not two of them")
         else:
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.default_int_handler)
             watch(address, client_id, is_once=is_once, console=console, token=_token(token_file))
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.DONE) from None
@@ -202,7 +201,7 @@ def top(
     except (ProducerError, OSError) as error:
         where = f"nothing answers at {address}: " if address else ""
         reason = getattr(error, "reason", None) or error
-        raise failure(f"{where}{reason}", ExitCode.NOT_ACKNOWLEDGED) from None
+        raise failure(f"{where}{reason}", exit_code_of(error)) from None
     raise typer.Exit(ExitCode.DONE)
 
 

@@ -14,6 +14,7 @@ import typer
 
 from aioproduce.cli.display import complain
 from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.failed_records import PossiblyWritten
 from aioproduce.cli.settings import ENVIRONMENT
 
 
@@ -75,7 +76,7 @@ Timeout = Annotated[
         help="Wait so long for cluster and topic at the start, and for what is outstanding after Ctrl-C.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="The result as one JSON object, for programs.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON object, for programs.")]
 Topic = Annotated[str, typer.Argument(help="The topic.", show_default=False)]
 CheckedTopic = Annotated[
     str | None, typer.Argument(help="A topic to ask for: may we write to it?", show_default=False)
@@ -85,17 +86,24 @@ Files = Annotated[
     typer.Argument(help="Files to send line by line; - or none is standard input.", show_default=False),
 ]
 Format = Annotated[
-    LineFormat,
-    typer.Option("--format", help="json: each line must be a JSON object, and is sent as it is."),
+    LineFormat | None,
+    typer.Option(
+        "--format",
+        help="lines: the default. json: each line must be a JSON object, and is sent as it is.",
+        show_default=False,
+    ),
 ]
 KeyField = Annotated[
     str | None,
-    typer.Option(metavar="A.B", help="Take the key from this field of each object (with --format json)."),
+    typer.Option(metavar="A.B", help="Take the key from this field of each line; implies --format json."),
 ]
 KeySeparator = Annotated[
     str | None,
     typer.Option(
-        "--key-separator", "-K", metavar="TEXT", help="The key stands before the first TEXT of each line."
+        "--key-separator",
+        "-K",
+        metavar="TEXT",
+        help=r"The key stands before the first TEXT of each line. \t is a tab, \xNN a byte, \\ a backslash.",
     ),
 ]
 Headers = Annotated[
@@ -121,9 +129,38 @@ OnErrorOption = Annotated[
         help="At a line that cannot be sent or a record that fails: stop, or skip and count.",
     ),
 ]
+FailedTo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write each record that fails and each line that is refused to this new file, for --from-failed.",
+    ),
+]
+FromFailed = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Send the records of a file of --failed-to, instead of FILES."),
+]
+PossiblyWrittenOption = Annotated[
+    PossiblyWritten | None,
+    typer.Option(
+        "--possibly-written",
+        help="With --from-failed, records that may be in the log already: send them again, or skip them.",
+        show_default=False,
+    ),
+]
+FromLine = Annotated[
+    int,
+    typer.Option(
+        metavar="N", min=1, help="Begin with line N of the first file: where an earlier run stopped."
+    ),
+]
 ProgressFlag = Annotated[
     bool | None,
-    typer.Option("--progress/--no-progress", help="The bar; by default on a terminal.", show_default=False),
+    typer.Option(
+        "--progress/--no-progress",
+        help="The bar, by default on a terminal; elsewhere --progress prints a line every 5 s.",
+        show_default=False,
+    ),
 ]
 Tls = Annotated[
     bool, typer.Option("--tls", help="Speak TLS, with an authority and certificates made for this run.")

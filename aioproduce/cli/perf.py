@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, final
 
 from aioproduce._native.stopwatch import Stopwatch
-from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.exit_codes import ExitCode, exit_code_of
 from aioproduce.cli.perf_lines import KafkaStats, Measured, warmup_line
 from aioproduce.cli.perf_timeline import Timeline
 from aioproduce.cli.run import Run, meanwhile
-from aioproduce.errors import InvalidTopicError, MaxBlockTimeoutError, ProducerError
+from aioproduce.errors import MaxBlockTimeoutError, ProducerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Generator
@@ -199,10 +199,9 @@ class PerfRun(Run):
         return self.stopwatch.outstanding
 
     def _failure(self) -> ExitCode | None:
-        if isinstance(self.problem, InvalidTopicError):
-            return ExitCode.BAD_INPUT
-        has_failed = self.problem is not None or self.stopwatch.failed
-        return ExitCode.NOT_ACKNOWLEDGED if has_failed else None
+        if self.stopwatch.failed:
+            return ExitCode.NOT_ACKNOWLEDGED
+        return None if self.problem is None else exit_code_of(self.problem)
 
     # -- the work ---
 

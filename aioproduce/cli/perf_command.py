@@ -144,12 +144,14 @@ def perf(
     raise typer.Exit(_perform(given, job, lines, shows_progress=progress, as_json=as_json))
 
 
-def _perform(given: Given, job: PerfJob, lines: _Lines, *, shows_progress: bool | None, as_json: bool) -> int:
+def _perform(
+    given: Given, job: PerfJob, lines: _Lines, *, shows_progress: bool | None, as_json: bool
+) -> ExitCode:
     from aioproduce.cli.perf_report import document, problems, summary_table, to_stderr
 
     run = asyncio.run(_run(job, lines, shows_progress=shows_progress))
     values = document(run, job, given)
-    exit_code = int(run.exit_code)
+    exit_code = run.exit_code
     if as_json:
         lines.write(as_json_line(values))
     elif given.print_metrics and run.metrics is not None and run.total is not None:
@@ -167,8 +169,8 @@ def _perform(given: Given, job: PerfJob, lines: _Lines, *, shows_progress: bool 
             draw(given.plot, values)
         except OSError as error:
             complain(f"error: cannot write --plot {given.plot}: {error.strerror or error}")
-            exit_code = exit_code or int(ExitCode.NOT_ACKNOWLEDGED)
-    return exit_code
+            exit_code = exit_code or ExitCode.NO_OUTPUT
+    return exit_code or lines.outcome
 
 
 async def _run(job: PerfJob, lines: _Lines, *, shows_progress: bool | None) -> PerfRun:
@@ -177,11 +179,7 @@ async def _run(job: PerfJob, lines: _Lines, *, shows_progress: bool | None) -> P
 
     run = PerfRun(job, lines.tell, complain)
     is_shown = shows_bar() if shows_progress is None else shows_progress
-    async with (
-        PerfProgress(run, job, is_forced=shows_progress is True).drawn()
-        if is_shown
-        else contextlib.nullcontext()
-    ):
+    async with PerfProgress(run, job).drawn() if is_shown else contextlib.nullcontext():
         await run.run()
     return run
 
@@ -190,11 +188,11 @@ async def _run(job: PerfJob, lines: _Lines, *, shows_progress: bool | None) -> P
 class _Lines:
     """Standard output: lines now, as long as it can be written to."""
 
-    __slots__ = ("_is_silent", "_works")
+    __slots__ = ("_is_silent", "outcome")
 
     def __init__(self, *, is_silent: bool) -> None:
         self._is_silent = is_silent
-        self._works = True
+        self.outcome = ExitCode.DONE
 
     def tell(self, line: str) -> None:
         """A line of Kafka's tool."""
@@ -202,8 +200,9 @@ class _Lines:
             self.write(f"{line}\n")
 
     def write(self, text: str) -> None:
-        """Text, now; once it failed, which was said, no more."""
-        self._works = self._works and write_output(text)
+        """Text, now; once it failed, no more."""
+        if self.outcome is ExitCode.DONE:
+            self.outcome = write_output(text)
 
 
 # -- checking ---

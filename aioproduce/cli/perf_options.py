@@ -56,12 +56,10 @@ WarmupRecords = Annotated[
     int, typer.Option(metavar="N", help="Tell, in one more line, the figures without the first N.")
 ]
 ReportingInterval = Annotated[int, typer.Option(metavar="MS", help="Milliseconds between two lines.")]
-TransactionalId = Annotated[
-    str | None, typer.Option(metavar="ID", help="Refused: there are no transactions yet.")
-]
+TransactionalId = Annotated[str | None, typer.Option(metavar="ID", help="Refused: perf has no transactions.")]
 TransactionDuration = Annotated[
     int | None,
-    typer.Option("--transaction-duration-ms", metavar="MS", help="Refused: there are no transactions yet."),
+    typer.Option("--transaction-duration-ms", metavar="MS", help="Refused: perf has no transactions."),
 ]
 Plot = Annotated[
     str | None,

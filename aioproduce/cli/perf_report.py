@@ -137,15 +137,12 @@ class PerfProgress(ProgressBar):
     Args:
         run: What is shown.
         job: How many records there will be.
-        is_forced: Draw it even where standard error is no terminal.
     """
 
-    def __init__(self, run: PerfRun, job: PerfJob, *, is_forced: bool) -> None:
+    def __init__(self, run: PerfRun, job: PerfJob) -> None:
         self._run = run
         columns = ["{task.completed:,.0f} acked {task.fields[rate]:,.0f}/s", "p99 {task.fields[p99]}"]
-        super().__init__(
-            job.topic, job.records, columns, seconds=_PICTURE, is_forced=is_forced, rate=0.0, p99="-"
-        )
+        super().__init__(job.topic, job.records, columns, seconds=_PICTURE, rate=0.0, p99="-")
 
     def _fields(self) -> dict[str, Any]:
         run = self._run

@@ -5,7 +5,10 @@ Called by `app` with everything checked that can be checked without a cluster.
 Invariants:
 
 1. No record is sent before the inputs, the cluster, the topic and the partition are known to be there.
-2. No task, and for most records no callback, per record: a line costs a `send()` and an append to a list.
+2. No task, and for most records no callback, per record: a line costs a `send()` and an append to a list. With
+   `--failed-to` it costs a callback, so that what is acknowledged need not be kept.
+3. Whatever ends the run, `next_line` is the first line that was not given to the producer: all before it are
+   counted, and all from there on are left to a later run.
 """
 
 from __future__ import annotations
@@ -14,9 +17,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.exit_codes import ExitCode, exit_code_of
+from aioproduce.cli.failed_records import FailedRecord
 from aioproduce.cli.inputs import InputError, InputReader, LineSplitter
-from aioproduce.cli.line_format import BadLineError, BlankLineError
+from aioproduce.cli.line_format import BadLineError, BlankLineError, LeftOutError
 from aioproduce.cli.run import Run
 from aioproduce.cli.tally import Problem, Tally
 from aioproduce.errors import InvalidRecordError, InvalidTopicError, PartitionOutOfRangeError, ProducerError
@@ -24,6 +28,7 @@ from aioproduce.errors import InvalidRecordError, InvalidTopicError, PartitionOu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from aioproduce.cli.failed_records import FailedFile
     from aioproduce.cli.inputs import Input
     from aioproduce.cli.line_format import LineParser
     from aioproduce.config import ProducerConfig
@@ -44,7 +49,10 @@ class SendJob:
         topic: The topic.
         inputs: The inputs, in order.
         config: The producer's.
+        from_line: The number of the line of the first input to begin with.
         parse: Line -> key and value; `None`: the line is the value.
+        restore: Instead: line -> a record that failed in an earlier run.
+        failed_to: The file for what fails.
         partition: Of all records, `None` lets the producer choose.
         headers: Of all records.
         skips: Whether what cannot be sent is skipped and counted, and failures likewise; else the first one ends
@@ -56,7 +64,10 @@ class SendJob:
     topic: str
     inputs: list[Input]
     config: ProducerConfig
+    from_line: int
     parse: LineParser | None
+    restore: Callable[[bytes], FailedRecord] | None
+    failed_to: FailedFile | None
     partition: int | None
     headers: list[Header] | None
     skips: bool
@@ -79,7 +90,8 @@ class SendRun(Run):
     Attributes:
         tally: The counts.
         problem: What ended the run early, if anything but a record's failure did.
-        is_bad_input: Whether that was the input, or what was asked for.
+        next_line: The place of the input and the number of its line where a later run goes on; `None`: everything
+            was read.
     """
 
     def __init__(self, job: SendJob, announce: Callable[[str], None]) -> None:
@@ -88,18 +100,42 @@ class SendRun(Run):
         self._sending_since: float | None = None
         self.tally = Tally()
         self.problem: Problem | None = None
-        self.is_bad_input = False
+        self._place = 0
+        self.next_line: tuple[int, int] | None = (0, job.from_line)
+        self._stopped_with: ExitCode | None = None
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """What the process ends with."""
+        rejected = ExitCode.LINES_REJECTED if self.tally.rejected else ExitCode.DONE
+        return super().exit_code or rejected
+
+    def next_line_as_json(self) -> dict[str, str | int] | None:
+        """Return where a later run goes on, as the summary for programs has it."""
+        if self.next_line is None:
+            return None
+        place, line = self.next_line
+        return {"file": self._job.inputs[place].name, "line": line}
 
     def _outstanding(self) -> int:
         return self.tally.outstanding
 
     def _end(self) -> None:
         self.tally.end()
+        failed = self._job.failed_to
+        if failed is None:
+            return
+        try:
+            failed.close()
+        except InputError as error:
+            self._stop(error, ExitCode.BAD_INPUT)
+            return
+        lost = self.tally.failed + self.tally.rejected - failed.written
+        if lost:
+            raise RuntimeError(f"{lost} failed records are not in {failed.path}")
 
     def _failure(self) -> ExitCode | None:
-        if self.tally.failed or (self.problem is not None and not self.is_bad_input):
-            return ExitCode.NOT_ACKNOWLEDGED
-        return ExitCode.BAD_INPUT if self.is_bad_input else None
+        return ExitCode.NOT_ACKNOWLEDGED if self.tally.failed else self._stopped_with
 
     # -- the work ---
 
@@ -110,21 +146,21 @@ class SendRun(Run):
         except _StoppedError:
             pass
         except InputError as error:
-            self._stop(error, is_bad_input=True)
+            self._stop(error, ExitCode.BAD_INPUT)
         except ProducerError as error:
-            self._stop(error, is_bad_input=isinstance(error, (InvalidTopicError, PartitionOutOfRangeError)))
+            self._stop(error, exit_code_of(error))
         # What is accepted is worth waiting for, whatever ended the run. `delivery.timeout.ms` bounds it.
         try:
             await self._producer.flush()
         except ProducerError as error:
-            self._stop(error, is_bad_input=False)
+            self._stop(error, ExitCode.NOT_ACKNOWLEDGED)
 
     def _stop(
-        self, error: Exception, *, is_bad_input: bool, source: str | None = None, line: int | None = None
+        self, error: Exception, exit_code: ExitCode, source: str | None = None, line: int | None = None
     ) -> None:
         if self.problem is None:
             self.problem = Problem(source, line, type(error).__name__, str(error))
-            self.is_bad_input = is_bad_input
+            self._stopped_with = exit_code
 
     def _check_partition(self, count: int) -> None:
         job = self._job
@@ -137,25 +173,37 @@ class SendRun(Run):
             )
 
     async def _pump(self) -> None:
-        splitter = LineSplitter(self._job.config.max_request_size)
+        job = self._job
+        # As JSON a record takes up to six times its bytes.
+        limit = job.config.max_request_size * (1 if job.restore is None else 8)
+        splitter = LineSplitter(limit)
         source: Input | None = None
-        line_number = 1
-        async for source_now, chunk in InputReader(self._job.inputs).chunks():
+        line_number, first_wanted = 1, job.from_line
+        async for source_now, chunk in InputReader(job.inputs).chunks():
             if source_now is not source:
-                source, line_number = source_now, 1
+                line_number, first_wanted = 1, job.from_line if source is None else 1
+                self._place += source is not None
+                source = source_now
+                self.next_line = (self._place, first_wanted)
             self.tally.read_bytes += len(chunk)
             lines = splitter.feed(chunk) if chunk else splitter.finish()
             if splitter.overlong_size:
-                self._reject(source.name, line_number, self._overlong(splitter.overlong_size))
+                if line_number >= first_wanted:
+                    self._reject(source.name, line_number, self._overlong(splitter.overlong_size), None)
                 line_number += 1
-            await self._send_lines(source.name, line_number, lines)
+            skipped = min(max(first_wanted - line_number, 0), len(lines))
+            await self._send_lines(source.name, line_number + skipped, lines[skipped:])
             line_number += len(lines)
+            if not chunk and line_number < first_wanted:
+                raise InputError(f"--from-line {first_wanted}: {source.name} has {line_number - 1:,} lines")
+        self.next_line = None
 
     def _overlong(self, size: int) -> BadLineError:
         limit = self._job.config.max_request_size
         return BadLineError(
             f"has {size} bytes, more than max.request.size={limit}: raise it (-X max.request.size=...; the "
-            "topic's max.message.bytes bounds it too), or split the line"
+            "topic's max.message.bytes bounds it too), or split the line",
+            f"is longer than max.request.size={limit}",
         )
 
     async def _send_lines(self, source: str, first_line: int, lines: list[bytes]) -> None:
@@ -164,6 +212,8 @@ class SendRun(Run):
         for start in range(0, len(lines), size):
             await self._send_slice(source, first_line + start, lines[start : start + size])
             self.tally.settle()
+            if self._job.failed_to is not None:
+                self._job.failed_to.flush()
             if self.tally.failed and not self._job.skips:
                 raise _StoppedError
             if rate is not None:
@@ -172,52 +222,87 @@ class SendRun(Run):
                 await asyncio.sleep(0)  # send() gives the loop its turns, but lines that are rejected do not
 
     async def _send_slice(self, source: str, first_line: int, lines: list[bytes]) -> None:
-        """Send some lines, in a new group after each that is rejected."""
+        """Send some lines, in a new group after each that is not a record."""
         while lines:
             group = self.tally.open_group(source, first_line)
+            refusal: BadLineError | InvalidRecordError | None = None
             try:
-                await self._send_run(lines, group.deliveries)
-                return
+                await self._send_run(source, first_line, lines, group.deliveries)
+            except InvalidTopicError:
+                raise
             except (BadLineError, InvalidRecordError) as error:
-                position = len(group.deliveries)
-                if isinstance(error, InvalidTopicError):
-                    raise
-                if not isinstance(error, BlankLineError):
-                    self._reject(source, first_line + position, error)
+                refusal = error
             finally:
-                self.tally.sent_bytes += sum(map(len, lines[: len(group.deliveries)]))
-            lines = lines[position + 1 :]
-            first_line += position + 1
+                sent = len(group.deliveries)
+                self.tally.sent_bytes += sum(map(len, lines[:sent]))
+                self.next_line = (self._place, first_line + sent)
+            if refusal is None:
+                return
+            self._no_record(source, first_line + sent, lines[sent], refusal)
+            lines = lines[sent + 1 :]
+            first_line += sent + 1
 
-    async def _send_run(self, lines: list[bytes], deliveries: list[Any]) -> None:
+    async def _send_run(
+        self, source: str, first_line: int, lines: list[bytes], deliveries: list[Any]
+    ) -> None:
         """The hot loop: one pass per line."""
         job = self._job
-        send, topic, parse, partition, headers = (
-            self._producer.send,
-            job.topic,
-            job.parse,
-            job.partition,
-            job.headers,
-        )
+        send, topic, parse, restore = self._producer.send, job.topic, job.parse, job.restore
+        partition, headers, failed_to = job.partition, job.headers, job.failed_to
         latency = self.tally.latency
         number = self.tally.sent
         key: bytes | None = None
+        value: bytes | None
         for line in lines:
-            if parse is None:
+            if not line or line.isspace():
+                raise BlankLineError
+            if restore is not None:
+                record = restore(line)
+                key, value, partition, headers = record.key, record.value, record.partition, record.headers
+            elif parse is None:
                 value = line
             else:
                 key, value = parse(line)
             on_delivery = None if number % latency.stride else latency.measure(number)
+            if failed_to is not None:
+                kept = FailedRecord(key, value, partition, headers)
+                on_delivery = failed_to.watch(source, first_line + len(deliveries), kept, on_delivery)
             deliveries.append(
                 await send(topic, value, key, partition=partition, headers=headers, on_delivery=on_delivery)
             )
             number += 1
 
-    def _reject(self, source: str, line: int, error: Exception) -> None:
-        self.tally.reject(source, line, error)
+    def _no_record(self, source: str, number: int, line: bytes, error: Exception) -> None:
+        """Count a line that is blank, left out, or refused."""
+        if isinstance(error, BlankLineError):
+            self.tally.blank += 1
+        elif isinstance(error, LeftOutError):
+            self.tally.left_out += 1
+        else:
+            self._reject(source, number, error, line)
+        self.next_line = (self._place, number + 1)
+
+    def _reject(self, source: str, number: int, error: Exception, line: bytes | None) -> None:
+        self.tally.reject(source, number, error)
+        self.next_line = (self._place, number + 1)
+        failed = self._job.failed_to
+        if failed is not None:
+            if line is not None and isinstance(error, BadLineError) and self._job.restore is not None:
+                failed.copy(line)
+            elif line is None or isinstance(error, BadLineError):
+                failed.add_line(source, number, line, error)
+            else:
+                failed.add_record(source, number, self._record_of(line), error)
         if not self._job.skips:
-            self._stop(error, is_bad_input=True, source=source, line=line)
+            self._stop(error, ExitCode.BAD_INPUT, source, number)
             raise _StoppedError
+
+    def _record_of(self, line: bytes) -> FailedRecord:
+        job = self._job
+        if job.restore is not None:
+            return job.restore(line)
+        key, value = (None, line) if job.parse is None else job.parse(line)
+        return FailedRecord(key, value, job.partition, job.headers)
 
     async def _pace(self, rate: float) -> None:
         loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ what is in a file), then the file of `--config`.
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING, Final
 
 from aioproduce.config import ProducerConfig, load_environment, load_properties
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "AIOPRODUCE_"
 ENVIRONMENT: Final = f"{PREFIX}BOOTSTRAP_SERVERS"
+_ESCAPE: Final = re.compile(rb"\\(x[0-9a-fA-F]{2}|.|$)", re.DOTALL)
+_ESCAPES: Final = {b"t": b"\t", b"\\": b"\\"}
 
 
 def build_config(
@@ -91,12 +94,24 @@ def parse_headers(headers: Sequence[str]) -> list[tuple[str, bytes | None]]:
 
 
 def parse_separator(text: str) -> bytes:
-    r"""The bytes of `--key-separator`; `\t` is a tab.
+    r"""The bytes of `--key-separator`; `\t` is a tab, `\x1f` a byte, `\\` a backslash.
 
     Raises:
-        ConfigError: it is empty.
+        ConfigError: It is empty, has a newline, or has a backslash before anything else.
     """
-    separator = text.replace("\\t", "\t").encode(errors="surrogateescape")
+
+    def meant(escape: re.Match[bytes]) -> bytes:
+        name = escape[1]
+        if len(name) == 3:
+            return bytes.fromhex(name[1:].decode())
+        if name not in _ESCAPES:
+            raise ConfigError(
+                f"--key-separator {text!r} has a backslash that means nothing: \\t is a tab, \\xNN a byte by its "
+                "hexadecimal number, \\\\ a backslash"
+            )
+        return _ESCAPES[name]
+
+    separator = _ESCAPE.sub(meant, text.encode(errors="surrogateescape"))
     if not separator or b"\n" in separator:
         raise ConfigError("--key-separator takes one or more characters, and no newline")
     return separator

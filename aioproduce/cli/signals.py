@@ -30,13 +30,16 @@ class Signals:
     def listening(self) -> Iterator[None]:
         """Take signals, in place of Python's own handling; on the running loop."""
         loop = asyncio.get_running_loop()
+        before = {number: signal.getsignal(number) for number in _SIGNALS}
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._came.put_nowait, number)
         try:
             yield
         finally:
-            for number in _SIGNALS:
+            for number, handler in before.items():
                 loop.remove_signal_handler(number)
+                if handler is not None:  # as it is where another language than Python installed one
+                    signal.signal(number, handler)
 
     async def during(self, work: asyncio.Task[Any]) -> signal.Signals | None:
         """Wait for the end of a task, or for a signal, which is returned."""

@@ -19,8 +19,9 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from functools import partial
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Literal, final
 
+from aioproduce.cli.causes import cause_of
 from aioproduce.errors import DeliveryError
 
 if TYPE_CHECKING:
@@ -108,10 +109,6 @@ class Problem:
     error: str
     message: str
 
-    def __str__(self) -> str:
-        place = "" if self.source is None else f"{self.source}, line {self.line}: "
-        return f"{place}{self.message}"
-
     def as_json(self) -> dict[str, Any]:
         """As the summary for programs has it."""
         return {"file": self.source, "line": self.line, "error": self.error, "message": self.message}
@@ -128,7 +125,10 @@ class Tally:
         rejected: Lines that could not be sent at all.
         sent_bytes: Of the lines sent, without their newlines.
         read_bytes: Of the input.
+        blank: Lines that were passed over as blank.
+        left_out: Failed records of an earlier run that were passed over, as the user chose.
         errors: Class of the error -> how many records or lines.
+        causes: What happened, class of the error, cause -> how many records or lines.
         problems: The first of them.
         latency: Of acknowledgements.
     """
@@ -140,7 +140,10 @@ class Tally:
         self.rejected = 0
         self.sent_bytes = 0
         self.read_bytes = 0
+        self.blank = 0
+        self.left_out = 0
         self.errors: Counter[str] = Counter()
+        self.causes: Counter[tuple[Literal["failed", "rejected"], str, str]] = Counter()
         self.problems: list[Problem] = []
         self.latency = LatencySample()
         self._groups: deque[Group] = deque()
@@ -168,7 +171,7 @@ class Tally:
     def reject(self, source: str, line: int, error: Exception) -> None:
         """A line could not be sent."""
         self.rejected += 1
-        self._add_problem(source, line, error)
+        self._add_problem("rejected", source, line, error)
 
     @property
     def outstanding(self) -> int:
@@ -237,11 +240,14 @@ class Tally:
         self.failed += 1
         if isinstance(error, DeliveryError) and error.possibly_written:
             self.possibly_written += 1
-        self._add_problem(source, line, error)
+        self._add_problem("failed", source, line, error)
 
-    def _add_problem(self, source: str, line: int, error: BaseException) -> None:
+    def _add_problem(
+        self, what: Literal["failed", "rejected"], source: str, line: int, error: BaseException
+    ) -> None:
         kind = type(error).__name__
         self.errors[kind] += 1
+        self.causes[what, kind, cause_of(error)] += 1
         if len(self.problems) < FAILURES_SHOWN:
             self.problems.append(Problem(source, line, kind, f"{error}"))
 

@@ -175,7 +175,7 @@ class EventReader(threading.Thread):
             answer = urllib.request.urlopen(request, timeout=_SILENCE_SECONDS)
         except (ValueError, http.client.InvalidURL) as error:
             raise AddressError(
-                f"{self._address} is no address: {error}; give e.g. http://localhost:8089/"
+                f"{self._address.removesuffix('events')} is no address: {error}; give e.g. http://localhost:8089/"
             ) from error
         except urllib.error.HTTPError as error:
             reason = f"{error.code} {error.reason}"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 import typer
 
 from aioproduce.cli.display import as_json_line, complain, hushed_warnings, rendered, write_output
-from aioproduce.cli.exit_codes import ExitCode
+from aioproduce.cli.exit_codes import EPILOG, ExitCode
 from aioproduce.cli.options import AsJson, Bootstrap, ConfigFile, Overrides, Timeout, failure
 from aioproduce.cli.settings import build_config
 from aioproduce.cli.txn_error import TxnError
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from aioproduce.producer.prepared_transaction import PreparedTransaction
     from aioproduce.wire.messages import ActiveProducer
 
-_EXIT_CODES: Final = """
-Exit codes: 0 done; 1 no such transaction, or a broker does not do or tell it; 2 wrong usage, configuration or
-input; 3 no encrypted channel to a broker; 4 the login is refused; 5 this client has not the right to do it.
-"""
 _DONE: Final = {"commit": "committed", "abort": "aborted"}
 _HANGING_COLUMNS: Final = (
     "topic",
@@ -104,11 +100,10 @@ def _show(values: object, view: Any) -> None:
         values: For `--json`; `None` without it.
         view: For people.
     """
-    is_written = write_output(rendered(view) if values is None else as_json_line(values))
-    raise typer.Exit(ExitCode.DONE if is_written else ExitCode.NOT_ACKNOWLEDGED)
+    raise typer.Exit(write_output(rendered(view) if values is None else as_json_line(values)))
 
 
-@txn.command("list", epilog=_EXIT_CODES)
+@txn.command("list", epilog=EPILOG)
 def list_transactions(
     states: Annotated[
         list[str] | None,
@@ -143,7 +138,7 @@ def list_transactions(
     _show({"transactions": rows} if as_json else None, rows_view(rows, columns))
 
 
-@txn.command(epilog=_EXIT_CODES)
+@txn.command(epilog=EPILOG)
 def describe(
     transactional_ids: Annotated[
         list[str] | None, typer.Argument(help="Transactional ids.", show_default=False)
@@ -196,7 +191,7 @@ def _outcome_of(prepared: PreparedTransaction, config: ProducerConfig) -> str:
     return "open" if outcome is None else outcome.value
 
 
-@txn.command(epilog=_EXIT_CODES)
+@txn.command(epilog=EPILOG)
 def find_hanging(
     topic: OfTopic = None,
     bootstrap: Bootstrap = None,
@@ -223,7 +218,7 @@ def find_hanging(
     _show({"hanging": rows} if as_json else None, rows_view(rows, _HANGING_COLUMNS))
 
 
-@txn.command(epilog=_EXIT_CODES)
+@txn.command(epilog=EPILOG)
 def commit(
     prepared_file: Annotated[
         Path,
@@ -255,7 +250,7 @@ def _end(prepared: PreparedTransaction, config: ProducerConfig, verdict: _Verdic
     _show(row if as_json else None, pairs_view(row))
 
 
-@txn.command(epilog=_EXIT_CODES)
+@txn.command(epilog=EPILOG)
 def abort(
     prepared_file: Prepared = None,
     topic: OfTopic = None,

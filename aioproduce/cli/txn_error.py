@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final, final
 
-from aioproduce.cli.exit_codes import ExitCode
-from aioproduce.errors import AuthenticationError, TlsError, TokenError
+from aioproduce.cli.exit_codes import ExitCode, exit_code_of
 from aioproduce.wire import error_codes as codes
 
 _DENIED: Final = {
@@ -42,9 +41,4 @@ class TxnError(Exception):
     @classmethod
     def of_connection(cls, what: str, error: Exception) -> TxnError:
         """A broker cannot be asked."""
-        exit_code = ExitCode.NOT_ACKNOWLEDGED
-        if isinstance(error, TlsError):
-            exit_code = ExitCode.NO_TLS
-        elif isinstance(error, AuthenticationError | TokenError):
-            exit_code = ExitCode.NO_LOGIN
-        return cls(f"{what}: {error}", exit_code)
+        return cls(f"{what}: {error}", exit_code_of(error))

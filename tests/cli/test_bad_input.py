@@ -12,6 +12,7 @@ import pytest
 from aioproduce.testing import FakeCluster
 from aioproduce.wire.error_codes import TOPIC_AUTHORIZATION_FAILED
 from tests.cli.command import ENVIRONMENT, finish, run_cli, start_cli
+from tests.drivers.producing import until
 from tests.gate.marks import most_extended
 
 
@@ -31,7 +32,8 @@ def flat(text: str) -> str:
             (["--compression", "brotli"], "compression.type='brotli'"),
             (["--config", "no-such.properties"], "'no-such.properties' cannot be read: No such file"),
             (["--header", "no equals sign"], "--header takes name=value, not 'no equals sign'"),
-            (["--key-field", "a"], "--key-field needs --format json"),
+            (["--format", "lines", "--key-field", "a"], "--key-field needs --format json"),
+            (["-K", "\\d"], "has a backslash that means nothing"),
             (["--format", "json", "--key-field", "a..b"], "has an empty part"),
             (["--format", "json", "-K", ";"], "use --key-field"),
             (["-K", ""], "one or more characters"),
@@ -131,13 +133,17 @@ async def test_bad_lines_are_skipped_and_counted(cluster: FakeCluster) -> None:
         stdin=b"\n".join(lines),
     )
 
-    assert outcome.code == 0
+    assert outcome.code == 6
     summary = outcome.json
     assert (summary["sent"], summary["acknowledged"], summary["rejected_lines"]) == (20, 20, 10)
     assert summary["errors"] == {"BadLineError": 10}
     assert [problem["line"] for problem in summary["problems"]] == [1, 4, 7, 10, 13]
-    assert "error: <stdin>, line 4: has no key separator ';'" in outcome.err
-    assert "error: and 5 more (altogether 10 BadLineError)" in outcome.err
+    cause = "has no key separator ';'"
+    assert summary["causes"] == [{"what": "rejected", "error": "BadLineError", "cause": cause, "count": 10}]
+    assert outcome.err == (
+        f"error: <stdin>, lines 1, 4, 7, 10, 13: {cause}\n"
+        f"error: altogether 10 lines were rejected: BadLineError: {cause}\n"
+    )
 
 
 @pytest.mark.parametrize("size", [1_100_000, 5_000_000])  # within the chunks that are held, and beyond
@@ -148,7 +154,7 @@ async def test_a_line_that_is_too_large(cluster: FakeCluster, size: int, on_erro
         stdin=b"before\n" + b"x" * size + b"\nafter",
     )
 
-    assert outcome.code == (2 if on_error == "stop" else 0)
+    assert outcome.code == (2 if on_error == "stop" else 6)
     assert "error: <stdin>, line 2: " in outcome.err
     assert "max.request.size=1048576" in outcome.err
     expected = [b"before"] if on_error == "stop" else [b"before", b"after"]
@@ -174,6 +180,32 @@ async def test_no_broker() -> None:
             assert outcome.err.count("\n") == 1
 
 
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+async def test_a_cluster_that_goes_away_is_the_cause(cluster: FakeCluster, on_error: str) -> None:
+    process = await start_cli(
+        *("send", "one", "-b", cluster.bootstrap_servers, "--json", "--rate", "100", "--on-error", on_error),
+        *("-X", "delivery.timeout.ms=400", "-X", "request.timeout.ms=300", "-X", "linger.ms=0"),
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"acknowledged\n")
+    await process.stdin.drain()
+    await until(lambda: cluster.records("one"))
+    await cluster.close()
+
+    outcome = await finish(process, b"".join(b"line %d\n" % number for number in range(200)))
+
+    assert outcome.code == 1
+    counts = {cause["cause"]: cause["count"] for cause in outcome.json["causes"]}
+    assert sum(counts.values()) == outcome.json["failed"] > 5
+    refused = sum(count for cause, count in counts.items() if "Connection refused" in cause)
+    assert refused > 5
+    assert not any("leader" in cause for cause in counts)
+    assert "altogether" in outcome.err
+    assert "no known leader" not in outcome.err
+    # There never was a connection to lose.
+    assert "lost the connection: cannot connect" not in outcome.err
+
+
 async def test_unknown_topic(cluster: FakeCluster) -> None:
     outcome = await run_cli(
         "send", "nowhere", "-b", cluster.bootstrap_servers, "--timeout", "0.5", "--json", stdin=b"line\n"
@@ -190,7 +222,7 @@ async def test_topic_that_is_denied_or_has_no_legal_name(cluster: FakeCluster) -
     denied = await run_cli("send", "t", "-b", cluster.bootstrap_servers, stdin=b"line\n")
     illegal = await run_cli("send", "a b", "-b", cluster.bootstrap_servers, stdin=b"line\n")
 
-    assert denied.code == 1
+    assert denied.code == 5
     assert "grant this principal Describe and Write" in denied.err
     assert illegal.code == 2
     assert "'a b'" in illegal.err
@@ -244,7 +276,7 @@ async def test_the_first_failure_ends_the_run(cluster: FakeCluster) -> None:
     await feeding
 
     assert process.returncode == 1
-    assert b"error: <stdin>, line 1: " in err
+    assert b"error: <stdin>, lines 1, 2, 3, 4, 5: t-" in err
     assert b"TOPIC_AUTHORIZATION_FAILED" in err
     assert b'"acknowledged": 0' in out
     assert cluster.records("t") == []

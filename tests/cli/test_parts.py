@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aioproduce import RecordMetadata
 from aioproduce.cli.inputs import LineSplitter
-from aioproduce.cli.line_format import BadLineError, BlankLineError, json_lines, keyed_lines
+from aioproduce.cli.line_format import BadLineError, json_lines, keyed_lines
 from aioproduce.cli.tally import SAMPLE_SIZE, LatencySample
 
 METADATA = RecordMetadata("t", 0, 0, 0, -1, 1)
@@ -64,11 +64,6 @@ def test_a_dot_in_a_fields_name() -> None:
 
     assert json_lines("a.b")(line) == (b"nested", line)
     assert json_lines("a\\.b")(line) == (b"flat", line)
-
-
-def test_blank_json_lines_are_told_apart() -> None:
-    with pytest.raises(BlankLineError):
-        json_lines(None)(b" \r")
 
 
 def test_every_latency_of_a_small_run_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,7 @@ def test_it_is_let_in(
 
 @pytest.mark.parametrize(
     ("command", "give", "code"),
-    [(SEND, by_file, 1), (PERF, by_file, 1), (TOP, by_options, 1), (CHECK, by_environment, 4)],
+    [(SEND, by_file, 4), (PERF, by_file, 4), (TOP, by_options, 4), (CHECK, by_environment, 4)],
 )
 def test_a_wrong_password_is_one_line_after_one_attempt(
     command: tuple[str, ...], give: Any, code: int, secured: ClusterThread, tmp_path: Path

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -23,13 +24,17 @@ SUMMARY = {
     "failed": int,
     "possibly_written": int,
     "rejected_lines": int,
+    "blank_lines": int,
+    "left_out": int,
     "bytes": int,
     "seconds": float,
     "records_per_second": float,
     "latency_ms": dict,
     "errors": dict,
+    "causes": list,
     "problems": list,
     "stopped_by": type(None),
+    "next_line": type(None),
     "signal": type(None),
     "exit_code": int,
 }
@@ -81,13 +86,29 @@ async def test_every_line_of_a_file_arrives_once(cluster: FakeCluster, tmp_path:
 
 
 async def test_lines_are_bytes_between_newlines(cluster: FakeCluster) -> None:
-    content = b"plain\n\ncarriage return\r\n\xff\xfe not UTF-8\n\ttab \x00 zero\nno newline"
+    content = b"plain\ncarriage return\r\n  \xff\xfe not UTF-8\n\ttab \x00 zero\nno newline"
 
     outcome = await run_cli("send", "one", "-b", cluster.bootstrap_servers, "--json", stdin=content)
 
     assert outcome.code == 0
-    messages = await read_back(cluster, "one", 6)
+    messages = await read_back(cluster, "one", 5)
     assert [message.value() for message in messages] == content.split(b"\n")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--format", "json"], ["-K", "\\t"]])
+async def test_blank_lines_are_passed_over_and_counted_in_every_format(
+    cluster: FakeCluster, arguments: list[str]
+) -> None:
+    line = b"{}" if "json" in arguments else b"key\tvalue"
+    content = b"\n" + line + b"\n\n \t\r\n" + line + b"\n\n"
+
+    outcome = await run_cli(
+        "send", "one", "-b", cluster.bootstrap_servers, "--json", *arguments, stdin=content
+    )
+
+    assert (outcome.code, outcome.json["sent"], outcome.json["rejected_lines"]) == (0, 2, 0)
+    assert outcome.json["blank_lines"] == 4
+    assert len(cluster.records("one")) == 2
 
 
 async def test_files_and_standard_input_in_their_order(cluster: FakeCluster, tmp_path: Path) -> None:
@@ -150,9 +171,7 @@ async def test_json_lines_with_keys_headers_and_compression(cluster: FakeCluster
             "-b",
             cluster.bootstrap_servers,
             "--json",
-            "--format",
-            "json",
-            "--key-field",
+            "--key-field",  # which says that the lines are JSON
             "user.id",
         ),
         *("--header", "source=test", "-H", "empty=", "-H", "twice==", "--compression", "zstd"),
@@ -281,6 +300,15 @@ def _read_terminal(terminal: int) -> str:
             if not part:
                 return content.decode()
             content += part
+
+
+async def test_progress_that_is_redirected_has_nothing_that_moves_a_cursor(cluster: FakeCluster) -> None:
+    outcome = await run_cli(
+        "send", "t", "-b", cluster.bootstrap_servers, "--json", "--progress", stdin=b"a\nb\n"
+    )
+
+    assert outcome.code == 0
+    assert re.fullmatch(r"<stdin>, 2 acked [\d,]+/s\n", outcome.err)
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["-h"], ["send", "-h"], ["dev", "-h"]])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from aioproduce.cli.settings import build_config
+from aioproduce.cli.settings import build_config, parse_separator
 from aioproduce.config import ProducerConfig, Secret
 from aioproduce.errors import ConfigError
 
@@ -49,6 +49,28 @@ def test_options_go_before_the_environment_and_that_before_the_file(
     monkeypatch.setenv("AIOPRODUCE_RETRY_BACKOFF_MS", "2")
     config = built(file, ["linger.ms=3"])
     assert (config.linger, config.retry_backoff, config.batch_size) == (0.003, 0.002, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ("\\t", b"\t"),
+        ("\t", b"\t"),
+        ("\\x1F", b"\x1f"),
+        ("\\\\t", b"\\t"),
+        ("::", b"::"),
+        ("\u20ac", b"\xe2\x82\xac"),
+        ("a\\x00\\\\", b"a\x00\\"),
+    ],
+)
+def test_separators(text: str, separator: bytes) -> None:
+    assert parse_separator(text) == separator
+
+
+@pytest.mark.parametrize("text", ["", "\n", "\\x0a", "\\n", "\\x1", "\\", "\\\n"])
+def test_what_is_no_separator(text: str) -> None:
+    with pytest.raises(ConfigError, match="--key-separator"):
+        parse_separator(text)
 
 
 def test_a_password_without_its_sign_is_in_no_message() -> None:

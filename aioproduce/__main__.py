@@ -1,0 +1,5 @@
+"""`python -m aioproduce`: the same as the console script `aioproduce`."""
+
+from aioproduce.cli import main
+
+main()
