@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     Settled = Callable[[RecordMetadata, BaseException | None], object]
 
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _FIELDS: Final = frozenset(
     [
         "file",
@@ -94,7 +95,7 @@ class FailedFile:
         self._problem: OSError | None = None
         try:
             # What is in the records is nobody else's to read.
-            self._file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+            self._file = os.fdopen(os.open(path, _NEW, 0o600), "wb")
         except FileExistsError:
             raise ConfigError(
                 f"--failed-to {path}: the file exists, and may hold the failed records of an earlier run; name "

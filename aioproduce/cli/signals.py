@@ -38,7 +38,8 @@ class Signals:
         finally:
             for number, handler in before.items():
                 loop.remove_signal_handler(number)
-                signal.signal(number, handler)
+                if handler is not None:  # as it is where another language than Python installed one
+                    signal.signal(number, handler)
 
     async def during(self, work: asyncio.Task[Any]) -> signal.Signals | None:
         """Wait for the end of a task, or for a signal, which is returned."""

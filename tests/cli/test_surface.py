@@ -16,6 +16,8 @@ import pytest
 
 from aioproduce import __version__
 from aioproduce.cli.app import app
+from aioproduce.cli.check import Findings, Step, Trial
+from aioproduce.cli.check_view import problem_lines
 from aioproduce.cli.exit_codes import EPILOG, MEANINGS, ExitCode, exit_code_of
 from aioproduce.cli.help_texts import WIDEST
 from aioproduce.cli.txn import txn
@@ -124,6 +126,22 @@ async def test_ctrl_c_while_it_imports_says_nothing(tmp_path: Path) -> None:
 
     assert (out, err) == (b"", b"")
     assert process.returncode == -signal.SIGINT  # which a shell shows as 130
+
+
+# -- check ---
+
+
+def test_brokers_that_fail_of_the_same_share_a_line() -> None:
+    same, other = Step("metadata", False, "no such {} topic"), Step("connect", False, "refused")
+    trials = [
+        Trial(address, False, (node,), (step,))
+        for node, (address, step) in enumerate([("a:1", same), ("b:1", other), ("c:1", same)])
+    ]
+
+    assert list(problem_lines(Findings(None, {}, tuple(trials)))) == [
+        "error: a:1, c:1 fail at metadata: no such {} topic",
+        "error: b:1 fails at connect: refused",
+    ]
 
 
 # -- config ---

@@ -36,6 +36,7 @@ from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, final
 
+from aioproduce.core.cluster import connection_words as words
 from aioproduce.core.cluster.channel_set_up import ChannelSetUp, Turns
 from aioproduce.core.cluster.connection_states import (
     CONNECTION_STATES,
@@ -44,14 +45,6 @@ from aioproduce.core.cluster.connection_states import (
     ConnectionSettings,
     ConnectionState,
     LossCause,
-)
-from aioproduce.core.cluster.connection_words import (
-    describe_end,
-    describe_loss,
-    describe_timeout,
-    foreign_protocol,
-    security_error_of_loss,
-    security_error_of_timeout,
 )
 from aioproduce.core.cluster.in_flight_request import Asker, Completed, Encode, InFlightRequest, OwnRequest
 from aioproduce.core.cluster.version_negotiation import negotiate
@@ -301,9 +294,9 @@ class BrokerConnection:
             if self._frames.error is not None:  # behind the frames that it gave
                 raise self._frames.error
             if self.channel is not None and self.channel.is_ended:
-                self.close(*describe_end(self))
+                self.close(*words.describe_end(self))
         except ProtocolError as error:
-            fault = foreign_protocol(self, data, error)
+            fault = words.foreign_protocol(self, data, error)
             self.close(f"{self.peer}: {fault}", LossCause.PROTOCOL_ERROR, fault)
             return completed
         except TlsError as error:
@@ -357,8 +350,8 @@ class BrokerConnection:
         if self.is_open:
             is_at_rest = self.state is ConnectionState.READY and not self.pending_count and error is None
             self.cause = LossCause.CLOSED_AT_REST if is_at_rest else LossCause.DISCONNECTED
-            self.error = security_error_of_loss(self, error) or error
-            self.reason = describe_loss(self, self.error)
+            self.error = words.security_error_of_loss(self, error) or error
+            self.reason = words.describe_loss(self, self.error)
             self._deadlines.cancel(self.connection_id)
             if self.authentication is not None:
                 self.authentication.stop()
@@ -394,8 +387,8 @@ class BrokerConnection:
         if deadline is not None and deadline > now:
             self._deadlines.schedule(self.connection_id, deadline)
         elif deadline is not None:
-            reason, cause = describe_timeout(self, now)
-            self.close(reason, cause, security_error_of_timeout(self, reason, cause))
+            reason, cause = words.describe_timeout(self, now)
+            self.close(reason, cause, words.security_error_of_timeout(self, reason, cause))
 
     def __repr__(self) -> str:
         return (
