@@ -223,6 +223,8 @@ class Bench:
 
 def session(jars: tuple[Path, ...], folder: Path) -> SparkSession:
     """Two cores, and a JVM that is given the time to become fast."""
+    # The process in which Spark makes a data source's writer goes by the environment, not by the setting.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     return (
         SparkSession.builder.appName("sizing")
         .master("local[2]")
@@ -231,7 +233,6 @@ def session(jars: tuple[Path, ...], folder: Path) -> SparkSession:
         .config("spark.driver.memory", "3g")
         .config("spark.jars", ",".join(map(str, jars)))
         .config("spark.local.dir", str(folder / "spark"))
-        .config("spark.pyspark.python", sys.executable)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")

@@ -263,14 +263,16 @@ def spark_sink(documents: Documents) -> str:
     runs = [bench.Run(**run) for run in documents["spark-sink"]["figures"]]
     rows = [
         [name, count(each["rows_per_s"]), f"{count(each['rows_per_s_min'])} to {count(each['rows_per_s_max'])}",
-         f"{each['cpu_s_per_million']:.2f}", count(each["requests_per_million"])]
+         f"{each['cpu_s_per_million']:.2f}", count(each["requests_per_million"]),
+         f"{each['batch_p50_s']:.2f}, {each['batch_p99_s']:.2f}"]
         for name, each in bench.figures(runs).items()
     ]  # fmt: skip
     asked = [
         [what, f"{value:.2f}", wanted, _verdict(is_met)]
         for what, value, wanted, is_met in bench.targets(runs)
     ]
-    headings = ("sink", "rows/s", "least to most", "CPU s per million rows", "requests per million rows")
+    headings = ("sink", "rows/s", "least to most", "CPU s per million rows", "requests per million rows",
+                "p50, p99 of a micro-batch, s")  # fmt: skip
     return table(headings, rows) + "\n" + table(("what", "measured", "wanted", ""), asked)
 
 
