@@ -202,11 +202,6 @@ class BrokerConnection:
         """Requests that have not ended, ours included."""
         return len(self.in_flight) + (self.unacknowledged is not None)
 
-    @property
-    def unanswered_since(self) -> float | None:
-        """Since when a request has waited and no byte has come; `None` while no answer is awaited."""
-        return max(self.in_flight[0].sent_at, self.last_heard_at) if self.in_flight else None
-
     def can_send(self, now: float) -> bool:
         """Whether `send` may be called: ready, nothing unwritten, room for one more, not throttled."""
         return (
