@@ -21,9 +21,12 @@ from __future__ import annotations
 import struct
 import zlib
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, final
 
 from aioproduce.errors import ConfigError, ProtocolError
+
+if TYPE_CHECKING:
+    from aioproduce.config import ProducerConfig
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview
 
@@ -360,3 +363,13 @@ def _unzstd(data: BytesLike, max_size: int) -> bytes:
         else:
             del target[size:]
             return bytes(target)
+
+
+def codec_of(config: ProducerConfig) -> Codec | None:
+    """The codec of a producer's settings; `None` where it does not compress."""
+    return codec_for(
+        config.compression_type,
+        gzip_level=config.compression_gzip_level,
+        lz4_level=config.compression_lz4_level,
+        zstd_level=config.compression_zstd_level,
+    )

@@ -26,7 +26,7 @@ from weakref import ref
 
 from aioproduce._native.record_batch import load_crc32c
 from aioproduce._native.stats import Windows
-from aioproduce.compression import codec_for
+from aioproduce.compression import codec_of
 from aioproduce.config.origins import naming_origins
 from aioproduce.core.sender import Sender
 from aioproduce.errors import (
@@ -51,7 +51,6 @@ from aioproduce.wire.preload import preload
 
 if TYPE_CHECKING:
     from aioproduce._native.topic_appender import TopicAppender
-    from aioproduce.compression import Codec
     from aioproduce.config import ProducerConfig
     from aioproduce.core.batching.record_audit import MarkSource, RecordAudit
     from aioproduce.drivers.base import Driver
@@ -164,7 +163,7 @@ class ProducerLife:
         # Once per process, about 80 ms: later they would stall the loop at the first request.
         preload(with_login=security is not None and security.sasl is not None)
         load_crc32c()
-        codec = self._make_codec()
+        codec = codec_of(self.config)
         driver = make_driver(self.config, self.metrics, self._unobserved_failure)
         self.driver = driver
         self._started_at_ms = _wall_ms(driver)
@@ -280,15 +279,6 @@ class ProducerLife:
         )
         self._marks_life = ProducerLife(config, _opens_nothing, (source, wall_ms, audit))
         self._marks_life.start()
-
-    def _make_codec(self) -> Codec | None:
-        config = self.config
-        return codec_for(
-            config.compression_type,
-            gzip_level=config.compression_gzip_level,
-            lz4_level=config.compression_lz4_level,
-            zstd_level=config.compression_zstd_level,
-        )
 
     async def close(self, timeout: float | None) -> None:
         """As `Producer.close()`."""
@@ -408,8 +398,7 @@ class ProducerLife:
 
     def look_for_end(self) -> None:
         """Notice an event loop that was closed under the open producer, and that told nobody."""
-        is_open = self.state is ProducerState.RUNNING or self.state is ProducerState.CLOSING
-        if is_open and self.is_of_this_process:
+        if not self.is_over and self.is_of_this_process:
             self.driver.look_for_end()
 
     def tell_at_exit(self) -> None:

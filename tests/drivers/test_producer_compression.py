@@ -77,7 +77,7 @@ class GatedCodec:
 def codec(monkeypatch: pytest.MonkeyPatch) -> Iterator[GatedCodec]:
     """What every producer of the test compresses with."""
     gated = GatedCodec()
-    monkeypatch.setattr(producer_life, "codec_for", lambda name, **levels: gated)
+    monkeypatch.setattr(producer_life, "codec_of", lambda config: gated)
     yield gated
     gated.gate.set()
 

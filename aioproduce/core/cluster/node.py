@@ -85,7 +85,8 @@ class Node:
         A connection that was given up because of its silence does not end the silence. The next one does, once it
         is ready.
         """
-        connection, since = self.connection, None
+        since: float | None = None
+        connection = self.connection
         if connection is not None and connection.in_flight:
             since = max(connection.in_flight[0].sent_at, connection.last_heard_at)
         if self.silent_since is None:
