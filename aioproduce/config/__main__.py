@@ -1,4 +1,4 @@
-"""`python -m aioproduce.config` prints every key, as the page `docs/configuration.md`."""
+"""`python -m aioproduce.config` prints every key as the page `docs/configuration.md`."""
 
 from __future__ import annotations
 

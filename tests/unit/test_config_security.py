@@ -149,7 +149,7 @@ PEM: Mapping[str, object] = MappingProxyType(
         ({**OAUTH, URL: "file:///run/token"}, ["is a file", f"={CLASS}.FileJwtRetriever"]),
         (
             {**OAUTH, URL: "https://i/t", "sasl.oauthbearer.jwt.retriever.class": f"{CLASS}.FileJwtRetriever"},
-            ["FileJwtRetriever", "names no file"],
+            ["FileJwtRetriever", "does not name a file"],
         ),
         (
             {
@@ -269,7 +269,7 @@ def test_versions_that_java_switches_off_itself_are_left_out() -> None:
 def test_classes_of_javas_that_are_understood(key: str, name: str, attribute: str, expected: str) -> None:
     assert getattr(config({key: f" {name} "}), attribute) == expected
     error = refused({key: "com.example.Mine"})
-    assert "is not a class whose meaning is known here" in str(error)
+    assert "is not a supported class" in str(error)
     assert error.key == key
 
 
