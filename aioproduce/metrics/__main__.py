@@ -1,4 +1,4 @@
-"""`python -m aioproduce.metrics` prints every metric, as the page `docs/metrics.md`."""
+"""`python -m aioproduce.metrics` prints every metric as the page `docs/metrics.md`."""
 
 from __future__ import annotations
 
