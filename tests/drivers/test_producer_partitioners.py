@@ -257,7 +257,7 @@ class Async:
         (Chosen, "the class Chosen instead of an instance"),
         (NoMethod(), "not have a method partition()"),
         (Async(), "async partition()"),
-        (7, "(int) has not have a method partition()"),
+        (7, "(int) does not have a method partition()"),
     ],
     ids=["a typing error", "a Java class of one's own", "a class", "no method", "a coroutine", "a number"],
 )
