@@ -34,6 +34,9 @@ BENCHED := $(VENV)/.stamp-bench
 PARALLEL := -n 3 --dist loadgroup --no-loadscope-reorder
 PART := offline brokers spark native
 CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
+# What codespell reads. tests/avoided_words.txt lists words to avoid; a package is added here once it is free of them.
+WORDED := $(patsubst %,aioproduce/%,wire security serializers partitioners audit reporters metrics config compat \
+  integrations blocking spark pytest_plugin.py) pyspark_aioproduce
 
 .DELETE_ON_ERROR:
 .PHONY: quick test test-full test-python mutation demo lake bench budget soak fuzz native wheel release lock lint types prepare gate \
@@ -123,6 +126,7 @@ lint: $(NATIVE)
 	$(PY) -m ruff check $(CHECKED)
 	$(PY) -m ruff format --check $(CHECKED)
 	$(VENV)/bin/lint-imports
+	$(VENV)/bin/codespell -D - -D tests/avoided_words.txt $(WORDED)
 
 types: $(NATIVE)
 	$(PY) -m mypy

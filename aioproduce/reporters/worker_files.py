@@ -172,9 +172,9 @@ class _Slot:
 
     def write(self, text: str) -> None:
         """Replace the previous report."""
-        beside = self._values.with_suffix(".new")
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(self._values)
+        replacement = self._values.with_suffix(".new")
+        replacement.write_text(text, encoding="utf-8")
+        replacement.replace(self._values)
 
     def release(self) -> None:
         """Remove the report, and leave the number to another worker."""

@@ -40,12 +40,12 @@ class LakeFiles:
 
     def replace_file(self, path: Path, content: bytes) -> None:
         """Replace a small file as a whole."""
-        beside = path.with_name(path.name + ".new")
-        with beside.open("wb") as file:
+        replacement = path.with_name(path.name + ".new")
+        with replacement.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        replacement.replace(path)
         self.sync_directory(path.parent)
 
     def move_directory(self, path: Path, to: Path) -> None:
