@@ -36,7 +36,7 @@ PART := offline brokers spark native
 CHECKED := aioproduce pyspark_aioproduce tests examples benchmarks setup.py
 # What codespell reads. tests/avoided_words.txt lists words to avoid; a package is added here once it is free of them.
 WORDED := $(patsubst %,aioproduce/%,wire security serializers partitioners audit reporters metrics config compat \
-  integrations blocking spark pytest_plugin.py) pyspark_aioproduce
+  integrations blocking spark testing pytest_plugin.py) pyspark_aioproduce
 
 .DELETE_ON_ERROR:
 .PHONY: quick test test-full test-python mutation demo lake bench budget soak fuzz native wheel release lock lint types prepare gate \

@@ -181,7 +181,7 @@ def _check_names(options: dict[str, Any]) -> None:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}?" if close else f"the options are {', '.join(known)}"
-            pytest.fail(f"@pytest.mark.{_MARKER} does not have an option {name!r};  {hint}", pytrace=False)
+            pytest.fail(f"@pytest.mark.{_MARKER} does not have an option {name!r}; {hint}", pytrace=False)
 
 
 def _left_open(item: pytest.Item) -> list[ProducerLife]:

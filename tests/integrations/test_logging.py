@@ -151,7 +151,10 @@ async def test_without_a_broker_flush_and_close_are_bounded_and_the_loss_is_told
         log.info("%d", number)
     await asyncio.to_thread(handler.flush)
     await asyncio.to_thread(handler.close)
-    assert "3 log record(s) for 'orders' were not sent, and 0 did not fit into the queue" in capsys.readouterr().err
+    assert (
+        "3 log record(s) for 'orders' were not sent, and 0 did not fit into the queue"
+        in capsys.readouterr().err
+    )
     log.info("late")
     assert handler.counts().dropped == 1
     handler.close()
@@ -283,7 +286,10 @@ async def test_before_during_and_after_the_applications_producer(
     log.info("never")
     log.removeHandler(handler)
     handler.close()
-    assert "1 log record(s) for 'orders' were not sent, and 1 did not fit into the queue" in capsys.readouterr().err
+    assert (
+        "1 log record(s) for 'orders' were not sent, and 1 did not fit into the queue"
+        in capsys.readouterr().err
+    )
 
 
 async def test_what_the_producer_did_not_accept_waits_for_the_next(

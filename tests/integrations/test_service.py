@@ -281,7 +281,7 @@ async def test_what_is_not_acknowledged_by_then_is_counted_and_told(
     (told,) = messages(caplog, logging.ERROR)
     assert told.startswith("5 record(s) were not acknowledged when the service ended")
     assert "3 were accepted" in told
-    assert "2 waited in the background" in told
+    assert "2 background records were not accepted" in told
     assert all(delivery.exception() is not None for delivery in deliveries)
 
 
