@@ -283,8 +283,7 @@ class AIOKafkaProducer(PositionalCalls):
             offsets: By aiokafka's TopicPartition: the offset of the next record to read, as an int, an
                 OffsetAndMetadata, or a pair of both.
             group_id: The group's name. aiokafka's consumer does not expose more of its membership, so it must
-                assign
-                its partitions itself; see docs/migrating.md.
+                assign its partitions itself; see docs/migrating.md.
 
         Raises:
             IllegalOperation: If no transaction is open.

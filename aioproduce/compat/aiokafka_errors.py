@@ -6,8 +6,7 @@ succeeds costs nothing here, except for its metadata when that is read.
 Invariants:
 
 1. Every error of aioproduce becomes the one that aiokafka raises for the same cause. The original is its
-   `__cause__`,
-   with its attributes (`possibly_written`, `attempts`).
+   `__cause__`, with its attributes (`possibly_written`, `attempts`).
 2. The message is aioproduce's, with cause and remedy.
 """
 

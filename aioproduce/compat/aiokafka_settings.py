@@ -61,8 +61,7 @@ def config_of(given: Mapping[str, Any]) -> ProducerConfig:
         "max.block.ms": timeout,
         "socket.connection.setup.timeout.ms": max(min(_SETUP_MS, timeout), 1),
         # A batch fails with the error of the first attempt that ends after request_timeout_ms. That attempt may
-        # begin
-        # just before then and take as long.
+        # begin just before then and take as long.
         "delivery.timeout.ms": max(linger + 2 * timeout, _IDEMPOTENT_DELIVERY_MS if is_idempotent else 0),
         "retry.backoff.ms": ceil(given["retry_backoff_ms"]),
         "retry.backoff.max.ms": max(ceil(given["retry_backoff_ms"]), 1_000),

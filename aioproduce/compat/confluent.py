@@ -157,10 +157,9 @@ class AIOProducer(TransactionalCalls):
 
         Returns:
             A future of the `confluent_kafka.Message`, for asyncio and for type checkers; its class is
-            MessageFuture.
-            It raises `KafkaException(KafkaError)`: `_MSG_TIMED_OUT`,
-            `MSG_SIZE_TOO_LARGE`, `_UNKNOWN_TOPIC`, `_UNKNOWN_PARTITION`, `_QUEUE_FULL` (no room within
-            `message.timeout.ms`), or the broker's own error.
+            MessageFuture. It raises `KafkaException(KafkaError)`: `_MSG_TIMED_OUT`, `MSG_SIZE_TOO_LARGE`,
+            `_UNKNOWN_TOPIC`, `_UNKNOWN_PARTITION`, `_QUEUE_FULL` (no room within `message.timeout.ms`), or the
+            broker's own error.
 
         Raises:
             TypeError: If an argument has the wrong type; the message was not accepted.

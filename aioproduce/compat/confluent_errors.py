@@ -5,12 +5,10 @@ Used by `confluent.AIOProducer` and its parts.
 Invariants:
 
 1. Every raised error is a `KafkaException` whose first argument is a `KafkaError`. If aioproduce had an error of
-   its
-   own, with more detail, that is the `__cause__`.
+   its own, with more detail, that is the `__cause__`.
 2. `KafkaError.retriable()` is true only if a repetition may succeed and cannot duplicate the record.
 3. For an error of a transactional call, at most one of three is true, and says what to do: `retriable()` (repeat
-   the
-   call), `txn_requires_abort()` (abort, and begin the next transaction), `fatal()` (create another producer).
+   the call), `txn_requires_abort()` (abort, and begin the next transaction), `fatal()` (create another producer).
 """
 
 from __future__ import annotations

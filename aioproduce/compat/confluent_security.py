@@ -280,8 +280,7 @@ def token_provider(callback: Callable[[str], Any], config: str) -> Callable[[], 
 
     Args:
         callback: Called with `config`; returns `(token, expires_at)`, optionally followed by a principal and a dict
-            of
-            extensions.
+            of extensions.
         config: `sasl.oauthbearer.config`.
     """
 

@@ -5,8 +5,7 @@ Inherited by `confluent.AIOProducer`.
 Invariants:
 
 1. A message belongs to the transaction that was open when any task called `produce()`, or it fails. It never
-   belongs
-   to the next one.
+   belongs to the next one.
 2. A transaction with a failed message is not committed, even if the message never reached the producer.
 3. A call that timed out or was cancelled only stops waiting. Other calls raise `_CONFLICT` until the same call has
    returned the result.
@@ -61,10 +60,8 @@ class TransactionalCalls:
 
         Raises:
             KafkaException: If there was no answer in time (`_TIMED_OUT`); `error.args[0].retriable()` is then true,
-                and
-                the same call again continues to wait. If the cluster refuses; the error is then fatal. If it was
-                called
-                before (`_STATE`), or without a `transactional.id` (`_NOT_CONFIGURED`).
+                and the same call again continues to wait. If the cluster refuses; the error is then fatal. If it
+                was called before (`_STATE`), or without a `transactional.id` (`_NOT_CONFIGURED`).
         """
         self._check_callable("init_transactions")
 
@@ -125,8 +122,7 @@ class TransactionalCalls:
 
         Raises:
             KafkaException: If there was no answer in time (`_TIMED_OUT`); `error.args[0].retriable()` is then true,
-                the
-                commit continues, and the same call again waits for it. If a message or offsets failed;
+                the commit continues, and the same call again waits for it. If a message or offsets failed;
                 `txn_requires_abort()` is then true: call `abort_transaction()`. If another producer with the same
                 `transactional.id` has taken over (`_FENCED`); the error is then fatal. If no transaction is open
                 (`_STATE`).
@@ -155,8 +151,7 @@ class TransactionalCalls:
 
         Raises:
             KafkaException: If there was no answer in time (`_TIMED_OUT`); `error.args[0].retriable()` is then true.
-                If
-                another producer has taken over; the error is then fatal. If no transaction is open (`_STATE`).
+                If another producer has taken over; the error is then fatal. If no transaction is open (`_STATE`).
         """
         self._check_callable("abort_transaction")
         transaction, way = self._transaction("abort_transaction"), self._way

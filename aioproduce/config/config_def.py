@@ -1,10 +1,8 @@
 """A table of keys, which reads and checks mappings: Kafka's `ConfigDef` and its `ConfigKey`.
 
 Used by every table: Kafka's own keys (`table`), the options of the Spark sink, librdkafka's properties. A key is
-one
-row. Refused and ignored keys are rows, too, with a kind of their own, and so are conflicts between keys. Callers
-with
-error classes of their own only need to catch `ConfigError`.
+one row. Refused and ignored keys are rows, too, with a kind of their own, and so are conflicts between keys.
+Callers with error classes of their own only need to catch `ConfigError`.
 
 Invariants:
 1. `ConfigDef.parse` returns checked values, or raises a `ConfigError` that names the key, the value and the allowed

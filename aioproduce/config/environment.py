@@ -1,8 +1,7 @@
 """Settings from environment variables: `KAFKA_SECURITY_PROTOCOL` for `security.protocol`.
 
 Used by `ProducerConfig.from_environment` and the CLI. A name is a prefix and the key in capitals, with underscores
-for
-dots. `..._FILE` names a file that holds the value, which is how containers receive secrets.
+for dots. `..._FILE` names a file that holds the value, which is how containers receive secrets.
 
 Invariants:
 1. Messages do not contain values.

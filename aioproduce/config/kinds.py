@@ -1,9 +1,8 @@
 """The kinds of values of keys: each checks a value, and describes what it accepts.
 
 Used by the tables of keys, and by `Key.parse` (`config_def`). A value has two forms: *parsed* (checked, still in
-the
-key's units, so that sums of milliseconds are exact) and *attribute* (as the settings hold it, with durations in
-seconds).
+the key's units, so that sums of milliseconds are exact) and *attribute* (as the settings hold it, with durations
+in seconds).
 
 Invariants:
 1. `Kind.parse` returns a checked value, or raises `WrongValueError`, whose text never contains the value.

@@ -21,14 +21,12 @@ The same keys have four spellings: keyword arguments with underscores for dots (
 their own names (`{"linger.ms": 5}`), a Java `.properties` file (`linger.ms=5`), and environment variables
 (`KAFKA_LINGER_MS=5`, read by `ProducerConfig.from_environment()`). Values are typed, or strings as in a properties
 file. Defaults are those of Kafka's Java client 4.3. An unknown key, a value out of range and settings that
-contradict
-each other raise `ConfigError`, which names the key and, if there is a similar one, the key that was probably meant.
+contradict each other raise `ConfigError`, which names the key and, if there is a similar one, the key that was
+probably meant.
 
 A refused key is one that this version does not support. It accepts only values that change nothing, so that
-existing
-files load, and raises `ConfigError` with the reason for any other. The values of passwords, tokens and other
-secrets
-are never shown.
+existing files load, and raises `ConfigError` with the reason for any other. The values of passwords, tokens and
+other secrets are never shown.
 
 For environment variables, `KAFKA_SASL_PASSWORD_FILE` names a file with the value of `KAFKA_SASL_PASSWORD`, which is
 how containers receive secrets; a newline at its end is ignored. Variables that begin with `KAFKA_` and are not keys

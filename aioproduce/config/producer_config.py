@@ -1,8 +1,7 @@
 """`ProducerConfig`: the settings of one producer, checked, in the units that the core works in.
 
 Created by `Producer` and the CLI, read by every package above. Nothing above this package uses milliseconds or
-dotted
-keys.
+dotted keys.
 
 Invariants:
 1. A `ProducerConfig` from `from_mapping` or `from_keywords` is free of contradictions: the settings fit each other,
@@ -216,8 +215,7 @@ class ProducerConfig:
         """Create a configuration from environment variables: `KAFKA_LINGER_MS=5` for `linger.ms=5`.
 
         A variable `KAFKA_SASL_PASSWORD_FILE` names a file with the value of `KAFKA_SASL_PASSWORD`. Variables with
-        the
-        prefix that are not keys are ignored, unless they are similar to one.
+        the prefix that are not keys are ignored, unless they are similar to one.
 
         Args:
             prefix: The prefix of the variables' names.

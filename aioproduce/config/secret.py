@@ -1,13 +1,11 @@
 """A hidden text: a password, a key, a token.
 
 Created by the kinds of the configuration table for every secret key, and by code that fetches secrets. Only
-`reveal()`
-returns the text. Call it where the text is used, and do not store the result in a variable.
+`reveal()` returns the text. Call it where the text is used, and do not store the result in a variable.
 
 `hides_arguments` keeps the arguments of a call out of the tracebacks of its errors. Tools that log tracebacks with
 local variables (Sentry, rich, `cgitb`) would otherwise show passwords that are not even in the user's own code:
-they
-came from the environment or from a vault.
+they came from the environment or from a vault.
 """
 
 from __future__ import annotations
@@ -88,8 +86,7 @@ def hides_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Return a function whose errors show neither its arguments nor values derived from them.
 
     A `ProducerError`, `TypeError` or `ValueError` is about these arguments, and is raised without the frames;
-    message,
-    cause and attributes are unchanged. Any other error is a bug, and keeps its frames.
+    message, cause and attributes are unchanged. Any other error is a bug, and keeps its frames.
 
     Args:
         function: A function that receives settings.

@@ -4,8 +4,8 @@ Used by `table`, which includes them, and by `producer_config`, which warns of s
 
 Invariants:
 1. Settings that contradict each other, or lack what every login of their mechanism needs, are a conflict here,
-   reported
-   before a broker is contacted. The contents of `sasl.jaas.config`, of files and of tokens are not read here.
+   reported before a broker is contacted. The contents of `sasl.jaas.config`, of files and of tokens are not read
+   here.
 2. A setting of a protocol that is not selected has no effect, as in Java, and is reported as a warning.
 """
 

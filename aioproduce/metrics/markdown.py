@@ -34,10 +34,8 @@ json.dumps(snapshot.as_dict())
 - A **total** counts from the start of the producer and never falls.
 - Rates, averages, maxima and percentiles are over the last `metrics.num.samples` windows of
   `metrics.sample.window.ms` each (2 of 30 s). A rate is over at least all but one of the windows, as in Kafka:
-  right
-  after the start it is too low rather than too high. Without any values, an average, a maximum or a percentile is
-  NaN,
-  and null in `as_dict()`.
+  right after the start it is too low rather than too high. Without any values, an average, a maximum or a
+  percentile is NaN, and null in `as_dict()`.
 - **Percentiles** (`-p50`, `-p99`, `-p999`) are ours. They are at most 4.4 % above the exact ones, and never above
   the maximum. `snapshot.histograms` has the counts since the start, for tools that compute percentiles themselves,
   e.g. over several producers together.
@@ -59,8 +57,7 @@ json.dumps(snapshot.as_dict())
   counts for the record that it waits for, as an interrupted thread does in Java.
 - `produce-throttle-time-*` are of every answer except those to ApiVersions.
 - `txn-*-time-ns-total` count the waiting time of calls. A commit continues when its call stops waiting; that time
-  is
-  not counted.
+  is not counted.
 - `txn-committed-total`, `txn-aborted-total` and `txn-unknown-total` count each transaction once, by its outcome. A
   fenced producer counts its open transaction as aborted, or as unknown if a commit was in progress.
 - `successful-authentication-no-reauth-total` counts connections whose broker does not end sessions. Java's client

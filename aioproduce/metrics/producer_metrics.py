@@ -4,8 +4,7 @@ Owned by the ProducerLife, which passes it to the code that records. Values are 
 wait, never per record. Values that can be read on demand (bytes in use, requests in flight) are gauges.
 
 Times are recorded in seconds and kept in the units of Kafka's metrics: milliseconds, or nanoseconds if the name
-says
-so.
+says so.
 
 Invariant: recording never raises, and memory grows only with the number of topics and brokers.
 """
