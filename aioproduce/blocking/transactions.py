@@ -6,8 +6,7 @@ thread are `async` or documented so.
 Invariants:
 
 1. All records handed over before the end was requested belong to the transaction, or fail it. None gets into the
-   next
-   one: the way is first shut, then emptied, and only then the core is asked to end the transaction.
+   next one: the way is first shut, then emptied, and only then the core is asked to end the transaction.
 2. A transaction belongs to the thread that began it: the BlockingProducer's own calls use it only for that thread.
    Any thread that has the `BlockingTransaction` can send in it.
 3. An end runs in its own task. A call that stops waiting for it (Ctrl-C) does not stop it; the same call again

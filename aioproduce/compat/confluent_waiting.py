@@ -1,8 +1,7 @@
 """Messages of topics without metadata: accepted in order, and queued apart from all others.
 
 Used by `confluent.AIOProducer`. librdkafka accepts a message of any topic at once, even if no broker can be
-reached,
-and so must this module: `produce()` must not wait for a broker.
+reached, and so must this module: `produce()` must not wait for a broker.
 
 Invariants:
 

@@ -277,8 +277,8 @@ class ProducerService:
         """Return whether a record can be accepted now, for load balancers. It costs a few microseconds.
 
         The service is not ready before a broker has answered (and `topics` are known), after the signal, and while
-        the
-        buffer has no room. A broker that fails later does not count: records are accepted as long as there is room.
+        the buffer has no room. A broker that fails later does not count: records are accepted as long as there is
+        room.
         """
         producer = self._producer
         if producer is None or self.state in (ServiceState.NEW, ServiceState.STOPPED):

@@ -6,8 +6,7 @@ Prometheus's HELP and in the docs.
 Some metrics differ from Java's, because a client with an event loop is not one with threads:
 
 - `waiting-threads` counts tasks (`waiting-tasks` is the same number), which together may wait more than a second
-  per
-  second: `bufferpool-wait-ratio` can exceed 1, as with threads.
+  per second: `bufferpool-wait-ratio` can exceed 1, as with threads.
 - `select-*`, `io-*` and `io-wait-*`: a select is a step of the sender. I/O time is the time of these steps and of
   reading answers; I/O wait is the time that the sender sleeps in between.
 - `record-size-*` are the bytes of a record in its batch. Java's are of the largest record of each batch, with an

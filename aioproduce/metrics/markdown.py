@@ -47,8 +47,8 @@ json.dumps(snapshot.as_dict())
 
 - "Threads" are tasks: `waiting-threads` counts those that wait in `send()`; `waiting-tasks` is the same number.
 - A "select" is a step of the sender, which runs in your event loop. `io-*` is the time of these steps and of
-  reading
-  answers: the share of the loop that the producer uses. `io-wait-*` is the time that it sleeps in between.
+  reading answers: the share of the loop that the producer uses. `io-wait-*` is the time that it sleeps in
+  between.
 - `record-size-*` are of each record in its batch. Java's are of the largest record of each batch, with an
   estimate that includes the batch's header.
 - `connection-close-*` and `connection-count` count only connections that were open; Java also counts refused ones.

@@ -53,7 +53,7 @@ class Checkpoint:
 
     @property
     def has_unfinished(self) -> bool:
-        """Return whether the query will begin with a batch that is planned and not committed."""
+        """Whether the query will begin with a batch that is planned and not committed."""
         return self.planned > self.committed
 
     def end_offsets(self, number: int) -> dict[str, dict[int, int]]:

@@ -6,8 +6,7 @@
     <checkpoint>/aioproduce-land.lock    held by the process that lands with it
 
 Written by `landing` after each batch and before Spark commits it. So a lake itself knows which offsets it has, and
-a
-lost checkpoint loses nothing: a new one continues from there (`starting`).
+a lost checkpoint loses nothing: a new one continues from there (`starting`).
 
 Invariants:
 

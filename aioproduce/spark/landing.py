@@ -6,8 +6,7 @@ Invariants:
 2. A repeated batch replaces its earlier files, by dynamic partition overwrite: each of its directories has its
    name, and its rows are the same offsets whatever happened meanwhile.
 3. Files are written under a hidden name, `.spark-staging-...`, and their directories are renamed into place when
-   all
-   are complete: a reader never sees half a file.
+   all are complete: a reader never sees half a file.
 4. The lake's own record of the batch is written last, before Spark commits it (`lake`).
 """
 

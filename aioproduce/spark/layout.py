@@ -2,8 +2,7 @@
 
     <lake>/table=data/topic=<t>/date=YYYY-MM-DD/hour=HH/batch=<query id>-<n>/part-*.parquet
     <lake>/table=quarantine/...     the same scheme: bad rows, with the reason
-    <lake>/table=marks/...          the same scheme: the records of the audit topic, so that an audit needs only the
-    lake
+    <lake>/table=marks/...          the same scheme: the records of the audit topic, for audits of the lake alone
     <lake>/_land/...                what landed here, and from where (`lake`)
 
 Each table is a plain Parquet data set that any engine can read by itself. The lake as a whole is one with an

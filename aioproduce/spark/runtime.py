@@ -9,8 +9,7 @@ Invariants:
    touching it, because closing a copied selector or socket would affect the parent's.
 2. A producer belongs to one configuration. A producer with a failed write is dropped, and the next task starts with
    a new one. If there are more than `_MOST_PRODUCERS`, the least recently used one is dropped, too. (Spark's own
-   cache
-   also has configurations as keys: a bad cached producer there served the retry, SPARK-27042.)
+   cache also has configurations as keys: a bad cached producer there served the retry, SPARK-27042.)
 3. When the loop thread ends, its waiters are woken: nobody waits for a loop that no longer exists.
 4. `Runtime.here()` is called by one thread, as Spark does: a worker runs one task at a time.
 """
@@ -71,7 +70,7 @@ class Runtime:
 
     @property
     def is_alive(self) -> bool:
-        """Return whether its thread is running."""
+        """Whether its thread is running."""
         return self._thread.is_alive
 
     # -- calls from the task's thread ---

@@ -7,13 +7,11 @@ Invariants:
 1. Rows are accepted in order, over all Arrow batches of the task. So Kafka has them in that order in each
    partition, except for rows that the producer had to send again on their own (2).
 2. A row is acknowledged, or the user's policy refuses it, or the write fails. A row that shared a Kafka batch with
-   one
-   that the broker refused is sent again. A Kafka batch has rows of several Arrow batches: a row's own error shows
-   whether it is at fault, never that of another one.
+   one that the broker refused is sent again. A Kafka batch has rows of several Arrow batches: a row's own error
+   shows whether it is at fault, never that of another one.
 3. `on.error` applies only to rows that no retry can help. A timeout, a lost connection, a missing permission or a
-   row
-   that may be in the log in spite of its error always fails the write: `drop` must not turn an unavailable broker
-   into an empty topic.
+   row that may be in the log in spite of its error always fails the write: `drop` must not turn an unavailable
+   broker into an empty topic.
 4. `send()` ends within `delivery.timeout.ms` of its call.
 """
 

@@ -78,7 +78,7 @@ class Snapshot:
 
     @property
     def files(self) -> list[str]:
-        """Return the absolute path of each data file, for `spark.read.option("basePath", root).parquet(*files)`."""
+        """The absolute path of each data file, for `spark.read.option("basePath", root).parquet(*files)`."""
         return [
             str(self.root / batch.hour / batch.name / name)
             for batch in self.batches

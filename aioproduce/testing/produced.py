@@ -296,7 +296,7 @@ class _Wanted:
 
     @property
     def count(self) -> int:
-        """Return the number of expected parts."""
+        """The number of expected parts."""
         return len(self._parts())
 
     def differences(self, record: FakeRecord) -> list[str]:

@@ -9,8 +9,7 @@ Used by the `audit` job and its tests; no Spark, no I/O.
    to the highest one in the lake.
 4. A number missing below `next` of a closed or an unmarked producer is lost, unless it is excused. For an open
    producer, only as many are lost as is proven: more are missing than were neither acknowledged nor failed. The
-   rest
-   was in flight: undecided.
+   rest was in flight: undecided.
 5. If a producer's mark names topics that are not audited, its numbers prove nothing, and records are counted
    instead.
 """

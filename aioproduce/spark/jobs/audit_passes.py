@@ -3,10 +3,9 @@
 Used by `audit_lake` in Spark's Python workers, and by the tests without a JVM. Needs only numpy and pyarrow.
 
 A producer's numbers are divided into blocks of 65,536. For each file, producer id and block, the first pass
-computes
-the number of rows, the lowest and highest number, and a fingerprint: the sum modulo 2**64 of a mixed form of each
-number. These partials take a few bytes per 65,536 rows, can be added over files in any order, and are compared with
-those of a complete block.
+computes the number of rows, the lowest and highest number, and a fingerprint: the sum modulo 2**64 of a mixed
+form of each number. These partials take a few bytes per 65,536 rows, can be added over files in any order, and
+are compared with those of a complete block.
 
 1. The fingerprint is a sum over a multiset. Unlike with count, minimum, maximum and sum of the numbers themselves,
    a duplicate cannot compensate a hole, nor several of one several of the other, except with a probability of
@@ -301,8 +300,7 @@ def finding_of(rows: pa.Table, producer_id: bytes, block: int, span: Span) -> di
 
     Returns:
         A row of `FINDINGS`: `rows = numbers + duplicates + conflicts`. `reread` are duplicates with the same place
-        in
-        Kafka as another row: landed twice, not sent twice. `missing` are the absent numbers below `span.next`,
+        in Kafka as another row: landed twice, not sent twice. `missing` are the absent numbers below `span.next`,
         `lost` those of them that are not excused, and `loose` the absent numbers from there on.
     """
     start = block << BLOCK_BITS

@@ -5,8 +5,7 @@ Used by the audit. Reads the values of the audit topic's records, from the lake 
 
 1. Marks may come in any order, and more than once: the result is the same.
 2. A closing mark overrides every heartbeat. Several closing marks of one id are attempts of one task, which wrote
-   the
-   same numbers: a number is excused only if no attempt that assigned it reports it as acknowledged.
+   the same numbers: a number is excused only if no attempt that assigned it reports it as acknowledged.
 3. Values that are not marks are counted and never an error: the audit topic may contain anything.
 """
 

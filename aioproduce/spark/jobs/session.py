@@ -3,8 +3,7 @@
 Invariants:
 
 1. The user's settings (`--master`, `--conf`, spark-submit's options, spark-defaults.conf under spark-submit)
-   override
-   those set here, except for the time zone: dates and hours of the lake are UTC.
+   override those set here, except for the time zone: dates and hours of the lake are UTC.
 2. Workers use the driver's Python and aioproduce.
 3. Java is checked before Spark is started, so that its absence is one line and not a traceback of Spark.
 """

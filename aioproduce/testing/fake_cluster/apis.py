@@ -158,7 +158,7 @@ class BrokerApis:
 
     @property
     def has_markers(self) -> bool:
-        """Return whether markers are waiting to be written."""
+        """Whether markers are waiting to be written."""
         return self._markers.is_busy
 
     def brokers_changed(self, now: float) -> None:

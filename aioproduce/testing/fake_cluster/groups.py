@@ -1,9 +1,8 @@
 """Consumer groups: the classic protocol, as far as consumers need it to share a topic and commit offsets.
 
 Used by `apis` (JoinGroup, SyncGroup, Heartbeat, LeaveGroup) and by `offset_apis` (who may commit). The coordinator
-of
-every group is the running broker with the lowest id, and groups survive its change. Not modelled: static membership
-(`group.instance.id` is echoed and has no effect), KIP-848's new protocol, expiry of offsets.
+of every group is the running broker with the lowest id, and groups survive its change. Not modelled: static
+membership (`group.instance.id` is echoed and has no effect), KIP-848's new protocol, expiry of offsets.
 
 States of a group: EMPTY -> PREPARING -> COMPLETING -> STABLE, as in Kafka. From each of them, a member that joins,
 leaves or falls silent leads to PREPARING, and the last one that leaves to EMPTY.

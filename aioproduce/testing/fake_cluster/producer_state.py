@@ -5,8 +5,7 @@ Used by `log` on every append with a producer id. It follows `ProducerStateManag
 
 Invariants:
 1. For each producer id the last `WINDOW` batches are kept. A batch with the epoch, first and last sequence of one
-   of
-   them is a duplicate: it is acknowledged with the original offset and not appended again.
+   of them is a duplicate: it is acknowledged with the original offset and not appended again.
 2. DUPLICATE_SEQUENCE_NUMBER is never answered: brokers since Kafka 2.x answer OUT_OF_ORDER_SEQUENCE_NUMBER for a
    batch that is older than the window or overlaps it partly, like for any other gap.
 3. An older epoch is INVALID_PRODUCER_EPOCH. A newer one must start at sequence 0, and clears the window.

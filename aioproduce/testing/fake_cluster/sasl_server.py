@@ -114,7 +114,7 @@ class SaslSession:
 
     @property
     def is_failed(self) -> bool:
-        """Return whether the connection is about to be closed."""
+        """Whether the connection is about to be closed."""
         return self.state is SaslState.FAILED
 
     def happened(self, event: str) -> None:

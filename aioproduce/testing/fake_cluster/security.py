@@ -113,12 +113,12 @@ class FakeSecurity:
 
     @property
     def has_tls(self) -> bool:
-        """Return whether listeners use TLS."""
+        """Whether listeners use TLS."""
         return self.protocol.endswith("SSL")
 
     @property
     def has_sasl(self) -> bool:
-        """Return whether clients must log in."""
+        """Whether clients must log in."""
         return self.protocol.startswith("SASL")
 
 
@@ -166,7 +166,7 @@ class ClusterSecurity:
 
     @property
     def ca(self) -> str:
-        """Return the certificate that clients trust, in PEM."""
+        """The certificate that clients trust, in PEM."""
         return self._require_authority().ca
 
     def set_certificate(self, kind: str) -> None:

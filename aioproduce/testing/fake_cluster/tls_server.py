@@ -100,7 +100,7 @@ class TlsServerChannel:
 
     @property
     def is_established(self) -> bool:
-        """Return whether the handshake is complete."""
+        """Whether the handshake is complete."""
         return self._is_established
 
     def start(self) -> None:

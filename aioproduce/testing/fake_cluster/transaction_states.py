@@ -149,22 +149,22 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """Return whether the epoch can no longer be raised for a client."""
+        """Whether the epoch can no longer be raised for a client."""
         return self.epoch >= MAX_EPOCH
 
     @property
     def is_prepared(self) -> bool:
-        """Return whether it is decided, and its markers are being written."""
+        """Whether it is decided, and its markers are being written."""
         return self.state in _PREPARED
 
     @property
     def is_open(self) -> bool:
-        """Return whether readers may have to wait for it."""
+        """Whether readers may have to wait for it."""
         return self.state in _OPEN
 
     @property
     def is_commit(self) -> bool:
-        """Return whether a prepared or complete transaction is committed."""
+        """Whether a prepared or complete transaction is committed."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
     def initialise(self, producer: Producer, last_epoch: int, timeout: float, now: float) -> None:
@@ -219,7 +219,7 @@ class Transaction:
 
     @property
     def producer_after(self) -> Producer:
-        """Return a prepared transaction's producer id and epoch after its markers are written."""
+        """A prepared transaction's producer id and epoch after its markers are written."""
         return self.producer if self.next_id == NO_ID else Producer(self.next_id, 0)
 
     def expire(self, now: float) -> None:

@@ -132,7 +132,7 @@ class Endpoint:
 
     @property
     def is_closing(self) -> bool:
-        """Return whether nothing more can be written."""
+        """Whether nothing more can be written."""
         return self._is_closing or self.is_gone
 
     def write(self, buffers: Iterable[Buffer]) -> None:

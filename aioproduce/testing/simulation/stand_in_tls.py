@@ -81,7 +81,7 @@ class StandInChannel:
 
     @property
     def is_established(self) -> bool:
-        """Return whether the handshake is complete."""
+        """Whether the handshake is complete."""
         return bool(self._secret) and not self._has_failed
 
     def start(self) -> None:

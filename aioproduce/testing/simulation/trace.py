@@ -42,10 +42,10 @@ class Trace:
 
     @property
     def hash(self) -> str:
-        """Return a hash that is equal for two runs with the same events at the same times."""
+        """A hash that is equal for two runs with the same events at the same times."""
         return self._hash.hexdigest()
 
     @property
     def lines(self) -> Iterable[str]:
-        """Return the kept lines, oldest first."""
+        """The kept lines, oldest first."""
         return tuple(self._lines)
