@@ -71,5 +71,5 @@ def test_users_and_certificates_change_while_it_runs(kafka_cluster: ClusterThrea
     kafka_cluster.set_certificate("expired")
     with pytest.raises(ValueError, match="choose from valid, expired"):
         kafka_cluster.set_certificate("gone")
-    with pytest.raises(ValueError, match="there are PLAINTEXT, SSL"):
+    with pytest.raises(ValueError, match="choose from PLAINTEXT, SSL"):
         ClusterThread(security="TLS")
